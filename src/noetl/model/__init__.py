@@ -1,0 +1,1 @@
+"""The nouns everybody shares: frozen structs without behaviour beyond their own invariants."""

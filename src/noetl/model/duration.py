@@ -1,0 +1,23 @@
+"""Durations as people write them: 30, 2.5, 500ms, 30s, 5m, 1h30m, 2d."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])")
+DURATION_PATTERN = r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d)\s*)+$|^\s*[0-9]+(\.[0-9]+)?\s*$"
+
+
+def seconds(written: float | str) -> float | None:
+    """The length in seconds, or None if this is not a duration."""
+    if not isinstance(written, str):
+        return written if math.isfinite(written) and written >= 0 else None
+    text = "".join(written.split())
+    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)

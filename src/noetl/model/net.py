@@ -1,0 +1,425 @@
+"""The net: what a playbook means, whichever way it was written.
+
+A net is immutable, self-contained and addressed by the digest of its canonical bytes. Steps are
+the transitions of a Petri net: tokens arrive, admission and join decide, the body runs on a
+worker, rules and router place new tokens.
+
+Any value typed `Value` is plain data in which texts may be templates; they are compiled when
+the net is first used, never here. `Amount` is a number, or a template that will yield one.
+Nothing in a net says where in the text it came from: two playbooks that differ in formatting or
+key order are the same net.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+Value = Any
+Condition = bool | str
+Amount = int | float | str
+Values = dict[str, Value]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything in a net."""
+
+
+# --- What rules may do -------------------------------------------------------------------------
+
+
+class Action(Record, frozen=True, kw_only=True, tag_field="do"):
+    """Base of the actions. Rules hold them in the order they take effect."""
+
+
+class Continue(Action, frozen=True, kw_only=True, tag="continue"):
+    """Go on with the next task."""
+
+
+class Break(Action, frozen=True, kw_only=True, tag="break"):
+    """End the pipeline (in a loop: the iteration) as a success."""
+
+
+class Jump(Action, frozen=True, kw_only=True, tag="jump"):
+    """Go on with the task of that name."""
+
+    to: str
+
+
+class Fail(Action, frozen=True, kw_only=True, tag="fail"):
+    """End the pipeline as a failure."""
+
+    error: Value = None
+
+
+class Retry(Action, frozen=True, kw_only=True, tag="retry"):
+    """The same call again, after a wait. When the tries are used up the rule no longer matches."""
+
+    attempts: Amount = 3
+    """Tries in total, the first one included."""
+    backoff: Literal["none", "fixed", "linear", "exponential"] = "fixed"
+    delay: Amount = 0
+    max_delay: Amount | None = None
+    multiplier: Amount = 2
+    jitter: bool = False
+    overrides: Values = {}
+    """Config to change for the next call: a new page rather than a new try."""
+
+
+class Call(Action, frozen=True, kw_only=True, tag="call"):
+    """Invoke the step's tool again with some of its config changed."""
+
+    overrides: Values = {}
+
+
+class Collect(Action, frozen=True, kw_only=True, tag="collect"):
+    """Add a part of the result to an accumulator."""
+
+    source: str
+    into: str
+    mode: Literal["append", "extend", "replace", "merge"] = "append"
+
+
+class Patch(Action, frozen=True, kw_only=True, tag="set"):
+    """Write values: into the execution's ctx, the iteration's iter, or the step run's own names."""
+
+    ctx: Values = {}
+    iter: Values = {}
+    local: Values = {}
+
+
+class Result(Action, frozen=True, kw_only=True, tag="result"):
+    """Set what the step yields."""
+
+    value: Value
+
+
+class Run(Action, frozen=True, kw_only=True, tag="run"):
+    """Run a task for its effect. A sink is a run whose success is reported as `sink.*`."""
+
+    task: Task
+    sink: bool = False
+
+
+class Route(Action, frozen=True, kw_only=True, tag="next"):
+    """Ask for tokens on other steps."""
+
+    targets: tuple[Target, ...]
+    policy: Literal["end_step", "break_chain", "defer"] | None = None
+    priority: int | None = None
+    delay: Amount | None = None
+
+
+class Skip(Action, frozen=True, kw_only=True, tag="skip"):
+    """End the step as skipped."""
+
+
+AnyAction = (
+    Continue | Break | Jump | Fail | Retry | Call | Collect | Patch | Result | Run | Route | Skip
+)
+
+
+class Target(Record, frozen=True, kw_only=True):
+    """Where a token goes, and what it carries."""
+
+    step: str
+    """A step name, or a template that yields one."""
+    args: Values = {}
+
+
+class Rule(Record, frozen=True, kw_only=True):
+    """When this holds, do these. A rule without condition is the `else`."""
+
+    label: str
+    when: Condition | None = None
+    actions: tuple[AnyAction, ...] = ()
+
+
+class EventRule(Rule, frozen=True, kw_only=True):
+    """A rule of `case`: considered when one of its events happens to the step."""
+
+    events: tuple[str, ...] | None = None
+    """The `event.name`s the condition can hold for; None where that cannot be told."""
+    priority: int = 0
+    retry: Retry | None = None
+    """Restart the whole chain of actions when one of its tasks fails."""
+
+
+# --- What runs ---------------------------------------------------------------------------------
+
+
+class Select(Record, frozen=True, kw_only=True):
+    """A field of a large result that stays readable beside its reference."""
+
+    path: str
+    name: str
+
+
+class Poll(Record, frozen=True, kw_only=True):
+    """Call again until a predicate holds. Not a failure retry."""
+
+    until: Condition
+    interval: Amount = 5
+    max_attempts: Amount | None = None
+    deadline: Amount | None = None
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """One tool call with everything that decides what happens around it."""
+
+    name: str
+    kind: str
+    config: Values = {}
+    """The tool's own fields, in their main spelling."""
+    inputs: Values = {}
+    rules: tuple[Rule, ...] = ()
+    """Task policy: the first rule that holds decides. Empty: ok goes on, error fails."""
+    retries: tuple[Rule, ...] = ()
+    """Rules from `retry`, tried before `rules`: the first that holds repeats the call."""
+    poll: Poll | None = None
+    before: tuple[Task, ...] = ()
+    after: tuple[Task, ...] = ()
+    finally_: tuple[Task, ...] = msgspec.field(default=(), name="finally")
+    patch: Patch | None = None
+    """Written after success."""
+    select: tuple[Select, ...] = ()
+    timeout: Value = None
+    """Seconds, or `{connect, read, total}`."""
+    max_jumps: Amount = 100_000
+    spec: Values = {}
+    """Runtime knobs for the tool, all layers merged."""
+
+
+class Range(Record, frozen=True, kw_only=True):
+    """A counted loop; `stop` is not included."""
+
+    start: Amount = 0
+    stop: Amount
+    step: Amount = 1
+
+
+class Cursor(Record, frozen=True, kw_only=True):
+    """A loop fed by a claim statement that is run until it yields no row."""
+
+    kind: str
+    auth: Value = None
+    claim: str
+    params: Value = None
+    max_rows: Amount = 1
+    process: Literal["row", "frame"] = "row"
+    row_concurrency: Amount = 1
+    lease_seconds: Amount = 60
+    max_attempts: Amount = 3
+
+
+Reducer = Literal["append", "extend", "sum", "min", "max", "merge", "count", "last", "first"]
+
+
+class Loop(Record, frozen=True, kw_only=True):
+    """Run the body once per element."""
+
+    iterator: str
+    items: Value = None
+    """A list, a mapping, or a template that yields one; None when range or cursor is set."""
+    range: Range | None = None
+    cursor: Cursor | None = None
+    mode: Literal["sequential", "parallel"] = "sequential"
+    max_in_flight: Amount | None = None
+    batch_size: Amount | None = None
+    on_error: Literal["fail", "continue"] = "fail"
+    placement: Literal["local", "distributed"] = "distributed"
+    reduce: dict[str, Reducer] = {}
+
+
+class Block(Record, frozen=True, kw_only=True):
+    """A named entry of the workbook: a pipeline, perhaps looped, that tasks call by name."""
+
+    name: str
+    description: str = ""
+    inputs: Values = {}
+    loop: Loop | None = None
+    tasks: tuple[Task, ...] = ()
+
+
+# --- Steps -------------------------------------------------------------------------------------
+
+
+class Admit(Record, frozen=True, kw_only=True):
+    """An admission rule; without condition it is the `else`."""
+
+    allow: bool
+    when: Condition | None = None
+
+
+class Join(Record, frozen=True, kw_only=True):
+    """When tokens that wait at a step become a run."""
+
+    kind: Literal["auto", "each", "all", "any", "count"] = "auto"
+    count: int | None = None
+
+
+class Arc(Record, frozen=True, kw_only=True):
+    """A way out of a step."""
+
+    step: str
+    when: Condition | None = None
+    args: Values = {}
+    patch: Patch | None = None
+    delay: Amount | None = None
+    priority: int = 0
+    on_failure: bool = False
+    """The guard reads `event` or `error`, so a failed step may take this arc."""
+
+
+class Router(Record, frozen=True, kw_only=True):
+    """Exclusive: the first arc whose guard holds. Inclusive: every such arc."""
+
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    arcs: tuple[Arc, ...] = ()
+
+
+class CaseSettings(Record, frozen=True, kw_only=True):
+    """How the event rules of a step are read."""
+
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    order: Literal["source", "priority"] = "source"
+    next_policy: Literal["end_step", "break_chain", "defer"] = "end_step"
+    wait: bool = False
+    """`eval_mode: on_event`: the step waits for the world, holding no worker."""
+    independent: bool = False
+    """Mapping-form rules: rules for different events do not exclude each other."""
+
+
+class Timer(Record, frozen=True, kw_only=True):
+    """Fires `timer.fired` once, some seconds after the step started or at a moment."""
+
+    id: str
+    after: Amount | None = None
+    at: str | None = None
+
+
+class FormField(Record, frozen=True, kw_only=True):
+    """One question put to a person."""
+
+    name: str
+    type: Literal["text", "number", "integer", "boolean", "choice", "date", "json"] = "text"
+    label: str = ""
+    help: str = ""
+    required: bool = True
+    default: Value = None
+    options: Value = None
+
+
+class Needs(Record, frozen=True, kw_only=True):
+    """What the body of a step reads, so that a command carries that and no more.
+
+    Each list names first path elements; `"*"` stands for the whole. Bare names may turn out to
+    live in args, ctx, iter or workload.
+    """
+
+    ctx: tuple[str, ...] = ()
+    workload: tuple[str, ...] = ()
+    vars: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    keychain: tuple[str, ...] = ()
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """A transition of the net."""
+
+    name: str
+    description: str = ""
+    args: Values = {}
+    admit: tuple[Admit, ...] = ()
+    join: Join = Join()
+    loop: Loop | None = None
+    tasks: tuple[Task, ...] = ()
+    sink: Task | None = None
+    """Runs after each successful pass of the pipeline; its result is not the step's."""
+    rules: tuple[EventRule, ...] = ()
+    case: CaseSettings = CaseSettings()
+    timers: tuple[Timer, ...] = ()
+    form: tuple[FormField, ...] = ()
+    match: Condition | None = None
+    """Which external events concern this step."""
+    router: Router = Router()
+    vars: Values = {}
+    patch: Patch | None = None
+    timeout: Amount | None = None
+    deadline: Amount | None = None
+    failure_mode: Literal["fail_fast", "best_effort"] = "fail_fast"
+    on_error: Literal["fail", "ignore", "retry"] = "fail"
+    compensate: str | None = None
+    emit: tuple[str, ...] = ()
+    pool: str | None = None
+    needs: Needs = Needs()
+
+
+# --- The whole ---------------------------------------------------------------------------------
+
+
+class KeychainEntry(Record, frozen=True, kw_only=True):
+    """A secret the playbook needs, resolved on the worker at the moment of use."""
+
+    name: str
+    kind: str
+    config: Values = {}
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """What nobody inside may exceed. Combined from outer to inner by minimum; None: no limit."""
+
+    max_payload_bytes: int | None = None
+    max_attempts: int | None = None
+    max_in_flight: int | None = None
+    max_jumps: int | None = None
+    timeout: float | None = None
+
+
+class Executor(Record, frozen=True, kw_only=True):
+    """How and where the playbook wants to run."""
+
+    kind: Literal["local", "distributed"] = "local"
+    profile: str | None = None
+    pool: str | None = None
+    no_next_is_error: bool = False
+    reference_first: bool = False
+    limits: Limits = Limits()
+
+
+class Net(Record, frozen=True, kw_only=True):
+    """A playbook, compiled."""
+
+    name: str
+    path: str
+    version: str | None = None
+    description: str = ""
+    labels: Values = {}
+    entry: str
+    workload: Values = {}
+    keychain: tuple[KeychainEntry, ...] = ()
+    executor: Executor = Executor()
+    steps: tuple[Step, ...]
+    workbook: tuple[Block, ...] = ()
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(Net)
+
+
+def encode(net: Net) -> bytes:
+    """The canonical bytes: the same for every formatting and key order of the same playbook."""
+    return _encoder.encode(net)
+
+
+def decode(data: bytes) -> Net:
+    """The net whose canonical bytes these are."""
+    return _decoder.decode(data)
+
+
+def digest(net: Net) -> str:
+    """The name under which this net is known everywhere."""
+    return hashlib.sha256(encode(net)).hexdigest()

@@ -1,0 +1,29 @@
+"""What the language knows of a tool kind: enough to check a task, nothing about running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
+    """The written form of one tool kind."""
+
+    kind: str
+    summary: str
+    """One line for people: what it does."""
+    config: type[msgspec.Struct]
+    """What a task may write beside `kind`; unknown fields are refused.
+
+    A field's type is the type *after* templates are rendered; its help is the `description` of
+    its `Meta`.
+    """
+    aliases: Mapping[str, str] = {}
+    """Other spelling → field of `config`."""
+    needs: tuple[tuple[str, ...], ...] = ()
+    """Groups of fields of which at least one must be written, e.g. `(("code", "script"),)`."""
+    code_fields: tuple[str, ...] = ()
+    """Fields that hold program text, where a template is legal but bound parameters are better."""
+    code_inputs: str = "args"
+    """What to recommend instead of a template in a code field."""
