@@ -1,0 +1,1 @@
+"""The tool kinds: one file each, gathered in `registry`."""

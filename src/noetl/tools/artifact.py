@@ -1,0 +1,37 @@
+"""kind: artifact. The value, or a part of it, behind a result reference."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from noetl.tools.base import Count, Name, Reference, ToolConfig, ToolShape, about
+
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Artifact(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: artifact`."""
+
+    ref: Annotated[
+        Reference | Name | None, about("The reference: as an event shows it, or its key.")
+    ] = None
+    path: Annotated[
+        Name | None, about("Part to read, e.g. `rows.0.id`; all of it when left out.")
+    ] = None
+    offset: Annotated[Offset, about("Elements of a list to leave out at its beginning.")] = 0
+    limit: Annotated[Count | None, about("Elements of a list to read at most.")] = None
+    decode: Annotated[
+        Literal["auto", "json", "ndjson", "csv", "parquet", "arrow", "text", "bytes"],
+        about("How to read it; `auto` goes by what the reference says."),
+    ] = "auto"
+
+
+TOOL = ToolShape(
+    kind="artifact",
+    summary="Reads a result reference.",
+    config=Artifact,
+    aliases={"reference": "ref"},
+    needs=(("ref",),),
+)

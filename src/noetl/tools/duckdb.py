@@ -1,0 +1,50 @@
+"""kind: duckdb. Analytical SQL over files and attached databases, inside the worker."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from noetl.tools.base import (
+    Count,
+    Credential,
+    Name,
+    Options,
+    Size,
+    SqlConfig,
+    about,
+    sql_shape,
+)
+
+
+class Attach(Options, frozen=True, kw_only=True):
+    """Another database, readable (and writable) in the same statements."""
+
+    kind: Annotated[
+        Literal["postgres", "sqlite", "duckdb", "mysql"], about("What kind of database it is.")
+    ]
+    auth: Annotated[Credential | None, about("Credential of a database server.")] = None
+    database: Annotated[str | None, about("File of a SQLite or DuckDB database.")] = None
+    read_only: Annotated[bool, about("Refuse to write to it.")] = False
+
+
+class DuckDb(SqlConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: duckdb`."""
+
+    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
+    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
+    attach: Annotated[
+        dict[str, Attach], about("Databases to attach: the name they get → what they are.")
+    ] = {}
+    files: Annotated[
+        dict[str, str],
+        about("Views to make: the name → path, glob or address of CSV, JSON or Parquet files."),
+    ] = {}
+    extensions: Annotated[tuple[Name, ...], about("DuckDB extensions to load.")] = ()
+    memory_limit: Annotated[Size | None, about("Memory it may use, e.g. `2GB`.")] = None
+    threads: Annotated[Count | None, about("Threads it may use.")] = None
+    settings: Annotated[
+        dict[str, str | int | float | bool], about("Other DuckDB settings: name → value.")
+    ] = {}
+
+
+TOOL = sql_shape("duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb)

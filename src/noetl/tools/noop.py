@@ -1,0 +1,16 @@
+"""kind: noop. Does nothing; its policy rules, `args` and `set` are the point of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from noetl.tools.base import ToolConfig, ToolShape, about
+
+
+class Noop(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: noop`."""
+
+    result: Annotated[Any, about("The value this task yields; its inputs when left out.")] = None
+
+
+TOOL = ToolShape(kind="noop", summary="Does nothing; carries policy rules.", config=Noop)

@@ -1,0 +1,30 @@
+"""kind: playbook. Another playbook as a child execution; the step waits for its end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from noetl.tools.base import Count, Name, ToolConfig, ToolShape, about
+
+
+class Playbook(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: playbook`."""
+
+    path: Annotated[Name | None, about("Catalog path of the playbook to run.")] = None
+    version: Annotated[Count | Name | None, about("Version to run; the latest when left out.")] = (
+        None
+    )
+    payload: Annotated[
+        dict[str, Any], about("Same as `args`: what the child's workload is overridden with.")
+    ] = {}
+    return_step: Annotated[
+        Name | None, about("Step of the child whose result to yield; its own result otherwise.")
+    ] = None
+
+
+TOOL = ToolShape(
+    kind="playbook",
+    summary="Runs another playbook and waits for its end.",
+    config=Playbook,
+    needs=(("path",),),
+)

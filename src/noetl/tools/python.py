@@ -1,0 +1,36 @@
+"""kind: python. The author's own code, in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+
+
+class Python(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: python`."""
+
+    code: Annotated[
+        str | None, about("Code that sets `result`, returns, or defines `main(**args)`.")
+    ] = None
+    script: Annotated[str | None, about("File or address to load the code from.")] = None
+    auth: Annotated[
+        Credential | None, about("Credential to read `script` with, where its address needs one.")
+    ] = None
+    libs: Annotated[
+        tuple[Name, ...], about("Packages the code imports, as requirement specifiers.")
+    ] = ()
+    timeout: Annotated[
+        Duration | None, about("How long the code may run before its process is killed.")
+    ] = None
+
+
+TOOL = ToolShape(
+    kind="python",
+    summary="Runs Python code in a separate process.",
+    config=Python,
+    aliases={"credential": "auth"},
+    needs=(("code", "script"),),
+    code_fields=("code",),
+    code_inputs="args",
+)

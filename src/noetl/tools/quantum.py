@@ -1,0 +1,46 @@
+"""kind: quantum. Jobs for a quantum computer or simulator: submit, watch, fetch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+
+Shots = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Seed = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Quantum(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: quantum`."""
+
+    op: Annotated[
+        Literal["submit", "status", "results", "run"],
+        about("Submit a circuit, ask how it goes, fetch the results; `run` is all three."),
+    ] = "submit"
+    provider: Annotated[Name, about("Who runs it: `aer` is the local simulator.")] = "aer"
+    backend: Annotated[Name | None, about("Device of the provider; its default when left out.")] = (
+        None
+    )
+    auth: Annotated[Credential | None, about("Credential of the provider.")] = None
+    circuit: Annotated[
+        str | dict[str, Any] | tuple[Any, ...] | None, about("The circuit: OpenQASM text or JSON.")
+    ] = None
+    parameters: Annotated[
+        dict[str, float | tuple[float, ...]], about("Values for the circuit's free parameters.")
+    ] = {}
+    shots: Annotated[Shots, about("How often to run the circuit.")] = 1024
+    seed: Annotated[Seed | None, about("Same seed, same counts, on a simulator.")] = None
+    job_id: Annotated[Name | None, about("The job that `submit` yielded.")] = None
+    options: Annotated[dict[str, Any], about("Further options for the provider.")] = {}
+    timeout: Annotated[Duration | None, about("How long `run` waits for the results.")] = None
+
+
+TOOL = ToolShape(
+    kind="quantum",
+    summary="Runs a circuit on a quantum computer or simulator.",
+    config=Quantum,
+    aliases={"credential": "auth"},
+    needs=(("circuit", "job_id"),),
+)

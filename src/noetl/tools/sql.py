@@ -1,0 +1,37 @@
+"""kind: sql, and the names of databases that are reached the same way: by a SQLAlchemy URL."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from noetl.tools.base import Name, SqlConfig, about, sql_shape
+
+
+class Sql(SqlConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: sql` and its sisters."""
+
+    url: Annotated[
+        Name | None, about("SQLAlchemy URL, unless the credential holds it: `mysql+pymysql://…`.")
+    ] = None
+    schema: Annotated[Name | None, about("Schema or dataset that unqualified names mean.")] = None
+    isolation: Annotated[
+        Literal["read_uncommitted", "read_committed", "repeatable_read", "serializable"] | None,
+        about("Isolation of the transaction; the database's default when left out."),
+    ] = None
+    transaction: Annotated[
+        bool, about("`false` runs each statement by itself, for those that need it.")
+    ] = True
+    options: Annotated[dict[str, Any], about("Arguments for the database driver's `connect`.")] = {}
+
+
+SUMMARIES = {
+    "sql": "Runs SQL on any database with a SQLAlchemy URL.",
+    "mysql": "Runs SQL on MySQL or MariaDB.",
+    "snowflake": "Runs SQL on Snowflake.",
+    "clickhouse": "Runs SQL on ClickHouse.",
+    "bigquery": "Runs SQL on Google BigQuery.",
+    "mssql": "Runs SQL on Microsoft SQL Server.",
+    "oracle": "Runs SQL on Oracle Database.",
+}
+
+TOOLS = tuple(sql_shape(kind, summary, Sql, ("url", "auth")) for kind, summary in SUMMARIES.items())

@@ -1,0 +1,27 @@
+"""kind: sqlite. SQL on a SQLite file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from noetl.tools.base import Duration, Size, SqlConfig, about, sql_shape
+
+
+class Sqlite(SqlConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: sqlite`."""
+
+    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
+    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
+    attach: Annotated[
+        dict[str, str], about("Other database files to attach: the name they get → path.")
+    ] = {}
+    busy_timeout: Annotated[
+        Duration, about("How long to wait while another writer holds the file.")
+    ] = 5
+    memory_limit: Annotated[Size | None, about("Memory it may use, e.g. `512MB`.")] = None
+    pragmas: Annotated[
+        dict[str, str | int | bool], about("Pragmas to set before the first statement.")
+    ] = {}
+
+
+TOOL = sql_shape("sqlite", "Runs SQL on a SQLite file.", Sqlite)

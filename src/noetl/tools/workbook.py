@@ -1,0 +1,27 @@
+"""kind: workbook. A task written once under the root `workbook`, used by name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from noetl.tools.base import Name, ToolConfig, ToolShape, about
+
+
+class Workbook(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: workbook`.
+
+    `name` stands for `task` where `task` is left out; the language fills it in, because a
+    task's name is its own.
+    """
+
+    task: Annotated[
+        Name | None, about("Entry of the root `workbook` to run; the task's `name` if left out.")
+    ] = None
+
+
+TOOL = ToolShape(
+    kind="workbook",
+    summary="Runs a task of the root workbook.",
+    config=Workbook,
+    needs=(("task",),),
+)

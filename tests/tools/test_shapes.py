@@ -1,0 +1,354 @@
+"""The written form of every tool kind: strict, explained, documented, and open to plug-ins."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from msgspec import inspect
+
+from noetl.errors import PluginRejected
+from noetl.model.toolshape import ToolShape
+from noetl.tools.registry import BUILT_IN, shapes
+
+DOCS = Path(__file__).parents[2] / "docs" / "tools"
+
+
+def words(text: str) -> set[str]:
+    return set(text.split())
+
+
+PROMISED = words(
+    "noop python http postgres duckdb sqlite sql shell playbook workbook secrets nats transfer "
+    "store artifact container mcp llm quantum mysql snowflake clickhouse bigquery mssql oracle"
+)
+NAMES_OF_SQL = words("mysql snowflake clickhouse bigquery mssql oracle")
+TASK_KEYS = words(
+    "name kind desc args input with spec retry poll set output output_select before after "
+    "finally sink outcome"
+)
+ERROR_KINDS = words(
+    "timeout connection rate_limit auth not_found client_error server_error schema parse "
+    "db_connection db_constraint db_deadlock db_timeout exception cancelled lease_lost unknown"
+)
+
+every_kind = pytest.mark.parametrize("shape", BUILT_IN, ids=lambda shape: shape.kind)
+
+
+def fields_of(shape: ToolShape) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(shape.config)}
+
+
+def structs_of(shape: ToolShape) -> Iterator[inspect.StructType]:
+    """The config and every structured value inside it."""
+    waiting: list[Any] = [inspect.type_info(shape.config)]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, inspect.StructType):
+            yield found
+            waiting += [field.type for field in found.fields]
+        for inner in ("type", "item_type", "key_type", "value_type"):
+            if isinstance(getattr(found, inner, None), inspect.Type):
+                waiting.append(getattr(found, inner))
+        waiting += getattr(found, "types", ())
+
+
+def page_of(shape: ToolShape) -> str:
+    return (DOCS / f"{shape.kind}.md").read_text()
+
+
+def example_tasks(page: str) -> list[dict[str, Any]]:
+    tasks = []
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        for step in yaml.safe_load(block):
+            tool = step["tool"]
+            tasks += tool if isinstance(tool, list) else [tool]
+    return tasks
+
+
+def written_config(shape: ToolShape, task: dict[str, Any]) -> dict[str, Any]:
+    """What the task says to its tool, in the tool's own spelling."""
+    config = {
+        shape.aliases.get(key, key): value for key, value in task.items() if key not in TASK_KEYS
+    }
+    if shape.kind == "workbook":
+        config.setdefault("task", task.get("name"))
+    return config
+
+
+# --- The shapes --------------------------------------------------------------------------------
+
+
+def test_every_promised_kind_is_there_once_and_no_other():
+    assert sorted(shape.kind for shape in BUILT_IN) == sorted(PROMISED)
+
+
+@every_kind
+def test_an_unknown_field_is_refused_also_inside_structured_values(shape):
+    with pytest.raises(msgspec.ValidationError, match="unknown field `no_such_field`"):
+        msgspec.convert({"no_such_field": 1}, shape.config)
+
+    for struct in structs_of(shape):
+        assert struct.forbid_unknown_fields, struct.cls
+
+
+@every_kind
+def test_a_config_is_never_refused_for_what_it_leaves_out(shape):
+    """What must be written is said by `needs`, which knows that a template counts as written."""
+    msgspec.convert({}, shape.config)
+
+
+@every_kind
+def test_every_field_has_one_line_of_help(shape):
+    for struct in structs_of(shape):
+        for field in struct.fields:
+            assert isinstance(field.type, inspect.Metadata), f"{struct.cls}.{field.name}"
+            text = (field.type.extra_json_schema or {}).get("description", "")
+            assert text.endswith("."), f"{struct.cls}.{field.name} has no help"
+            assert "\n" not in text
+
+
+@every_kind
+def test_aliases_needs_and_code_fields_name_fields_that_exist(shape):
+    fields = fields_of(shape)
+
+    assert set(shape.aliases.values()) <= fields
+    assert not set(shape.aliases) & fields
+    assert {name for group in shape.needs for name in group} <= fields
+    assert set(shape.code_fields) <= fields
+    if shape.code_fields:
+        assert shape.code_inputs in fields | TASK_KEYS
+
+
+@every_kind
+def test_no_field_takes_a_word_that_belongs_to_the_task(shape):
+    assert not (fields_of(shape) | set(shape.aliases)) & TASK_KEYS
+
+
+@every_kind
+def test_editors_can_be_given_a_schema_of_the_config(shape):
+    schema = msgspec.json.schema(shape.config)
+
+    assert schema["$defs"][shape.config.__name__]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("http", {"method": "FETCH"}),
+        ("http", {"timeout": "soon"}),
+        ("http", {"timeout": -1}),
+        ("http", {"max_redirects": 51}),
+        ("http", {"auth": {"type": "basic", "token": "x"}}),
+        ("http", {"auth": {"type": "magic"}}),
+        ("postgres", {"mode": "overwrite"}),
+        ("postgres", {"batch_size": 0}),
+        ("postgres", {"effect": "twice"}),
+        ("duckdb", {"attach": {"shop": {"kind": "oracle"}}}),
+        ("duckdb", {"memory_limit": "much"}),
+        ("shell", {"ok_codes": [256]}),
+        ("transfer", {"source": {"kind": "fax"}}),
+        ("transfer", {"target": {"kind": "postgres"}}),
+        ("store", {"op": "burn"}),
+        ("llm", {"temperature": 3}),
+        ("llm", {"messages": [{"role": "king", "content": "no"}]}),
+        ("quantum", {"shots": 0}),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(kind, config):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(config, shapes()[kind].config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("http", {"timeout": 5}),
+        ("http", {"timeout": "500ms"}),
+        ("http", {"timeout": {"connect": 5, "read": "15s"}}),
+        ("http", {"auth": {"type": "oauth2", "token_url": "https://id/token", "scope": ["a"]}}),
+        ("http", {"files": {"a": "a.csv", "b": {"content": "x", "filename": "b.txt"}}}),
+        ("http", {"download": "s3://bucket/key"}),
+        ("postgres", {"table": "t", "rows": [{"a": 1}], "key": ["a", "b"], "mode": "upsert"}),
+        ("postgres", {"table": "t", "rows": {"_ref": {"store": "file", "key": "k"}}}),
+        ("postgres", {"command": "SELECT %s", "params": [1], "auth": {"db_host": "h"}}),
+        ("postgres", {"table": "t", "copy": {"source": "rows.csv", "delimiter": ";"}}),
+        ("shell", {"cmd": ["ls", "-l"]}),
+        ("playbook", {"path": "a/b", "version": "latest"}),
+        ("quantum", {"op": "status", "job_id": "j-1"}),
+        ("container", {"resources": {"cpu": 2, "memory": "1Gi"}}),
+    ],
+)
+def test_the_forms_of_a_value_are_accepted(kind, config):
+    msgspec.convert(config, shapes()[kind].config)
+
+
+# --- The pages ---------------------------------------------------------------------------------
+
+
+def test_the_index_lists_every_kind_with_its_summary():
+    index = (DOCS / "README.md").read_text()
+
+    for shape in BUILT_IN:
+        assert f"| [{shape.kind}]({shape.kind}.md) | {shape.summary} |" in index
+
+
+def test_there_is_no_page_of_a_kind_that_is_gone():
+    assert {path.stem for path in DOCS.glob("*.md")} - {"README"} == PROMISED
+
+
+@every_kind
+def test_every_page_explains_every_field_as_its_help_does(shape):
+    page = page_of(shape)
+    if shape.kind in NAMES_OF_SQL:
+        assert "[sql](sql.md)" in page
+        return
+    for struct in structs_of(shape):
+        for field in struct.fields:
+            row = rf"^\| `{field.encode_name}`.* \| {re.escape(help_of(field))} \|$"
+            assert re.search(row, page, re.MULTILINE), f"{struct.cls}.{field.name}"
+    for alias, field_name in shape.aliases.items():
+        assert re.search(rf"^\| `{field_name}`.*, `{alias}`", page, re.MULTILINE), alias
+
+
+def help_of(field: inspect.Field) -> str:
+    assert isinstance(field.type, inspect.Metadata)
+    return str((field.type.extra_json_schema or {})["description"])
+
+
+@every_kind
+def test_no_page_explains_a_field_that_is_gone(shape):
+    if shape.kind in NAMES_OF_SQL:
+        return
+    known = {field.encode_name for struct in structs_of(shape) for field in struct.fields}
+    known |= {struct.tag_field for struct in structs_of(shape) if struct.tag_field}
+    known |= set(shape.aliases)
+    tables = re.findall(r"\| field \|.*\n\|-.*\n((?:\|.*\n)+)", page_of(shape))
+
+    assert tables
+    for row in "".join(tables).splitlines():
+        assert set(re.findall(r"`(\w+)`", row.split("|")[1])) <= known, row
+
+
+@every_kind
+def test_every_example_on_a_page_is_a_task_of_that_kind_that_validates(shape):
+    tasks = [task for task in example_tasks(page_of(shape)) if task["kind"] == shape.kind]
+
+    assert tasks
+    for task in tasks:
+        config = written_config(shape, task)
+        assert set(config) <= fields_of(shape)
+        for group in shape.needs:
+            assert any(config.get(name) is not None for name in group), group
+        settled = {key: value for key, value in config.items() if "{{" not in str(value)}
+        msgspec.convert(settled, shape.config)
+
+
+@every_kind
+def test_every_page_names_only_error_kinds_that_exist(shape):
+    page = page_of(shape)
+    if shape.kind in NAMES_OF_SQL:
+        return
+    errors = page.split("\n## Errors\n")[1]
+
+    assert "\n## Result\n" in page
+    assert set(re.findall(r"^\| `(\w+)`", errors, re.MULTILINE)) <= ERROR_KINDS
+
+
+# --- Plug-ins ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A directory that packages can be installed into."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) in map(str, tmp_path.glob("*.py")):
+            del sys.modules[name]
+
+
+def install(site: Path, package: str, source: str, entry_point: str) -> None:
+    (site / f"{package}.py").write_text(source)
+    metadata = site / f"{package}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[noetl.tools]\n{entry_point}\n")
+
+
+def plugin(kind: str) -> str:
+    return f"""
+from typing import Annotated
+from noetl.tools.base import ToolConfig, ToolShape, about
+
+class Config(ToolConfig, frozen=True, kw_only=True):
+    whom: Annotated[str, about("Who is greeted.")] = "world"
+
+TOOL = ToolShape(kind="{kind}", summary="Says hello.", config=Config)
+"""
+
+
+def test_an_installed_plugin_adds_its_kind(site):
+    assert "greet" not in shapes()
+
+    install(site, "noetl_greet", plugin("greet"), "greet = noetl_greet:TOOL")
+
+    found = shapes()
+    assert set(found) == {*PROMISED, "greet"}
+    assert msgspec.convert({"whom": "you"}, found["greet"].config)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"who": "you"}, found["greet"].config)
+
+
+def test_a_plugin_cannot_replace_a_kind_of_ours(site):
+    install(site, "noetl_better_http", plugin("http"), "http = noetl_better_http:TOOL")
+
+    with pytest.raises(PluginRejected, match=r"noetl_better_http.*\"http\".*NoETL itself"):
+        shapes()
+
+
+def test_two_plugins_of_one_kind_are_refused_naming_both(site):
+    install(site, "noetl_one", plugin("greet"), "greet = noetl_one:TOOL")
+    install(site, "noetl_two", plugin("greet"), "greet = noetl_two:TOOL")
+
+    with pytest.raises(PluginRejected) as refused:
+        shapes()
+
+    assert "noetl_one" in str(refused.value)
+    assert "noetl_two" in str(refused.value)
+
+
+def test_a_plugin_that_does_not_load_is_named_with_its_reason(site):
+    install(site, "noetl_broken", "raise OSError('no disk')", "broken = noetl_broken:TOOL")
+
+    with pytest.raises(PluginRejected, match=r"\"broken\" of noetl_broken.*OSError: no disk"):
+        shapes()
+
+
+def test_a_plugin_that_is_no_tool_is_refused(site):
+    install(site, "noetl_text", "TOOL = 'greet'", "text = noetl_text:TOOL")
+
+    with pytest.raises(PluginRejected, match="is a str, not a ToolShape"):
+        shapes()
+
+
+def test_importing_the_registry_loads_no_library_but_msgspec():
+    """The command line imports it on every call."""
+    program = (
+        "import sys\n"
+        "import msgspec\n"
+        "before = set(sys.modules)\n"
+        "import noetl.tools.registry\n"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert answer.stdout.split() == ["noetl"], answer.stderr
