@@ -1,0 +1,243 @@
+"""What can be told of a net without running it: dead ends, dead arcs, errors nobody sees."""
+
+from __future__ import annotations
+
+from noetl.dsl.building import Building
+from noetl.dsl.checks import arcs_into
+from noetl.dsl.expressions import event_names, holds_for_any_error, refusal
+from noetl.dsl.grammar import has_template
+from noetl.dsl.walk import all_tasks, bodies, ways_out
+from noetl.model.net import Arc, Net, Retry, Rule, Step, Task
+
+FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
+"""What a failed step may be called in a guard; `step.exit` and the like mean either end."""
+CANNOT_FAIL = frozenset({"noop"})
+
+Graph = dict[str, list[str]]
+
+
+def check_templates(building: Building) -> None:
+    """Every template is one we would run."""
+    seen: dict[str, tuple[tuple[str, str], ...]] = {}
+    for use in building.uses:
+        if use.source not in seen:
+            seen[use.source] = refusal(use.source)
+        for code, message in seen[use.source]:
+            building.report.add(code, message, use.place)
+
+
+def steps_are_reachable(building: Building, net: Net) -> None:
+    graph = _graph(net)
+    if graph is None:
+        return
+    reached = reachable(graph, net.entry)
+    undoing = {step.compensate for step in net.steps if step.compensate is not None}
+    for name in undoing:
+        reached |= reachable(graph, name)
+    for step in net.steps:
+        if step.name not in reached:
+            building.report.add(
+                "unreachable-step",
+                f'no token can reach step "{step.name}". Lead an arc to it, or delete it.',
+                building.at(step, "name"),
+            )
+
+
+def _graph(net: Net) -> Graph | None:
+    """Who leads to whom; None where a template decides that at run time."""
+    graph: Graph = {}
+    for step in net.steps:
+        targets = [way.step for way in ways_out(step)]
+        if any(has_template(target) for target in targets):
+            return None
+        graph[step.name] = targets
+    return graph
+
+
+def reachable(graph: Graph, start: str) -> set[str]:
+    seen: set[str] = set()
+    stack = [start]
+    while stack:
+        name = stack.pop()
+        if name in graph and name not in seen:
+            seen.add(name)
+            stack += graph[name]
+    return seen
+
+
+def arcs_can_fire(building: Building, net: Net) -> None:
+    """In an exclusive router nothing after an arc without guard is tried on success."""
+    for step in net.steps:
+        if step.router.mode != "exclusive":
+            continue
+        open_arc: Arc | None = None
+        for arc in step.router.arcs:
+            if open_arc is not None and not _may_follow_failure(arc):
+                building.report.add(
+                    "shadowed-arc",
+                    f'the arc to "{arc.step}" is never taken: the arc to "{open_arc.step}" before'
+                    " it has no guard and always wins. Put the guarded arcs first, or set"
+                    " `next.spec.mode: inclusive`.",
+                    building.at(arc, "step"),
+                )
+            if arc.when is None or arc.when is True:
+                open_arc = open_arc or arc
+
+
+def _may_follow_failure(arc: Arc) -> bool:
+    """A failed step tries only arcs that read `event` or `error`, so those are not shadowed."""
+    if not arc.on_failure or not isinstance(arc.when, str):
+        return False
+    names = event_names(arc.when)
+    return names is None or not FAILURES.isdisjoint(names)
+
+
+def cycles_have_exits(building: Building, net: Net) -> None:
+    graph = _graph(net)
+    if graph is None:
+        return
+    steps = {step.name: step for step in net.steps}
+    for component in strongly_connected(graph):
+        if len(component) == 1 and component[0] not in graph[component[0]]:
+            continue
+        inside = set(component)
+        if all(_always_stays(steps[name], inside) for name in component):
+            first = min(component, key=lambda name: building.at(steps[name], "name"))
+            others = " → ".join([*sorted(inside - {first}), first])
+            building.report.add(
+                "endless-cycle",
+                f'from step "{first}" tokens go round for ever ({others}): no guard ever lets one'
+                " out. Add a `when` to an arc of the cycle.",
+                building.at(steps[first], "name"),
+            )
+
+
+def _always_stays(step: Step, inside: set[str]) -> bool:
+    """Whether a token that finished here certainly goes on within these steps."""
+    if step.admit or step.rules or any(arc.step not in inside for arc in step.router.arcs):
+        return False
+    return any(arc.when is None or arc.when is True for arc in step.router.arcs)
+
+
+def strongly_connected(graph: Graph) -> list[list[str]]:
+    """Tarjan's components, without recursion: a chain of steps may be thousands long."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    found: list[list[str]] = []
+    for root in graph:
+        if root in order:
+            continue
+        work = [(root, iter(graph[root]))]
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            name, following = work[-1]
+            for target in following:
+                if target not in graph:
+                    continue
+                if target not in order:
+                    order[target] = low[target] = len(order)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(graph[target])))
+                    break
+                if target in on_stack:
+                    low[name] = min(low[name], order[target])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[name])
+                if low[name] == order[name]:
+                    cut = stack.index(name)
+                    found.append(stack[cut:])
+                    on_stack.difference_update(stack[cut:])
+                    del stack[cut:]
+    return found
+
+
+def joins_complete(building: Building, net: Net) -> None:
+    arriving = arcs_into(net)
+    if arriving is None:
+        return
+    for step in net.steps:
+        sources = arriving[step.name]
+        if not sources:
+            continue
+        if step.join.kind == "count" and (step.join.count or 0) > len(sources):
+            building.report.add(
+                "join-never-completes",
+                f'step "{step.name}" waits for {step.join.count} tokens, but only {len(sources)}'
+                " arc(s) lead to it. Lower the number, or lead more arcs to it.",
+                building.at(step, "join"),
+            )
+        elif step.join.kind == "all" and _excluding(net, step):
+            building.report.add(
+                "join-never-completes",
+                f'step "{step.name}" waits for a token from every arc, but step'
+                f' "{_excluding(net, step)}" sends only one of its tokens here'
+                " (exclusive mode). Use `join: auto`, or make that router inclusive.",
+                building.at(step, "join"),
+            )
+
+
+def _excluding(net: Net, target: Step) -> str | None:
+    """A step that has several arcs to the target of which only one can fire."""
+    for step in net.steps:
+        arcs = [arc for arc in step.router.arcs if arc.step == target.name]
+        if step.router.mode == "exclusive" and len(arcs) > 1:
+            return step.name
+    return None
+
+
+def errors_are_seen(building: Building, net: Net) -> None:
+    """Rules that mention outcomes should not let an error go on by accident."""
+    for body in bodies(net):
+        for task in all_tasks(body):
+            if task.rules and task.kind not in CANNOT_FAIL:
+                _check_fall_through(building, task)
+
+
+def _check_fall_through(building: Building, task: Task) -> None:
+    retried = False
+    for rule in task.rules:
+        is_else = rule.when is None or rule.when is True
+        if not is_else and not _catches_any_error(rule):
+            continue
+        if any(isinstance(action, Retry) for action in rule.actions):
+            retried = True
+            continue
+        last = type(rule.actions[-1]).__name__ if rule.actions else "Continue"
+        if is_else and last != "Fail":
+            _report_fall_through(building, task, rule, retried)
+        return
+    if not retried:
+        _report_fall_through(building, task, None, retried)
+
+
+def _report_fall_through(building: Building, task: Task, rule: Rule | None, retried: bool) -> None:
+    when = "when its tries are used up" if retried else "that no rule names"
+    how = "the `else` lets it go on" if rule is not None else "the pipeline goes on"
+    building.report.add(
+        "error-falls-through",
+        f'an error of task "{task.name}" {when} is passed over: {how} as if it were a success.'
+        " Add `- when: \"{{ outcome.status == 'error' }}\"` with `then: {do: fail}` before the"
+        " end.",
+        building.at(rule) if rule is not None else building.at(task),
+    )
+
+
+def _catches_any_error(rule: Rule) -> bool:
+    return isinstance(rule.when, str) and holds_for_any_error(rule.when)
+
+
+ANALYSES = (
+    steps_are_reachable,
+    arcs_can_fire,
+    cycles_have_exits,
+    joins_complete,
+    errors_are_seen,
+)

@@ -1,0 +1,108 @@
+"""The document: from the root mapping to the net."""
+
+from __future__ import annotations
+
+from noetl.dsl import nodes
+from noetl.dsl.building import Building, Home, Where, deep, entries, field, flag, items, text, word
+from noetl.dsl.layers import combine, executor_knobs, written_limits
+from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.steps import step, workbook
+from noetl.model.net import Executor, KeychainEntry, Net, Values
+
+ROOT = Home()
+
+
+def build(building: Building, root: Mapping) -> Net:
+    """Everything the playbook says. Parts with the wrong shape are left out: they are reported."""
+    executor = field(root, "executor")
+    building.limits = combine(building.limits, written_limits(executor))
+    outer = executor_knobs(executor)
+    default_timeout = building.amount(
+        deep(executor, "spec", "policy", "defaults", "timeouts", "step"), Where.STEP, ROOT
+    )
+    steps = tuple(
+        step(building, node, outer, default_timeout)
+        for node in items(field(root, "workflow"))
+        if isinstance(node, Mapping)
+    )
+    name, path = _names(root)
+    metadata = field(root, "metadata")
+    net = Net(
+        name=name,
+        path=path,
+        version=_version(field(metadata, "version")),
+        description=text(metadata, "description", "desc") or "",
+        labels=_labels(metadata),
+        entry=_entry(executor, [found.name for found in steps]),
+        workload=building.values(field(root, "workload"), Where.WORKLOAD, ROOT),
+        keychain=_keychain(building, field(root, "keychain")),
+        executor=_executor(building, executor),
+        steps=steps,
+        workbook=workbook(building, field(root, "workbook"), outer),
+    )
+    entry_node = deep(executor, "spec", "entry_step")
+    building.mark(
+        net,
+        root.place,
+        entry=entry_node.place if entry_node is not None else None,
+        workflow=root.keys.get("workflow"),
+    )
+    return net
+
+
+def _names(root: Mapping) -> tuple[str, str]:
+    metadata = field(root, "metadata")
+    name = text(metadata, "name") or text(root, "name")
+    path = text(metadata, "path") or text(root, "path")
+    return name or (path or "").rpartition("/")[2], path or name or ""
+
+
+def _version(node: Node | None) -> str | None:
+    return node.text if isinstance(node, nodes.Scalar) else None
+
+
+def _labels(metadata: Node | None) -> Values:
+    found: Values = {
+        key: nodes.plain(value) for key, value in entries(field(metadata, "labels")).items()
+    }
+    for key in ("tags", "owner"):
+        if (value := nodes.plain(field(metadata, key))) is not None:
+            found[key] = value
+    return {key: found[key] for key in sorted(found)}
+
+
+def _entry(executor: Node | None, names: list[str]) -> str:
+    written = text(field(executor, "spec"), "entry_step")
+    if written is not None:
+        return written
+    return "start" if "start" in names or not names else names[0]
+
+
+def _keychain(building: Building, node: Node | None) -> tuple[KeychainEntry, ...]:
+    found = []
+    for item in items(node):
+        entry = KeychainEntry(
+            name=text(item, "name") or "",
+            kind=text(item, "kind") or "",
+            config={
+                key: building.value(value, Where.KEYCHAIN, ROOT)
+                for key, value in sorted(entries(item).items())
+                if key not in ("name", "kind", "desc")
+            },
+        )
+        name = field(item, "name")
+        building.mark(entry, item.place, name=name.place if name is not None else None)
+        found.append(entry)
+    return tuple(found)
+
+
+def _executor(building: Building, node: Node | None) -> Executor:
+    spec = field(node, "spec")
+    return Executor(
+        kind=word(node, ("local", "distributed"), "kind") or "local",
+        profile=text(node, "profile"),
+        pool=text(spec, "pool"),
+        no_next_is_error=bool(flag(spec, "no_next_is_error")),
+        reference_first=bool(flag(deep(spec, "policy", "results"), "reference_first")),
+        limits=building.limits,
+    )

@@ -1,0 +1,208 @@
+"""What the build of one document carries along: findings, places, and every template it met.
+
+The net itself knows no places. Each thing that is built is therefore marked here with where it
+stood, so that checks can be written against the net and still point into the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from noetl.dsl import nodes
+from noetl.dsl.grammar import has_template
+from noetl.dsl.nodes import Node, Scalar, Sequence
+from noetl.dsl.report import Report
+from noetl.model.duration import seconds
+from noetl.model.net import Amount, Condition, Limits, Patch, Values
+from noetl.model.problems import Place
+from noetl.model.toolshape import ToolShape
+
+
+class Where(Enum):
+    """In which scope a template is evaluated; decides what names it can see."""
+
+    WORKLOAD = "a workload default"
+    KEYCHAIN = "a keychain entry"
+    STEP = "a step's own config"
+    ADMIT = "an admission rule"
+    LOOP = "a loop's collection"
+    TASK = "a task"
+    POLICY = "a task policy rule"
+    RETRY = "a retry rule"
+    SINK = "a sink"
+    AFTER = "a value taken after success"
+    CASE = "an event rule"
+    CASE_TASK = "a task of an event rule"
+    CASE_NEXT = "`next` of an event rule"
+    ARC = "an arc"
+
+
+class Home(msgspec.Struct, frozen=True):
+    """The step or workbook entry that is being built, with what its templates may name."""
+
+    name: str = ""
+    """Of the step; empty at the root."""
+    block: str = ""
+    """Of the workbook entry."""
+    iterators: tuple[str, ...] = ()
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One template, where it stands and where it will be evaluated."""
+
+    source: str
+    place: Place
+    where: Where
+    home: Home
+    condition: bool = False
+
+
+class Building:
+    """One compilation."""
+
+    def __init__(self, report: Report, tools: Mapping[str, ToolShape], limits: Limits) -> None:
+        self.report = report
+        self.tools = tools
+        self.limits = limits
+        self.uses: list[Use] = []
+        self.debug: dict[str, Place] = {}
+        """Generated label (`step.task`) → the place it was generated from."""
+        self._places: dict[tuple[int, str], Place] = {}
+        self._marked: list[object] = []
+
+    def mark(self, thing: object, place: Place, **parts: Place | None) -> None:
+        """Remember where `thing` and its parts were written."""
+        # The object is kept, so that its id stays its own while we compile.
+        self._marked.append(thing)
+        self._places[id(thing), ""] = place
+        for part, part_place in parts.items():
+            if part_place is not None:
+                self._places[id(thing), part] = part_place
+
+    def written(self, thing: object, part: str) -> Place | None:
+        """Where that part of it was written; None if it was not."""
+        return self._places.get((id(thing), part))
+
+    def at(self, thing: object, part: str = "") -> Place:
+        """Where to point at: that part, or the whole if the part was not written."""
+        return self.written(thing, part) or self._places[id(thing), ""]
+
+    def value(self, node: Node | None, where: Where, home: Home) -> Any:
+        """The plain value, with every template in it noted."""
+        self._note(node, where, home)
+        return nodes.plain(node)
+
+    def _note(self, node: Node | None, where: Where, home: Home) -> None:
+        match node:
+            case Scalar(value=str() as text) if has_template(text):
+                self.uses.append(Use(text, node.place, where, home))
+            case Sequence(items=items):
+                for item in items:
+                    self._note(item, where, home)
+            case nodes.Mapping(entries=entries):
+                for item in entries.values():
+                    self._note(item, where, home)
+
+    def values(self, node: Node | None, where: Where, home: Home) -> Values:
+        """The same, for what must be a mapping."""
+        if not isinstance(node, nodes.Mapping):
+            return {}
+        found: Values = self.value(node, where, home)
+        return found
+
+    def condition(self, node: Node | None, where: Where, home: Home) -> Condition | None:
+        if not isinstance(node, Scalar) or node.value is None:
+            return None
+        if isinstance(node.value, str):
+            if has_template(node.value):
+                self.uses.append(Use(node.value, node.place, where, home, condition=True))
+            return node.value
+        return bool(node.value)
+
+    def amount(self, node: Node | None, where: Where, home: Home) -> Amount | None:
+        """A number; a duration becomes seconds; a template stays what it is."""
+        if not isinstance(node, Scalar) or isinstance(node.value, bool) or node.value is None:
+            return None
+        if isinstance(node.value, str) and has_template(node.value):
+            self.uses.append(Use(node.value, node.place, where, home))
+            return node.value
+        length = seconds(node.value)
+        return node.value if length == node.value or length is None else length
+
+    def patch(self, node: Node | None, where: Where, home: Home) -> Patch | None:
+        """`set: {ctx.a: …, iter.b: …, ctx: {c: …}, d: …}`."""
+        written = self.values(node, where, home)
+        if not written:
+            return None
+        ctx: Values = {}
+        iteration: Values = {}
+        local: Values = {}
+        for key, value in written.items():
+            root, dot, rest = key.partition(".")
+            target = {"ctx": ctx, "iter": iteration}.get(root, local)
+            if target is not local and dot:
+                target[rest] = value
+            elif target is not local and isinstance(value, dict):
+                target.update(value)
+            else:
+                local[key] = value
+        patch = Patch(ctx=_sorted(ctx), iter=_sorted(iteration), local=_sorted(local))
+        assert node is not None
+        self.mark(patch, node.place)
+        return patch
+
+
+def _sorted(values: Values) -> Values:
+    return {key: values[key] for key in sorted(values)}
+
+
+def field(node: Node | None, *keys: str) -> Node | None:
+    """What a mapping holds under the first of these spellings that is written."""
+    if not isinstance(node, nodes.Mapping):
+        return None
+    for key in keys:
+        found = node.entries.get(key)
+        if not nodes.is_null(found):
+            return found
+    return None
+
+
+def deep(node: Node | None, *path: str) -> Node | None:
+    """What lies at the end of a path of keys."""
+    for key in path:
+        node = field(node, key)
+    return node
+
+
+def text(node: Node | None, *keys: str) -> str | None:
+    return nodes.text_of(field(node, *keys))
+
+
+def word(node: Node | None, choices: tuple[str, ...], *keys: str) -> Any:
+    """One of the words, or None; the shape check has complained about others."""
+    found = text(node, *keys)
+    return found if found in choices else None
+
+
+def flag(node: Node | None, *keys: str) -> bool | None:
+    found = field(node, *keys)
+    return found.value if isinstance(found, Scalar) and isinstance(found.value, bool) else None
+
+
+def whole(node: Node | None, *keys: str) -> int | None:
+    found = field(node, *keys)
+    if isinstance(found, Scalar) and isinstance(found.value, int):
+        return None if isinstance(found.value, bool) else found.value
+    return None
+
+
+def items(node: Node | None) -> list[Node]:
+    return node.items if isinstance(node, Sequence) else []
+
+
+def entries(node: Node | None) -> dict[str, Node]:
+    return node.entries if isinstance(node, nodes.Mapping) else {}

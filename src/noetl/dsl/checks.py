@@ -1,0 +1,279 @@
+"""The rules of the language that shapes cannot tell: one function each, all of them run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from noetl.dsl import nodes
+from noetl.dsl.building import Building, entries, field, text
+from noetl.dsl.grammar import has_template
+from noetl.dsl.nodes import Mapping
+from noetl.dsl.shapes import API_VERSION
+from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
+from noetl.model.net import Jump, Net
+from noetl.model.problems import Place
+from noetl.model.spelling import did_you_mean
+
+NOT_FOR_STEPS = frozenset(
+    {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
+    | {"execution_id", "job"}
+)
+NOT_FOR_ITERATORS = NOT_FOR_STEPS | frozenset(
+    {"output", "response", "error", "result", "this", "loop", "loop_index", "index", "parent"}
+    | {"now", "uuid", "range", "true", "false", "none", "True", "False", "None"}
+)
+_TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+Check = Callable[[Building, Net], None]
+
+
+def check_document(building: Building, root: Mapping) -> None:
+    """What the root itself must say."""
+    version = field(root, "apiVersion")
+    if version is not None and nodes.text_of(version) not in (API_VERSION, None):
+        building.report.add(
+            "unsupported-version",
+            f'apiVersion is "{nodes.text_of(version)}"; this is a compiler for {API_VERSION}.',
+            version.place,
+        )
+    kind = field(root, "kind")
+    if kind is not None and nodes.text_of(kind) not in ("Playbook", None):
+        building.report.add(
+            "wrong-kind",
+            f'kind is "{nodes.text_of(kind)}"; a playbook has `kind: Playbook`.',
+            kind.place,
+        )
+    metadata = field(root, "metadata")
+    for key in ("name", "path"):
+        if key in root.entries and text(metadata, key) is None:
+            building.report.add(
+                "root-hoisted",
+                f"`{key}` belongs into `metadata`; it is read as if it stood there.",
+                root.keys[key],
+            )
+    written = {*entries(metadata), *root.entries}
+    if not written & {"name", "path"} and (metadata is None or isinstance(metadata, Mapping)):
+        place = metadata.place if metadata is not None else root.place
+        building.report.add(
+            "missing-key", "a playbook needs `metadata.name` or `metadata.path`.", place
+        )
+    for key in ("name", "path"):
+        if text(metadata, key) is not None and key in root.entries:
+            building.report.add(
+                "conflicting-keys",
+                f"`{key}` stands at the root and in `metadata`. Keep the one in `metadata`.",
+                root.keys[key],
+            )
+
+
+def _unique(building: Building, code: str, what: str, named: Iterable[tuple[str, Place]]) -> None:
+    first: dict[str, Place] = {}
+    for name, place in named:
+        if name in first:
+            building.report.add(
+                code,
+                f'there are two {what} called "{name}"; the first is on line {first[name].line}.'
+                " Rename one of them.",
+                place,
+            )
+        elif name:
+            first[name] = place
+
+
+def names_are_unique(building: Building, net: Net) -> None:
+    _unique(
+        building,
+        "duplicate-step",
+        "steps",
+        ((step.name, building.at(step, "name")) for step in net.steps),
+    )
+    _unique(
+        building,
+        "duplicate-keychain",
+        "keychain entries",
+        ((entry.name, building.at(entry, "name")) for entry in net.keychain),
+    )
+    _unique(
+        building,
+        "duplicate-task",
+        "workbook entries",
+        ((block.name, building.at(block, "name")) for block in net.workbook),
+    )
+    for _, tasks in pipelines(net):
+        _unique(
+            building,
+            "duplicate-task",
+            "tasks",
+            ((task.name, building.at(task, "name")) for task in tasks),
+        )
+
+
+def names_are_usable(building: Building, net: Net) -> None:
+    """Names that templates could not tell from something else."""
+    for step in net.steps:
+        _refuse_reserved(building, "a step", step.name, building.at(step, "name"), NOT_FOR_STEPS)
+    for body in bodies(net):
+        for task in all_tasks(body):
+            place = building.written(task, "name")
+            if place is None:
+                continue  # a generated name
+            _refuse_reserved(building, "a task", task.name, place, NOT_FOR_STEPS)
+            if not _TASK_NAME.fullmatch(task.name):
+                building.report.add(
+                    "bad-name",
+                    f'a task is called "{task.name[:60]}"; a name has letters, digits, _ and -,'
+                    " and does not start with a digit.",
+                    place,
+                )
+        if body.loop is not None:
+            _refuse_reserved(
+                building,
+                "an iterator",
+                body.loop.iterator,
+                building.at(body.loop, "iterator"),
+                NOT_FOR_ITERATORS,
+            )
+
+
+def _refuse_reserved(
+    building: Building, what: str, name: str, place: Place, reserved: frozenset[str]
+) -> None:
+    if name in reserved:
+        building.report.add(
+            "reserved-name",
+            f'{what} is called "{name}", which already means something in templates.'
+            f' Try "{name}_1" or a more telling name.',
+            place,
+        )
+
+
+def entry_exists(building: Building, net: Net) -> None:
+    names = [step.name for step in net.steps]
+    if not names:
+        return  # the shape check has said that there are no steps
+    if net.entry not in names:
+        building.report.add(
+            "no-entry-step",
+            f'entry_step names "{net.entry}", which is not a step.'
+            + did_you_mean(net.entry, names),
+            building.at(net, "entry"),
+        )
+    elif net.entry != "start" and building.written(net, "entry") is None:
+        building.report.add(
+            "entry-is-first",
+            f'there is no step "start", so the first step, "{net.entry}", is the entry.'
+            " Name it `start`, or set `executor.spec.entry_step`.",
+            building.at(net.steps[0], "name"),
+        )
+
+
+def tokens_go_somewhere(building: Building, net: Net) -> None:
+    names = {step.name for step in net.steps}
+    for step in net.steps:
+        for way in ways_out(step):
+            if way.step and way.step not in names and not has_template(way.step):
+                building.report.add(
+                    "unknown-step",
+                    f'step "{step.name}" sends its token to "{way.step}", which is not a step.'
+                    + did_you_mean(way.step, names),
+                    building.at(way, "step"),
+                )
+
+
+def jumps_land(building: Building, net: Net) -> None:
+    for owner, tasks in pipelines(net):
+        names = [task.name for task in tasks]
+        for task in tasks:
+            for action in (action for rule in task.rules for action in rule.actions):
+                if isinstance(action, Jump) and action.to and action.to not in names:
+                    building.report.add(
+                        "unknown-task",
+                        f'task "{task.name}" jumps to "{action.to}", which is not a task of'
+                        f' "{owner}".' + did_you_mean(action.to, names),
+                        building.at(action, "to"),
+                    )
+
+
+def references_exist(building: Building, net: Net) -> None:
+    """Workbook calls and compensations name something that is there."""
+    blocks = [block.name for block in net.workbook]
+    for body in bodies(net):
+        for task in all_tasks(body):
+            name = task.config.get("task")
+            if task.kind != "workbook" or not isinstance(name, str) or has_template(name):
+                continue
+            if name not in blocks:
+                building.report.add(
+                    "unknown-workbook-task",
+                    f'the workbook has no entry "{name}".'
+                    + (did_you_mean(name, blocks) or " Add it under the root key `workbook`."),
+                    building.at(task, "task"),
+                )
+    steps = [step.name for step in net.steps]
+    for step in net.steps:
+        if step.compensate is not None and step.compensate not in (*steps, *blocks):
+            building.report.add(
+                "unknown-task",
+                f'step "{step.name}" is compensated by "{step.compensate}", which is neither a'
+                " step nor a workbook entry." + did_you_mean(step.compensate, [*steps, *blocks]),
+                building.at(step, "compensate"),
+            )
+
+
+def joins_are_possible(building: Building, net: Net) -> None:
+    arriving = arcs_into(net)
+    if arriving is None:
+        return
+    for step in net.steps:
+        wants = {"all": 1, "count": (step.join.count or 0) - (step.name == net.entry)}
+        needed = wants.get(step.join.kind, 0)
+        if needed > 0 and not arriving[step.name]:
+            building.report.add(
+                "join-impossible",
+                f'step "{step.name}" waits for tokens from arcs, but no arc leads to it.'
+                " Lead arcs to it, or drop the join.",
+                building.at(step, "join"),
+            )
+
+
+def arcs_into(net: Net) -> dict[str, list[str]] | None:
+    """For each step the steps that send tokens to it; None where templates hide that."""
+    arriving: dict[str, list[str]] = {step.name: [] for step in net.steps}
+    for step in net.steps:
+        for way in ways_out(step):
+            if has_template(way.step):
+                return None
+            if way.step in arriving:
+                arriving[way.step].append(step.name)
+    return arriving
+
+
+def parallel_writes_combine(building: Building, net: Net) -> None:
+    for body in bodies(net):
+        if body.loop is None or body.loop.mode != "parallel":
+            continue
+        for patch in patches(body):
+            if patch is getattr(body, "patch", None):
+                continue  # written once, after the loop
+            for key in patch.ctx:
+                if key.partition(".")[0] not in body.loop.reduce:
+                    building.report.add(
+                        "parallel-ctx-write",
+                        f'iterations of the parallel loop of "{body.name}" all write `ctx.{key}`;'
+                        " the second write will fail. Say how they combine:"
+                        f" `loop.spec.policy.reduce: {{{key}: append}}`.",
+                        building.at(patch),
+                    )
+
+
+CHECKS: tuple[Check, ...] = (
+    names_are_unique,
+    names_are_usable,
+    entry_exists,
+    tokens_go_somewhere,
+    jumps_land,
+    references_exist,
+    joins_are_possible,
+    parallel_writes_combine,
+)

@@ -1,0 +1,106 @@
+"""Every problem code there is. Codes are a promise: scripts match on them, so none is renamed.
+
+`docs/problems.md` shows this table to people; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.model.problems import Severity
+
+
+class Code(msgspec.Struct, frozen=True):
+    """What a code means, in one sentence for the documentation."""
+
+    severity: Severity
+    meaning: str
+
+
+def _errors(**meanings: str) -> dict[str, Code]:
+    return {name.replace("_", "-"): Code("error", text) for name, text in meanings.items()}
+
+
+def _warnings(**meanings: str) -> dict[str, Code]:
+    return {name.replace("_", "-"): Code("warning", text) for name, text in meanings.items()}
+
+
+READING = _errors(
+    yaml_syntax="The text is not YAML.",
+    yaml_duplicate_key="A key stands twice in one mapping.",
+    yaml_too_large="The document has more bytes than are read.",
+    yaml_too_deep="The document is nested too deeply.",
+    yaml_alias_limit="Written out, the aliases make the document too large.",
+    yaml_alias_cycle="An alias stands inside the thing it refers to.",
+    yaml_tag="A YAML tag other than the plain ones.",
+    yaml_many_documents="More than one document in a file.",
+    yaml_key="A key that is not a plain text; often a template without quotes.",
+    yaml_value="A number that JSON cannot carry: infinite, not a number, beyond 64 bits.",
+    not_a_playbook="The document is empty or not a mapping.",
+)
+
+SHAPE = _errors(
+    unknown_key="A key that has no meaning here.",
+    removed_key="A key of an earlier language; the message names its replacement.",
+    missing_key="A key that must be there is not.",
+    wrong_type="A value of the wrong kind, e.g. a list where a text belongs.",
+    bad_value="A value that is not one of those allowed here.",
+    conflicting_keys="Two spellings of the same thing, or two things that exclude each other.",
+    unsupported_version="An apiVersion other than noetl.io/v2.",
+    wrong_kind="A document whose kind is not Playbook.",
+    bad_name="A name that templates could not refer to.",
+    reserved_name="A name that already means something in templates.",
+) | _warnings(
+    root_hoisted="`name` or `path` at the root; they belong into `metadata`.",
+)
+
+RULES = _errors(
+    duplicate_step="Two steps of one name.",
+    duplicate_task="Two tasks of one name in a pipeline, or two workbook entries.",
+    duplicate_keychain="Two keychain entries of one name.",
+    no_entry_step="`executor.spec.entry_step` names no step, or there are no steps.",
+    unknown_step="A token is sent to a step that does not exist.",
+    unknown_task="A jump or compensation names a task that does not exist.",
+    unknown_workbook_task="A task refers to a workbook entry that does not exist.",
+    loop_incomplete="A loop without collection or without iterator.",
+    unknown_tool="A tool kind that is neither built in nor provided by a plug-in.",
+    empty_step="A step with none of `tool`, `next`, `case`.",
+    control_out_of_place="A control action (`do`) outside task policy rules.",
+    policy_out_of_place="A policy of one scope written in another.",
+    misplaced_else="An `else` that is not the last rule, or a second one.",
+    bad_rule="A rule with neither `when` nor `else`, with both, or without `then`.",
+    empty_rules="A policy without rules.",
+    join_impossible="A join that no number of tokens can satisfy.",
+) | _warnings(
+    entry_is_first="There is no step `start`; the first step is taken as the entry.",
+    parallel_ctx_write="Iterations of a parallel loop write the same ctx key without a reducer.",
+)
+
+TEMPLATES = _errors(
+    template_syntax="The template is not Jinja.",
+    template_unsupported="Jinja, but not part of the expression language.",
+    template_too_large="The template is too long or nested too deeply.",
+    unknown_filter="A filter that does not exist.",
+    unknown_test="A test (`is …`) that does not exist.",
+    unknown_function="A function that does not exist.",
+) | _warnings(
+    condition_is_text="A condition without `{{ }}`: a text, which is always the same.",
+    template_in_code="A template inside program text, where a bound value would be safer.",
+)
+
+ANALYSIS = _errors(
+    not_in_scope="A name that exists elsewhere, but not where it is used.",
+    secret_outside_tool="A secret read outside a tool's config.",
+) | _warnings(
+    unreachable_step="No token can ever reach the step.",
+    shadowed_arc="An earlier arc without guard always wins.",
+    endless_cycle="Steps that lead round and round with no way out.",
+    join_never_completes="A join that waits for a token that cannot come.",
+    unknown_name="A name that is never defined anywhere in the playbook.",
+    error_falls_through="An error that no rule names goes on as if nothing had happened.",
+    undeclared_keychain="A keychain entry that is not declared under `keychain`.",
+    limit_applied="More is asked for than a limit allows; the limit holds.",
+    sugar_unbounded="`while` or `until` without `max`; the default bound applies.",
+)
+
+CODES: dict[str, Code] = READING | SHAPE | RULES | TEMPLATES | ANALYSIS

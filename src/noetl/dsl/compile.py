@@ -1,0 +1,68 @@
+"""YAML text → the net, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from noetl.dsl.analysis import ANALYSES, check_templates
+from noetl.dsl.build import build
+from noetl.dsl.building import Building
+from noetl.dsl.checks import CHECKS, check_document
+from noetl.dsl.grammar import Inspection
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
+from noetl.dsl.scoping import check_names
+from noetl.dsl.shapes import PLAYBOOK
+from noetl.errors import PlaybookRejected
+from noetl.model.net import Limits, Net, digest
+from noetl.model.problems import Place, Problem
+from noetl.model.toolshape import ToolShape
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a text."""
+
+    net: Net | None
+    """None if there was an error."""
+    digest: str = ""
+    problems: tuple[Problem, ...] = ()
+    debug: Mapping[str, Place] = {}
+    """Generated task label (`step.task`) → the place of the sugar it was generated from."""
+
+    def unwrap(self) -> Net:
+        """The net, or PlaybookRejected with the problems."""
+        if self.net is None:
+            raise PlaybookRejected(self.problems)
+        return self.net
+
+
+def compile_text(
+    text: str, *, tools: Mapping[str, ToolShape], limits: Limits | None = None
+) -> Compiled:
+    """Compile a playbook. Never raises for bad input: the problems say what is wrong.
+
+    `tools` are the kinds that exist; `limits` are the operator's, which nothing in the playbook
+    can exceed.
+    """
+    report = Report()
+    root = read(text, report)
+    if root is None:
+        return Compiled(net=None, problems=report.problems(None))
+    PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
+    building = Building(report, tools, limits or Limits())
+    check_document(building, root)
+    net = build(building, root)
+    check_templates(building)
+    for check in CHECKS:
+        check(building, net)
+    check_names(building, net)
+    if not report.has_errors:
+        # Warnings about the flow of a net that is wrong anyway would only distract.
+        for analysis in ANALYSES:
+            analysis(building, net)
+    problems = report.problems(root)
+    if report.has_errors:
+        return Compiled(net=None, problems=problems, debug=building.debug)
+    return Compiled(net=net, digest=digest(net), problems=problems, debug=building.debug)

@@ -1,0 +1,229 @@
+"""How loops and ways out of a step may be written."""
+
+from __future__ import annotations
+
+from noetl.dsl.case_shapes import (
+    CONDITIONS_IN_NEXT,
+    SOME_TARGETS,
+)
+from noetl.dsl.grammar import (
+    Anything,
+    Duration,
+    Either,
+    Field,
+    Inspection,
+    ListOf,
+    MapOf,
+    Name,
+    Number,
+    OneOf,
+    Record,
+    Schema,
+    StepName,
+    Text,
+    When,
+    define,
+    has_key,
+    is_list,
+    is_mapping,
+    is_text,
+)
+from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.policy_shapes import (
+    CONTROL,
+    KNOBS,
+    VALUES,
+    astray_policies,
+)
+
+CURSOR_KINDS = ("postgres", "sqlite", "duckdb", "sql", "mysql", "mssql", "oracle")
+REDUCERS = ("append", "extend", "sum", "min", "max", "merge", "count", "last", "first")
+
+# --- Loops -------------------------------------------------------------------------------------
+
+_LOOP_MODE = OneOf("sequential", "parallel", "cursor")
+_MAX_IN_FLIGHT = Field(Number(whole=True, least=1), "At most so many iterations at once.")
+LOOP_POLICY = Record(
+    "a loop's policy",
+    {
+        "exec": Field(OneOf("local", "distributed"), "One worker, or any."),
+        "reduce": Field(MapOf(OneOf(*REDUCERS)), "How parallel writes of a ctx key combine."),
+        "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
+        "max_in_flight": _MAX_IN_FLIGHT,
+    },
+    astray=astray_policies("a loop"),
+)
+LOOP_SPEC = Record(
+    "a loop's `spec`",
+    {
+        "mode": Field(_LOOP_MODE, "One after the other, or at once. Default sequential."),
+        "max_in_flight": _MAX_IN_FLIGHT,
+        "batch_size": Field(Number(whole=True, least=1), "Iterations a worker takes at a time."),
+        "on_error": Field(OneOf("fail", "continue"), "What a failed iteration means."),
+        "frame": Field(
+            Record(
+                "a cursor's `frame`",
+                {
+                    "max_rows": Field(Number(whole=True, least=1), "Rows per claim."),
+                    "process": Field(OneOf("row", "frame"), "Per row, or all rows at once."),
+                    "row_concurrency": Field(Number(whole=True, least=1), "Rows at once."),
+                    "lease_seconds": Field(Duration(), "How long a claim holds."),
+                    "max_attempts": Field(Number(whole=True, least=1), "Tries per claim."),
+                },
+            ),
+            "How a cursor claims rows.",
+        ),
+        "policy": Field(LOOP_POLICY, "Where iterations run and how they combine."),
+    }
+    | KNOBS,
+)
+_COLLECTION = Either(
+    "a template, a list, a mapping or {from, to}",
+    (is_text, Text()),
+    (is_list, ListOf(Anything(), "elements")),
+    (
+        has_key("from", "to"),
+        Record(
+            "a range",
+            {
+                "from": Field(Number(), "First number. Default 0."),
+                "to": Field(Number(), "Where to stop; not included.", required=True),
+                "step": Field(Number(nonzero=True), "Distance. Default 1."),
+            },
+        ),
+    ),
+    (is_mapping, VALUES),
+)
+
+
+class LoopShape(Record):
+    """A loop needs something to go over and a name for the element."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        super().check(node, what, look)
+        if not isinstance(node, Mapping):
+            return
+        if not {"in", "collection", "cursor"} & set(node.entries):
+            look.report.add(
+                "loop-incomplete", "a loop needs a collection: `in`, or a `cursor`.", node.place
+            )
+        refuse_both(node, ("in", "collection"), ("cursor",), "what a loop goes over", look)
+        spec = node.get("spec")
+        if "mode" in node.entries and isinstance(spec, Mapping) and "mode" in spec.entries:
+            look.report.add(
+                "conflicting-keys",
+                "`mode` of the loop and of its `spec` are the same thing. Keep one of them.",
+                max(node.keys["mode"], spec.keys["mode"]),
+            )
+        if not {"iterator", "element"} & set(node.entries):
+            look.report.add(
+                "loop-incomplete",
+                "a loop needs `iterator`: the name of the current element.",
+                node.place,
+            )
+
+    def schema(self) -> Schema:
+        return super().schema() | {
+            "allOf": [
+                {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
+                {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
+            ]
+        }
+
+
+def refuse_both(
+    node: Mapping, one: tuple[str, ...], other: tuple[str, ...], what: str, look: Inspection
+) -> None:
+    written = [[key for key in keys if key in node.entries] for keys in (one, other)]
+    if all(written):
+        first, second = sorted((written[0][0], written[1][0]), key=lambda key: node.keys[key])
+        look.report.add(
+            "conflicting-keys",
+            f"`{first}` and `{second}` both say {what}. Keep one of them.",
+            node.keys[second],
+        )
+
+
+LOOP = LoopShape(
+    "a loop",
+    {
+        "in": Field(_COLLECTION, "What to go over."),
+        "collection": Field(_COLLECTION, same_as="in"),
+        "cursor": Field(
+            Record(
+                "a cursor",
+                {
+                    "kind": Field(OneOf(*CURSOR_KINDS), "The database tool.", required=True),
+                    "auth": Field(Anything(), "Credential."),
+                    "claim": Field(Text(), "Statement that claims rows.", required=True),
+                    "params": Field(Anything(), "Bound values."),
+                },
+            ),
+            "Claim rows from a database until none is left.",
+        ),
+        "iterator": Field(Name(), "Name of the current element."),
+        "element": Field(Name(), same_as="iterator"),
+        "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
+        "spec": Field(LOOP_SPEC, "How iterations are scheduled."),
+    },
+)
+
+# --- Routing -----------------------------------------------------------------------------------
+
+ROUTER = Record(
+    "a router",
+    {
+        "spec": Field(
+            Record(
+                "a router's `spec`",
+                {
+                    "mode": Field(OneOf("exclusive", "inclusive"), "First arc, or all that hold."),
+                    "policy": Field(
+                        Record("a router's policy", {}, astray=astray_policies("a router"))
+                    ),
+                },
+                astray={"do": CONTROL},
+            )
+        ),
+        "arcs": Field(
+            ListOf(
+                Record(
+                    "an arc",
+                    {
+                        "step": Field(StepName(), "The step to go to.", required=True),
+                        "when": Field(When(), "The guard."),
+                        "args": Field(VALUES, "What the token carries."),
+                        "set": Field(VALUES, "`ctx.x` patches ctx, other keys are args."),
+                        "spec": Field(
+                            Record(
+                                "an arc's `spec`",
+                                {
+                                    "delay": Field(Duration(), "Wait before the token leaves."),
+                                    "priority": Field(
+                                        Number(whole=True, templates=False), "Order of work."
+                                    ),
+                                },
+                            )
+                        ),
+                    },
+                    removed={
+                        "then": "an arc names its `step` directly.",
+                        "else": "leave out `when` on the last arc.",
+                        "with": CONDITIONS_IN_NEXT["with"],
+                        "expr": "write the guard as `when`.",
+                    },
+                ),
+                "arcs",
+            ),
+            "The ways out, in order.",
+            required=True,
+        ),
+    },
+)
+NEXT = Either(
+    "a step name, a list of steps or a router",
+    (has_key("arcs", "spec"), ROUTER),
+    (lambda _: True, SOME_TARGETS),
+)
+
+A_LOOP = define("loop", LOOP)

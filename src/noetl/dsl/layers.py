@@ -1,0 +1,100 @@
+"""Layers of `spec`: how outer settings reach a task, and what none of them may exceed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.dsl import nodes
+from noetl.dsl.building import Building, deep, entries, field
+from noetl.dsl.nodes import Node
+from noetl.dsl.policy_shapes import KNOBS
+from noetl.model.duration import seconds
+from noetl.model.net import Amount, Limits, Values
+from noetl.model.problems import Place
+
+
+def merge(outer: Values, inner: Values) -> Values:
+    """Maps merge deeply; scalars and lists: the inner one wins."""
+    merged = dict(outer)
+    for key, value in inner.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return {key: merged[key] for key in sorted(merged)}
+
+
+def knobs(spec: Node | None) -> Values:
+    """The runtime knobs of one `spec`, the part that inner layers inherit."""
+    return {
+        key: _in_seconds(nodes.plain(value)) if key == "timeout" else nodes.plain(value)
+        for key, value in entries(spec).items()
+        if key in KNOBS and not nodes.is_null(value)
+    }
+
+
+def executor_knobs(executor: Node | None) -> Values:
+    """What the executor hands down: its own knobs over its default timeouts and resources."""
+    defaults = deep(executor, "spec", "policy", "defaults")
+    found: Values = {}
+    task_timeout = deep(defaults, "timeouts", "task")
+    if task_timeout is not None:
+        found["timeout"] = _in_seconds(nodes.plain(task_timeout))
+    resources = field(defaults, "resources")
+    if resources is not None:
+        found["resources"] = nodes.plain(resources)
+    return merge(found, knobs(field(executor, "spec")))
+
+
+def _in_seconds(written: Any) -> Any:
+    if isinstance(written, dict):
+        return {key: _in_seconds(value) for key, value in sorted(written.items())}
+    if isinstance(written, str):
+        length = seconds(written)
+        return written if length is None else length
+    return written
+
+
+def combine(outer: Limits, inner: Limits) -> Limits:
+    """Limits combine by minimum: an inner one can tighten, never weaken."""
+    tightest = {}
+    for name in Limits.__struct_fields__:
+        bounds = [
+            bound for bound in (getattr(outer, name), getattr(inner, name)) if bound is not None
+        ]
+        tightest[name] = min(bounds) if bounds else None
+    return Limits(**tightest)
+
+
+def written_limits(executor: Node | None) -> Limits:
+    """`executor.spec.policy.limits`, where well-formed."""
+    found = entries(deep(executor, "spec", "policy", "limits"))
+    values = {key: nodes.plain(value) for key, value in found.items()}
+    numbers = {
+        key: value
+        for key, value in values.items()
+        if key in Limits.__struct_fields__
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+    }
+    try:
+        return msgspec.convert(numbers, Limits)
+    except msgspec.ValidationError:
+        return Limits()
+
+
+def within(
+    building: Building, asked: Amount | None, limit: float | None, what: str, place: Place
+) -> Amount | None:
+    """What is asked for, cut to the limit; a template is cut when it is evaluated."""
+    if limit is None or asked is None or isinstance(asked, str) or asked <= limit:
+        return asked
+    building.report.add(
+        "limit-applied",
+        f"{what} is {asked:g}, but the limit here is {limit:g}: {limit:g} applies.",
+        place,
+    )
+    return limit

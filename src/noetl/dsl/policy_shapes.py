@@ -1,0 +1,341 @@
+"""How the things around a call may be written: knobs, policy rules, retries, polls, sinks."""
+
+from __future__ import annotations
+
+from noetl.dsl import nodes
+from noetl.dsl.grammar import (
+    Anything,
+    Defined,
+    Duration,
+    Either,
+    Field,
+    Flag,
+    Inspection,
+    ListOf,
+    MapOf,
+    Number,
+    OneOf,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    When,
+    define,
+    is_list,
+    is_mapping,
+    is_scalar,
+    is_text,
+)
+from noetl.dsl.nodes import Mapping, Node
+
+VALUES = define("values", MapOf(Anything()))
+
+TIMEOUT = Either(
+    "seconds, or connect/read/total",
+    (is_scalar, Duration()),
+    (
+        is_mapping,
+        Record(
+            "a timeout",
+            {
+                "connect": Field(Duration(), "Time to wait for the connection."),
+                "read": Field(Duration(), "Time to wait for data."),
+                "total": Field(Duration(), "Time for the whole call."),
+            },
+        ),
+    ),
+)
+
+KNOBS = {
+    "timeout": Field(TIMEOUT, "How long one try may take."),
+    "max_jumps": Field(Number(whole=True, least=1), "Bound of backward jumps. Default 100 000."),
+    "rate": Field(Text(), "At most so many calls, e.g. 10/s; shared by a worker's iterations."),
+    "retry": Field(
+        Either(
+            "a number of tries or a mapping",
+            (is_scalar, Number(whole=True, least=0)),
+            (is_mapping, VALUES),
+        ),
+        "Retry inside the tool itself. Off by default; prefer policy rules.",
+    ),
+    "async": Field(Flag(), "Hint: the call does not block."),
+    "cache": Field(Flag(), "Reuse the result of an equal call."),
+    "resources": Field(VALUES, "What the task needs: cpu, memory, gpu."),
+    "sandbox": Field(VALUES, "Restrictions for the process that runs it."),
+    "pool": Field(Text(), "The worker pool to run on."),
+}
+"""Runtime knobs, understood at every level; the innermost wins."""
+
+CONTROL = ("control-out-of-place", "control actions belong into `spec.policy.rules` of a task.")
+POLICY_KEYS = {
+    "admit": "a step",
+    "lifecycle": "a step",
+    "failure": "a step",
+    "emit": "a step",
+    "exec": "a loop",
+    "reduce": "a loop",
+    "defaults": "the executor",
+    "results": "the executor",
+    "limits": "the executor",
+}
+
+
+def astray_policies(scope: str) -> dict[str, tuple[str, str]]:
+    """Policy keys that are at home elsewhere, for the records of `scope`."""
+    found = {
+        key: ("policy-out-of-place", f"it is a policy of {home}.")
+        for key, home in POLICY_KEYS.items()
+        if home != scope
+    }
+    if scope != "a task":
+        found |= dict.fromkeys(("do", "rules", "before", "after", "finally"), CONTROL)
+    return found
+
+
+BACKOFF = OneOf("none", "fixed", "linear", "exponential")
+
+DIRECTIVE = Record(
+    "a rule's `then`",
+    {
+        "do": Field(OneOf("continue", "retry", "jump", "break", "fail"), "What happens next."),
+        "attempts": Field(Number(whole=True, least=1), "retry: tries in total."),
+        "backoff": Field(BACKOFF, "retry: how the wait grows."),
+        "delay": Field(Duration(), "retry: the first wait."),
+        "max_delay": Field(Duration(), "retry: the longest wait."),
+        "multiplier": Field(Number(least=1), "retry: growth of an exponential wait. Default 2."),
+        "jitter": Field(Flag(), "retry: spread the waits."),
+        "to": Field(Text(), "jump: the task to go to."),
+        "error": Field(Anything(), "fail: what to report."),
+        "set_iter": Field(VALUES, "Write into the iteration's scratchpad."),
+        "set_ctx": Field(VALUES, "Write into the execution's state."),
+        "set": Field(VALUES, "Write `ctx.x` and `iter.y` by their full names."),
+    },
+)
+
+
+class RuleShape(Shape):
+    """`{when, then}`, or the closing `{else}`; the same form in every rule list."""
+
+    def __init__(self, title: str, then: Shape, extra: dict[str, Field] | None = None) -> None:
+        self._then = then
+        fields = {
+            "when": Field(When(), "The condition."),
+            "then": Field(then, "What to do when it holds."),
+            **(extra or {}),
+        }
+        self._record = Record(
+            title,
+            {**fields, "else": Field(Anything(), "Closes the list: when no rule held.")},
+            removed={"expr": "write the condition as `when`.", "eval": "write `when` and `then`."},
+        )
+        self._else = Record(f"the `else` of {title}", {"then": Field(then), **(extra or {})})
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        if not isinstance(node, Mapping):
+            look.wrong_type(node, what, "a rule: {when, then} or {else}")
+            return
+        self._record.check(node, what, look)
+        if "else" in node.entries:
+            if "when" in node.entries or "then" in node.entries:
+                look.report.add(
+                    "bad-rule",
+                    "a rule has either `when` and `then`, or `else`; this one has both."
+                    " Make it two rules.",
+                    node.keys["else"],
+                )
+            self._check_else(node.entries["else"], look)
+            return
+        if "then" not in node.entries:
+            look.report.add("bad-rule", "this rule has no `then`: say what to do.", node.place)
+        if "when" not in node.entries and "expr" not in node.entries:
+            look.report.add(
+                "bad-rule",
+                "this rule has neither `when` nor `else`: say when it holds.",
+                node.place,
+            )
+
+    def _check_else(self, node: Node, look: Inspection) -> None:
+        if isinstance(node, Mapping) and "then" in node.entries:
+            self._else.check(node, "an `else`", look)
+        else:
+            self._then.check(node, "an `else`", look)
+
+    def schema(self) -> Schema:
+        record = self._record.schema()
+        then = self._then.schema()
+        record["properties"]["else"] = {"anyOf": [self._else.schema(), then]}
+        return record | {"oneOf": [{"required": ["when", "then"]}, {"required": ["else"]}]}
+
+
+class RuleList(Shape):
+    """Rules in order, at most one `else`, at the end."""
+
+    def __init__(self, rule: Shape) -> None:
+        self._rule = rule
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        if not isinstance(node, nodes.Sequence):
+            look.wrong_type(node, what, "a list of rules")
+            return
+        if not node.items:
+            look.report.add("empty-rules", f"{what} has no rules.", node.place)
+        last = len(node.items) - 1
+        for index, item in enumerate(node.items):
+            self._rule.check(item, "a rule", look)
+            if isinstance(item, Mapping) and "else" in item.entries and index != last:
+                look.report.add(
+                    "misplaced-else",
+                    "an `else` closes the list of rules; those after it would never be tried."
+                    " Move it to the end and keep only one.",
+                    item.keys["else"],
+                )
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self._rule.schema(), "minItems": 1}
+
+
+TASKS = Defined("tasks")
+"""One or more tasks; defined by task_shapes."""
+HOOK = Field(
+    Either(
+        "a task or a list of tasks",
+        (lambda node: isinstance(node, nodes.Sequence) and not node.items, Anything()),
+        (lambda _: True, TASKS),
+    ),
+    "Tasks that run around this one.",
+)
+
+
+class TaskPolicy(Record):
+    """A task's policy must have rules; saying so is kinder than "missing key"."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        if isinstance(node, nodes.Sequence):
+            look.wrong_type(node, what, "a mapping", " Put the list under `rules:`.")
+            return
+        super().check(node, what, look)
+        if isinstance(node, Mapping) and not {"rules", "before", "after", "finally"} & set(
+            node.entries
+        ):
+            look.report.add("empty-rules", "a task policy needs `rules`.", node.place)
+
+
+TASK_POLICY = TaskPolicy(
+    "a task's policy",
+    {
+        "rules": Field(RuleList(RuleShape("a policy rule", DIRECTIVE)), "First match decides."),
+        "mode": Field(OneOf("exclusive"), "Rules exclude each other."),
+        "on_unmatched": Field(OneOf("continue", "fail"), "When no rule holds."),
+        "before": HOOK,
+        "after": HOOK,
+        "finally": HOOK,
+    },
+    astray=astray_policies("a task"),
+)
+TASK_SPEC = Record(
+    "a task's `spec`", {"policy": Field(TASK_POLICY, "What an outcome leads to.")} | KNOBS
+)
+
+RETRY_MAPPING_FIELDS = {
+    "max_attempts": Field(Number(whole=True, least=1), "Tries in total."),
+    "attempts": Field(Number(whole=True, least=1), same_as="max_attempts"),
+    "initial_delay": Field(Duration(), "The first wait."),
+    "delay": Field(Duration(), same_as="initial_delay"),
+    "delay_seconds": Field(Duration(), same_as="initial_delay"),
+    "max_delay": Field(Duration(), "The longest wait."),
+    "max_delay_seconds": Field(Duration(), same_as="max_delay"),
+    "backoff_multiplier": Field(Number(least=1), "How the wait grows."),
+    "jitter": Field(Flag(), "Spread the waits."),
+    "backoff": Field(
+        Either(
+            "a word or a mapping",
+            (is_text, BACKOFF),
+            (
+                is_mapping,
+                Record(
+                    "a backoff",
+                    {
+                        "type": Field(BACKOFF, "How the wait grows."),
+                        "delay_seconds": Field(Duration(), "The first wait."),
+                        "delay": Field(Duration(), same_as="delay_seconds"),
+                        "max_delay_seconds": Field(Duration(), "The longest wait."),
+                        "max_delay": Field(Duration(), same_as="max_delay_seconds"),
+                        "multiplier": Field(Number(least=1), "Growth of an exponential wait."),
+                        "jitter": Field(Flag(), "Spread the waits."),
+                    },
+                ),
+            ),
+        ),
+        "How the wait grows.",
+    ),
+}
+
+COLLECT = Record(
+    "a `collect`",
+    {
+        "from": Field(Text(), "Path of what to add, e.g. response.data."),
+        "path": Field(Text(), same_as="from"),
+        "into": Field(Text(), "Name of the accumulator.", required=True),
+        "mode": Field(OneOf("append", "extend", "replace", "merge"), "How to add. Default append."),
+        "strategy": Field(OneOf("append", "extend", "replace", "merge"), same_as="mode"),
+    },
+)
+SINK = Record(
+    "a sink",
+    {
+        "tool": Field(Defined("task"), "The tool that stores.", required=True),
+        "args": Field(VALUES, "What to store."),
+        "retry": Field(Defined("retry")),
+    },
+)
+
+RETRY_MAPPING = Record(
+    "a retry",
+    {
+        "scope": Field(OneOf("tool", "chain", "step"), "What is done again."),
+        "on": Field(
+            Either("a word or a list", (is_text, Text()), (is_list, ListOf(Text(), "words"))),
+            "Error kinds to retry; `error` means all.",
+        ),
+        "when": Field(When(), "Which outcomes to retry. Default: every error."),
+    }
+    | RETRY_MAPPING_FIELDS,
+)
+RETRY_POLICY = Record(
+    "a retry policy",
+    {
+        "when": Field(When(), "Which outcome repeats the call.", required=True),
+        "then": Field(
+            Record(
+                "a retry policy's `then`",
+                {
+                    "next_call": Field(VALUES, "Config to change for the next call."),
+                    "collect": Field(COLLECT, "What to keep of each answer."),
+                    "sink": Field(Defined("sink"), "Where to store each answer."),
+                }
+                | RETRY_MAPPING_FIELDS,
+            ),
+            "How to repeat it.",
+            required=True,
+        ),
+    },
+)
+RETRY: Shape = Either(
+    "a mapping, or a list of {when, then}",
+    (is_mapping, Defined("retry_mapping")),
+    (is_list, ListOf(RETRY_POLICY, "retry policies", filled=True)),
+)
+POLL = Record(
+    "a poll",
+    {
+        "until": Field(When(), "The condition to wait for.", required=True),
+        "interval": Field(Duration(), "Time between calls. Default 5 seconds."),
+        "max_attempts": Field(Number(whole=True, least=1), "Give up after so many calls."),
+        "deadline": Field(Duration(), "Give up after this time."),
+    },
+)
+
+define("retry", RETRY)
+define("retry_mapping", RETRY_MAPPING)
+define("sink", SINK)
+define("task_spec", TASK_SPEC)

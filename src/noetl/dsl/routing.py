@@ -1,0 +1,96 @@
+"""The ways out of a step: routers with arcs, and the structural `next`."""
+
+from __future__ import annotations
+
+from noetl.dsl.building import (
+    Building,
+    Home,
+    Where,
+    deep,
+    entries,
+    field,
+    items,
+    text,
+    whole,
+)
+from noetl.dsl.expressions import reads
+from noetl.dsl.layers import merge
+from noetl.dsl.nodes import Mapping, Node, is_null, text_of
+from noetl.model.net import Arc, Condition, Patch, Router, Target
+
+FAILURE_NAMES = frozenset({"event", "error"})
+
+
+def router(building: Building, node: Node | None, home: Home) -> Router:
+    """`next` of a step. A list of names is an unconditional fork to all of them."""
+    if isinstance(node, Mapping) and {"arcs", "spec"} & set(node.entries):
+        arcs = tuple(_arc(building, arc, home) for arc in items(field(node, "arcs")))
+        # With one arc the two modes mean the same; one spelling keeps the nets equal.
+        is_fork = text(field(node, "spec"), "mode") == "inclusive" and len(arcs) > 1
+        return Router(mode="inclusive" if is_fork else "exclusive", arcs=arcs)
+    found = targets(building, node, home, Where.ARC)
+    arcs = tuple(_plain_arc(building, target) for target in found)
+    return Router(mode="inclusive" if len(arcs) > 1 else "exclusive", arcs=arcs)
+
+
+def _plain_arc(building: Building, target: Target) -> Arc:
+    arc = Arc(step=target.step, args=target.args)
+    building.mark(arc, building.at(target), step=building.at(target, "step"))
+    return arc
+
+
+def _arc(building: Building, node: Node, home: Home) -> Arc:
+    when = building.condition(field(node, "when"), Where.ARC, home)
+    written = building.patch(field(node, "set"), Where.ARC, home)
+    args = building.values(field(node, "args"), Where.ARC, home)
+    if written is not None:
+        args = merge(args, written.local)
+    step = field(node, "step")
+    arc = Arc(
+        step=building.value(step, Where.ARC, home) or "",
+        when=when,
+        args=args,
+        patch=Patch(ctx=written.ctx) if written is not None and written.ctx else None,
+        delay=building.amount(deep(node, "spec", "delay"), Where.ARC, home),
+        priority=whole(field(node, "spec"), "priority") or 0,
+        on_failure=_reads_failure(when),
+    )
+    guard = field(node, "when")
+    building.mark(
+        arc,
+        node.place,
+        step=step.place if step is not None else None,
+        when=guard.place if guard is not None else None,
+    )
+    return arc
+
+
+def _reads_failure(when: Condition | None) -> bool:
+    return isinstance(when, str) and any(path[0] in FAILURE_NAMES for path in reads(when))
+
+
+def targets(building: Building, node: Node | None, home: Home, where: Where) -> tuple[Target, ...]:
+    """`name`, `[name, …]`, `[{step, args}, …]` or `{step, args}`."""
+    if is_null(node):
+        return ()
+    assert node is not None
+    found = []
+    for item in items(node) or [node]:
+        step = field(item, "step") if entries(item) else item
+        name = text_of(step)
+        if step is None or name is None:
+            continue
+        target = Target(
+            step=building.value(step, where, home),
+            args=building.values(field(item, "args"), where, home),
+        )
+        building.mark(target, item.place, step=step.place)
+        found.append(target)
+    return tuple(found)
+
+
+def next_action_parts(node: Node | None) -> tuple[Node | None, Node | None]:
+    """The targets of a `next` action, and the mapping that holds its settings, if any."""
+    if isinstance(node, Mapping) and {"to", "policy", "priority", "spec"} & set(node.entries):
+        return field(node, "to"), node
+    return node, None

@@ -1,0 +1,108 @@
+"""The language as JSON Schema, for editors: made from the same shapes that `validate` checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Schema
+from noetl.dsl.shapes import API_VERSION, PLAYBOOK
+from noetl.dsl.task_shapes import TASK
+from noetl.model.toolshape import ToolShape
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+"""The newest that editors understand completely."""
+_TITLE = "NoETL playbook"
+_SHARED = "task_shared"
+
+
+def playbook_schema(tools: Mapping[str, ToolShape]) -> Schema:
+    """The schema of a playbook with these tool kinds."""
+    root = PLAYBOOK.schema()
+    root["properties"]["apiVersion"] = {"const": API_VERSION}
+    root["properties"]["kind"] = {"const": "Playbook"}
+    definitions = {name: shape.schema() for name, shape in DEFINITIONS.items() if shape is not TASK}
+    definitions |= _task_definitions(tools)
+    return {"$schema": DIALECT, "title": _TITLE, **root, "$defs": definitions}
+
+
+def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
+    """`task` leads to one definition per kind; what all kinds share stands once."""
+    kinds = sorted(tools)
+    configs, components = msgspec.json.schema_components(
+        [tools[kind].config for kind in kinds], ref_template="#/$defs/{name}"
+    )
+    made: dict[str, Schema] = {name: _rendered(schema) for name, schema in components.items()}
+    shared = TASK.schema()
+    shared["properties"].pop("kind")
+    made[_SHARED] = {"properties": shared["properties"]}
+    for kind, config in zip(kinds, configs, strict=True):
+        made[f"task_{kind}"] = _kind_schema(tools[kind], _name(config))
+    made["task"] = {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": kinds, "description": "The tool to run."}},
+        "allOf": [_when_kind(kind, f"#/$defs/task_{kind}") for kind in kinds],
+    }
+    return made
+
+
+def _name(reference: Schema) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _when_kind(kind: str, reference: str) -> Schema:
+    return {
+        "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+        "then": {"$ref": reference},
+    }
+
+
+def _kind_schema(tool: ToolShape, config: str) -> Schema:
+    own = {name: name for name in tool.config.__struct_encode_fields__} | dict(tool.aliases)
+    shared = [key for key in TASK.fields if key not in own and key != "kind"]
+    found: Schema = {
+        "type": "object",
+        "description": tool.summary,
+        "properties": {
+            "kind": {"const": tool.kind},
+            **{key: _property(_SHARED, key) for key in shared},
+            **{key: _property(config, main) for key, main in own.items()},
+        },
+        "additionalProperties": False,
+    }
+    needs = [_one_of_group(group, tool) for group in tool.needs if tool.kind != "workbook"]
+    return found | {"allOf": needs} if needs else found
+
+
+def _property(definition: str, key: str) -> Schema:
+    return {"$ref": f"#/$defs/{definition}/properties/{key}"}
+
+
+def _one_of_group(group: tuple[str, ...], tool: ToolShape) -> Schema:
+    spellings = [*group, *(alias for alias, main in tool.aliases.items() if main in group)]
+    return {"anyOf": [{"required": [key]} for key in spellings]}
+
+
+def _rendered(schema: Any) -> Any:
+    """The schema of a value *before* rendering: wherever a value may stand, a template may."""
+    if not isinstance(schema, dict):
+        return schema
+    if "properties" in schema:
+        return schema | {
+            "properties": {key: _or_template(value) for key, value in schema["properties"].items()}
+        }
+    return schema
+
+
+def _or_template(schema: Schema) -> Schema:
+    inner = {key: value for key, value in schema.items() if key not in ("description", "default")}
+    if not inner or (inner.get("type") == "string" and len(inner) == 1):
+        return schema
+    for key in ("items", "additionalProperties"):
+        if isinstance(inner.get(key), dict):
+            inner[key] = _or_template(inner[key])
+    found: Schema = {"anyOf": [inner, TEMPLATE_SCHEMA]}
+    return found | {key: schema[key] for key in ("description", "default") if key in schema}

@@ -1,0 +1,236 @@
+"""Steps and workbook entries."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.dsl import nodes
+from noetl.dsl.building import (
+    Building,
+    Home,
+    Use,
+    Where,
+    deep,
+    entries,
+    field,
+    items,
+    text,
+    word,
+)
+from noetl.dsl.expressions import reads
+from noetl.dsl.layers import knobs, merge, within
+from noetl.dsl.loops import iterator_of, loop
+from noetl.dsl.nodes import Mapping, Node, Scalar
+from noetl.dsl.policies import DEFAULT_RETRY, else_body, retry_rules
+from noetl.dsl.routing import router
+from noetl.dsl.rules import case_settings, event_rules
+from noetl.dsl.shapes import is_task_table
+from noetl.dsl.tasks import Frame, pipeline, sink_task
+from noetl.model.net import (
+    Admit,
+    Amount,
+    Block,
+    FormField,
+    Join,
+    Needs,
+    Step,
+    Timer,
+    Values,
+)
+from noetl.model.problems import Place
+
+BODY = frozenset(
+    {
+        Where.STEP,
+        Where.LOOP,
+        Where.TASK,
+        Where.POLICY,
+        Where.RETRY,
+        Where.SINK,
+        Where.AFTER,
+        Where.CASE,
+        Where.CASE_TASK,
+    }
+)
+"""Scopes that a worker evaluates, or may."""
+
+
+def step(building: Building, node: Mapping, outer: Values, default_timeout: Amount | None) -> Step:
+    """One step with everything below it."""
+    name = text(node, "step") or ""
+    spec = field(node, "spec")
+    policy = field(spec, "policy")
+    lifecycle = field(policy, "lifecycle")
+    iterator = iterator_of(field(node, "loop"))
+    home = Home(name=name, iterators=(iterator,) if iterator else ())
+    first_use = len(building.uses)
+    frame = _frame(building, node, home, outer)
+    sink = field(node, "sink")
+    made = Step(
+        name=name,
+        description=text(node, "desc", "description") or "",
+        args=building.values(field(node, "args", "input"), Where.STEP, home),
+        admit=_admission(building, field(policy, "admit"), home),
+        join=_join(field(spec, "join")),
+        loop=loop(building, field(node, "loop"), home),
+        tasks=pipeline(building, field(node, "tool"), frame),
+        sink=sink_task(building, sink, f"{name}_sink", home) if sink is not None else None,
+        rules=event_rules(building, field(node, "case"), frame),
+        case=case_settings(node),
+        timers=_timers(building, field(spec, "timers"), home),
+        form=_form(field(spec, "form")),
+        match=building.condition(field(spec, "match"), Where.CASE, home),
+        router=router(building, field(node, "next"), home),
+        vars=building.values(field(node, "vars"), Where.AFTER, home),
+        patch=building.patch(field(node, "set"), Where.AFTER, home),
+        timeout=_timeout(building, spec, lifecycle, home, default_timeout),
+        deadline=building.amount(field(lifecycle, "deadline_s"), Where.STEP, home),
+        failure_mode=word(field(policy, "failure"), ("fail_fast", "best_effort"), "mode")
+        or "fail_fast",
+        on_error=word(spec, ("fail", "ignore", "retry"), "on_error") or "fail",
+        compensate=text(spec, "compensate"),
+        emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
+        pool=text(spec, "pool"),
+        needs=needs_of(building.uses[first_use:]),
+    )
+    _mark_step(building, made, node, spec)
+    return made
+
+
+def _mark_step(building: Building, made: Step, node: Mapping, spec: Node | None) -> None:
+    parts = {
+        "name": field(node, "step"),
+        "join": field(spec, "join"),
+        "compensate": field(spec, "compensate"),
+        "next": field(node, "next"),
+        "loop": field(node, "loop"),
+    }
+    building.mark(
+        made, node.place, **{key: part.place for key, part in parts.items() if part is not None}
+    )
+
+
+def _frame(building: Building, node: Mapping, home: Home, outer: Values) -> Frame:
+    """What the step's tasks inherit: layered knobs, and the step's retry."""
+    spec = field(node, "spec")
+    layered = merge(merge(outer, knobs(spec)), knobs(deep(node, "loop", "spec")))
+    # The pool is the step's: a step run is one command.
+    layered.pop("pool", None)
+    retries = retry_rules(building, field(node, "retry"), home)
+    if not retries and text(spec, "on_error") == "retry":
+        retries = (DEFAULT_RETRY,)
+    return Frame(home=home, spec=layered, retries=retries)
+
+
+def _admission(building: Building, node: Node | None, home: Home) -> tuple[Admit, ...]:
+    rules = []
+    for rule in items(field(node, "rules")):
+        is_else = "else" in entries(rule)
+        then = else_body(rule) if is_else else field(rule, "then")
+        allow = field(then, "allow")
+        rules.append(
+            Admit(
+                allow=isinstance(allow, Scalar) and allow.value is True,
+                when=None
+                if is_else
+                else building.condition(field(rule, "when"), Where.ADMIT, home),
+            )
+        )
+    return tuple(rules)
+
+
+def _join(node: Node | None) -> Join:
+    if isinstance(node, Mapping):
+        count = nodes.plain(field(node, "n"))
+        return Join(kind="count", count=count) if isinstance(count, int) else Join()
+    written = nodes.text_of(node)
+    if written in ("each", "all", "any"):
+        return Join(kind=written)  # type: ignore[arg-type]
+    return Join()
+
+
+def _timeout(
+    building: Building,
+    spec: Node | None,
+    lifecycle: Node | None,
+    home: Home,
+    default: Amount | None,
+) -> Amount | None:
+    node = field(lifecycle, "timeout_s") or field(spec, "timeout")
+    if isinstance(node, Mapping):
+        node = field(node, "total")
+    asked = building.amount(node, Where.STEP, home)
+    if node is None or asked is None:
+        return default
+    return within(building, asked, building.limits.timeout, "the step's timeout", node.place)
+
+
+def _timers(building: Building, node: Node | None, home: Home) -> tuple[Timer, ...]:
+    return tuple(
+        Timer(
+            id=text(item, "id") or "",
+            after=building.amount(field(item, "after"), Where.STEP, home),
+            at=building.value(field(item, "at"), Where.STEP, home),
+        )
+        for item in items(node)
+    )
+
+
+def _form(node: Node | None) -> tuple[FormField, ...]:
+    fields = items(node) or items(field(node, "fields"))
+    plain = [nodes.plain(item) for item in fields]
+    try:
+        return msgspec.convert(plain, tuple[FormField, ...])
+    except msgspec.ValidationError:
+        return ()  # the shape check has said what is wrong with it
+
+
+def needs_of(uses: list[Use]) -> Needs:
+    """What the templates of a step's body read, root by root."""
+    found: dict[str, set[str]] = {
+        name: set() for name in ("ctx", "workload", "vars", "steps", "keychain", "bare")
+    }
+    for use in uses:
+        if use.where not in BODY:
+            continue
+        for path in reads(use.source):
+            root = path[0]
+            if root in found and root != "bare":
+                found[root].add(str(path[1]) if len(path) > 1 else "*")
+            else:
+                found["bare"].add(root)
+    return Needs(**{name: tuple(sorted(names)) for name, names in found.items()})
+
+
+def workbook(building: Building, node: Node | None, outer: Values) -> tuple[Block, ...]:
+    """The workbook's entries, written as a mapping or as a list with names."""
+    if node is not None and is_task_table(node):
+        node = field(node, "tasks")
+    if isinstance(node, Mapping):
+        written = [(key, node.keys[key], value) for key, value in node.entries.items()]
+    else:
+        written = [
+            (text(item, "name") or f"entry_{index}", (field(item, "name") or item).place, item)
+            for index, item in enumerate(items(node))
+        ]
+    return tuple(_block(building, name, place, body, outer) for name, place, body in written)
+
+
+def _block(building: Building, name: str, place: Place, node: Node, outer: Values) -> Block:
+    loop_node = field(node, "loop")
+    iterator = iterator_of(loop_node)
+    home = Home(block=name, iterators=(iterator,) if iterator else ())
+    layered = merge(outer, knobs(field(loop_node, "spec")))
+    frame = Frame(home=home, spec=layered)
+    is_task = "kind" in entries(node)
+    made = Block(
+        name=name,
+        description=text(node, "desc", "description") or "",
+        inputs={}
+        if is_task
+        else building.values(field(node, "args", "input", "with"), Where.TASK, home),
+        loop=loop(building, loop_node, home),
+        tasks=pipeline(building, node if is_task or items(node) else field(node, "tool"), frame),
+    )
+    building.mark(made, place)
+    return made

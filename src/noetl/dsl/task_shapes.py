@@ -1,0 +1,322 @@
+"""How tasks may be written: tool calls, pipelines and sugar."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from noetl.dsl import nodes
+from noetl.dsl.grammar import (
+    Defined,
+    Either,
+    Field,
+    Inspection,
+    ListOf,
+    Name,
+    Number,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    When,
+    define,
+    has_key,
+    has_template,
+    is_list,
+    is_mapping,
+)
+from noetl.dsl.nodes import Mapping, Node, Scalar
+from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
+from noetl.model.spelling import did_you_mean
+from noetl.model.toolshape import ToolShape
+
+SUGAR = ("choose", "while", "until")
+
+_SELECT = ListOf(
+    Record(
+        "a selected field",
+        {
+            "path": Field(Text(), "Path inside the result.", required=True),
+            "as": Field(Name(), "Name under which it stays readable."),
+        },
+    ),
+    "{path, as}",
+)
+_INPUTS = "The task's inputs."
+TASK_FIELDS = {
+    "name": Field(Text(), "The task's name, for jumps and templates."),
+    "kind": Field(Text(), "The tool to run.", required=True),
+    "desc": Field(Text(), "What it is for."),
+    "description": Field(Text(), same_as="desc"),
+    "args": Field(VALUES, _INPUTS),
+    "input": Field(VALUES, same_as="args"),
+    "with": Field(VALUES, same_as="args"),
+    "spec": Field(Defined("task_spec"), "Runtime knobs and policy."),
+    "retry": Field(Defined("retry"), "Repeat the call."),
+    "poll": Field(POLL, "Call until a condition holds."),
+    "set": Field(VALUES, "Write `ctx.x` and `iter.y` after success."),
+    "output": Field(
+        Record("an `output`", {"select": Field(_SELECT, "Fields that stay inline.")}),
+        "What to keep of a large result.",
+    ),
+    "output_select": Field(_SELECT, "Fields of a large result that stay inline."),
+}
+_REMOVED = {
+    "eval": "write `spec.policy.rules` with `when` and `then`.",
+    "expr": "write the condition as `when`.",
+    "pipe": "`tool` is the pipeline: list the tasks there.",
+    "type": "write `kind`.",
+    "when": "use `spec.policy.rules`, or `choose` in the pipeline.",
+}
+
+
+class TaskShape(Record):
+    """One tool call: the keys every task has, and those of its kind."""
+
+    def __init__(self) -> None:
+        super().__init__("a task", TASK_FIELDS, removed=_REMOVED)
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        if not isinstance(node, Mapping):
+            look.wrong_type(node, what, "a mapping with `kind`")
+            return
+        kind = nodes.text_of(node.get("kind"))
+        tool = look.tools.get(kind) if kind is not None else None
+        if kind is not None and tool is None:
+            look.report.add(
+                "unknown-tool",
+                f'there is no tool kind "{kind[:60]}".'
+                + (did_you_mean(kind, look.tools) or " `noetl plan` lists those that are used.")
+                + " Other kinds come from plug-ins.",
+                node.entries["kind"].place,
+            )
+        for key, value in node.entries.items():
+            if tool is not None and is_config(key, tool):
+                _check_config(key, value, tool, look)
+            elif key in self.fields:
+                self.fields[key].shape.check(value, f"`{key}` of a task", look)
+            elif tool is not None or key in self.removed:
+                self.unknown(key, node, look, self._hint(key, tool) if tool else "")
+        self.check_keys(node, look)
+        if tool is not None:
+            _check_spellings(node, tool, look)
+            _check_needs(node, tool, look)
+
+    def _hint(self, key: str, tool: ToolShape) -> str:
+        known = [*tool.config.__struct_fields__, *tool.aliases, *self.fields]
+        if key in KNOBS:
+            return f" It belongs into `spec`: `spec: {{{key}: …}}`."
+        return (
+            did_you_mean(key, known)
+            or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."
+        )
+
+    def schema(self) -> Schema:
+        """Only what all kinds share; `schema.py` adds each kind's own keys."""
+        found = super().schema()
+        del found["additionalProperties"]
+        return found
+
+
+def is_config(key: str, tool: ToolShape) -> bool:
+    """Whether this key belongs to the tool; a tool's own field wins over a general one."""
+    return key in tool.config.__struct_fields__ or key in tool.aliases
+
+
+def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
+    if _holds_template(node):
+        return
+    field = tool.aliases.get(key, key)
+    fields = {found.name: found for found in msgspec.structs.fields(tool.config)}
+    try:
+        msgspec.convert(nodes.plain(node), fields[field].type, strict=True)
+    except msgspec.ValidationError as error:
+        _report_config(key, node, tool, str(error), look)
+
+
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+
+
+def _report_config(key: str, node: Node, tool: ToolShape, error: str, look: Inspection) -> None:
+    """Say what msgspec found in our words, at the very value it is about."""
+    found = _AT.search(error)
+    reason = error[: found.start()] if found else error
+    part = _part(node, found.group(1)) if found else node
+    unknown = _UNKNOWN_FIELD.fullmatch(reason)
+    if unknown and isinstance(part, Mapping) and unknown.group(1) in part.keys:
+        look.report.add(
+            "unknown-key",
+            f"`{key}` of kind {tool.kind} has no `{unknown.group(1)}`.",
+            part.keys[unknown.group(1)],
+        )
+        return
+    code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
+    look.report.add(code, f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}.", part.place)
+
+
+def _part(node: Node, path: str) -> Node:
+    """Follow msgspec's path as far as it can be followed."""
+    for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path):
+        if name and isinstance(node, Mapping) and name in node.entries:
+            node = node.entries[name]
+        elif index and isinstance(node, nodes.Sequence) and int(index) < len(node.items):
+            node = node.items[int(index)]
+    return node
+
+
+def _in_our_words(message: str) -> str:
+    return (
+        message.replace("Expected `", "it must be `")
+        .replace(", got `", ", not `")
+        .replace("`str`", "a text")
+        .replace("`object`", "a mapping")
+        .replace("`array`", "a list")
+        .replace("`int`", "a whole number")
+        .replace("`float`", "a number")
+        .replace("`bool`", "true or false")
+        .replace("`null`", "empty")
+    )
+
+
+def _holds_template(node: Node) -> bool:
+    match node:
+        case Scalar(value=str() as text):
+            return has_template(text)
+        case nodes.Sequence(items=items):
+            return any(_holds_template(item) for item in items)
+        case Mapping(entries=entries):
+            return any(_holds_template(value) for value in entries.values())
+    return False
+
+
+def _check_spellings(node: Mapping, tool: ToolShape, look: Inspection) -> None:
+    written: dict[str, str] = {}
+    for key in node.entries:
+        main = tool.aliases.get(key, key)
+        if main in written:
+            look.report.add(
+                "conflicting-keys",
+                f"`{key}` and `{written[main]}` of kind {tool.kind} are the same thing."
+                " Keep one of them.",
+                node.keys[key],
+            )
+        written[main] = key
+
+
+def _check_needs(node: Mapping, tool: ToolShape, look: Inspection) -> None:
+    if tool.kind == "workbook":
+        return  # the entry may also be named by the task's own name; checks.py looks
+    written = {tool.aliases.get(key, key) for key in node.entries}
+    for group in tool.needs:
+        if not written.intersection(group):
+            look.report.add(
+                "missing-key",
+                f"kind {tool.kind} needs {' or '.join(f'`{name}`' for name in group)}.",
+                node.place,
+            )
+
+
+TASK: TaskShape = TaskShape()
+
+
+def _sugar(title: str) -> Field:
+    return Field(
+        Record(
+            title,
+            {
+                "when": Field(When(), "The condition.", required=True),
+                "max": Field(Number(whole=True, least=1, templates=False), "Most rounds."),
+                "do": Field(TASKS, "The tasks.", required=True),
+            },
+        )
+    )
+
+
+class ChooseRule(Record):
+    """A branch of `choose`: `{when, do}`, or the closing `{else: [tasks]}`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a branch of `choose`",
+            {
+                "when": Field(When(), "The condition."),
+                "do": Field(TASKS, "The tasks."),
+                "else": Field(TASKS, "The tasks when no branch held."),
+            },
+        )
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        super().check(node, what, look)
+        if isinstance(node, Mapping):
+            keys = set(node.entries) & {"when", "do", "else"}
+            if keys not in ({"when", "do"}, {"else"}):
+                look.report.add(
+                    "bad-rule", "a branch has `when` and `do`, or only `else`.", node.place
+                )
+
+
+_SUGAR_NAME = Field(Name(), "Start of the generated labels.")
+SUGAR_ENTRY = {
+    "choose": Record("a `choose`", {"choose": Field(RuleList(ChooseRule())), "name": _SUGAR_NAME}),
+    "while": Record("a `while`", {"while": _sugar("a `while`"), "name": _SUGAR_NAME}),
+    "until": Record("an `until`", {"until": _sugar("an `until`"), "name": _SUGAR_NAME}),
+}
+
+
+def is_labelled(node: Node) -> bool:
+    """`label: {kind: …}`, the other way to name a task."""
+    return (
+        isinstance(node, Mapping)
+        and len(node.entries) == 1
+        and "kind" not in node.entries
+        and has_key("kind")(next(iter(node.entries.values())))
+    )
+
+
+class LabelledTask(Shape):
+    """`label: {kind: …}`."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        assert isinstance(node, Mapping)
+        [(_, task)] = node.entries.items()
+        TASK.check(task, what, look)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": Defined("task").schema(),
+            "propertyNames": {"not": {"enum": [*SUGAR, "kind", "name"]}},
+        }
+
+
+def is_sugar(node: Node) -> str | None:
+    """Which sugar this pipeline entry is, if it is one."""
+    if isinstance(node, Mapping) and not is_labelled(node) and "kind" not in node.entries:
+        return next((word for word in SUGAR if word in node.entries), None)
+    return None
+
+
+def _fits_sugar(word: str) -> Any:
+    return lambda node: is_sugar(node) == word
+
+
+ENTRY = Either(
+    "a task",
+    *((_fits_sugar(word), shape) for word, shape in SUGAR_ENTRY.items()),
+    (is_labelled, LabelledTask()),
+    (lambda _: True, Defined("task")),
+)
+PIPELINE: Shape = Either(
+    "a task or a list of tasks",
+    (is_list, ListOf(ENTRY, "tasks", filled=True)),
+    (is_labelled, LabelledTask()),
+    (is_mapping, Defined("task")),
+)
+
+define("task", TASK)
+define("tasks", PIPELINE)

@@ -1,0 +1,233 @@
+"""Pipelines: every way to write tasks, as an ordered tuple of named tasks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.dsl import nodes
+from noetl.dsl.building import (
+    Building,
+    Home,
+    Where,
+    deep,
+    entries,
+    field,
+    items,
+    text,
+)
+from noetl.dsl.grammar import has_template
+from noetl.dsl.layers import knobs, merge, within
+from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.policies import policy_of, retry_rules, task_rules
+from noetl.dsl.sugar import expand
+from noetl.dsl.task_shapes import is_config, is_labelled, is_sugar
+from noetl.model.net import Amount, Poll, Rule, Select, Task, Values
+from noetl.model.problems import Place
+from noetl.model.toolshape import ToolShape
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What a task inherits from where it stands."""
+
+    home: Home
+    spec: Values = {}
+    retries: tuple[Rule, ...] = ()
+    where: Where = Where.TASK
+
+
+def pipeline(building: Building, node: Node | None, frame: Frame) -> tuple[Task, ...]:
+    """The tasks of a step, a workbook entry, a hook or a branch."""
+    if isinstance(node, Mapping) and not is_labelled(node):
+        single = f"{frame.home.name or frame.home.block}_task"
+        return (_single(building, node, single, frame),)
+    written = [node] if isinstance(node, Mapping) else items(node)
+    tasks: list[Task] = []
+    for index, item in enumerate(written):
+        tasks += _entry(building, item, f"task_{index}", frame)
+    return tuple(tasks)
+
+
+def _entry(building: Building, node: Node, label: str, frame: Frame) -> list[Task]:
+    word = is_sugar(node)
+    if word is not None:
+        return expand(
+            building,
+            word,
+            node,
+            label.replace("task", word, 1) if label.startswith("task_") else f"{label}_{word}",
+            frame.home,
+            lambda body, prefix: _branch(building, body, prefix, frame),
+        )
+    if is_labelled(node):
+        assert isinstance(node, Mapping)
+        [(name, body)] = node.entries.items()
+        return [task(building, body, name, frame, node.keys[name])]
+    named = field(node, "name")
+    name = nodes.text_of(named) or label
+    return [task(building, node, name, frame, named.place if named is not None else None)]
+
+
+def _branch(building: Building, node: Node | None, prefix: str, frame: Frame) -> list[Task]:
+    """Tasks inside sugar: generated names carry the prefix, written ones stay as they are."""
+    if isinstance(node, Mapping) and not is_labelled(node) and is_sugar(node) is None:
+        return _entry(building, node, f"{prefix}_0", frame)
+    found: list[Task] = []
+    for index, item in enumerate([node] if isinstance(node, Mapping) else items(node)):
+        found += _entry(building, item, f"{prefix}_{index}", frame)
+    return found
+
+
+def _single(building: Building, node: Mapping, fallback: str, frame: Frame) -> Task:
+    named = field(node, "name")
+    # Of a lone workbook call, `name` is the entry it calls.
+    calls_by_name = text(node, "kind") == "workbook" and field(node, "task") is None
+    name = fallback if calls_by_name else nodes.text_of(named) or fallback
+    return task(building, node, name, frame, named.place if named is not None else None)
+
+
+def task(
+    building: Building,
+    node: Node,
+    name: str,
+    frame: Frame,
+    name_place: Place | None = None,
+) -> Task:
+    """One tool call as written in a mapping with `kind`."""
+    home = frame.home
+    kind = text(node, "kind") or ""
+    spec = merge(frame.spec, knobs(field(node, "spec")))
+    policy = policy_of(node)
+    plain_frame = msgspec.structs.replace(frame, retries=())
+    timeout = spec.pop("timeout", None)
+    made = Task(
+        name=name,
+        kind=kind,
+        config=_config(building, node, name, building.tools.get(kind), frame),
+        inputs=building.values(field(node, "args", "input", "with"), frame.where, home),
+        rules=task_rules(building, policy, home),
+        retries=retry_rules(building, field(node, "retry"), home) or frame.retries,
+        poll=_poll(building, field(node, "poll"), home),
+        before=pipeline(building, field(policy, "before"), plain_frame),
+        after=pipeline(building, field(policy, "after"), plain_frame),
+        finally_=pipeline(building, field(policy, "finally"), plain_frame),
+        patch=building.patch(field(node, "set"), Where.AFTER, home),
+        select=_select(field(node, "output_select") or deep(node, "output", "select")),
+        timeout=_bounded_timeout(building, timeout, node),
+        max_jumps=_max_jumps(building, spec.pop("max_jumps", None), node),
+        spec=spec,
+    )
+    kind_node = field(node, "kind")
+    building.mark(
+        made,
+        node.place,
+        name=name_place,
+        kind=kind_node.place if kind_node is not None else None,
+        task=_place(field(node, "task", "name")),
+    )
+    return made
+
+
+def _place(node: Node | None) -> Place | None:
+    return node.place if node is not None else None
+
+
+def _config(
+    building: Building, node: Node, name: str, tool: ToolShape | None, frame: Frame
+) -> Values:
+    """The tool's own fields in their main spelling."""
+    if tool is None:
+        return {}
+    found: Values = {}
+    for key, value in entries(node).items():
+        if is_config(key, tool) and key != "name":
+            found[tool.aliases.get(key, key)] = building.value(value, frame.where, frame.home)
+    if tool.kind == "workbook" and "task" not in found:
+        found["task"] = text(node, "name") or name
+    _warn_of_templates_in_code(building, node, tool)
+    return {key: found[key] for key in sorted(found)}
+
+
+def _warn_of_templates_in_code(building: Building, node: Node, tool: ToolShape) -> None:
+    for key, value in entries(node).items():
+        if tool.aliases.get(key, key) not in tool.code_fields:
+            continue
+        for part in items(value) or [value]:
+            code = nodes.text_of(part)
+            if code is not None and _is_mixed(code) and has_template(code):
+                building.report.add(
+                    "template-in-code",
+                    f"`{key}` of kind {tool.kind} has templates inside program text, where a value"
+                    f" can change the program. Pass values through `{tool.code_inputs}`.",
+                    part.place,
+                )
+
+
+def _is_mixed(code: str) -> bool:
+    """A text that is one template as a whole is chosen code, not pasted values."""
+    stripped = code.strip()
+    return not (stripped.startswith("{{") and stripped.endswith("}}") and stripped.count("{{") == 1)
+
+
+def _poll(building: Building, node: Node | None, home: Home) -> Poll | None:
+    if node is None:
+        return None
+    until = building.condition(field(node, "until"), Where.RETRY, home)
+    interval = building.amount(field(node, "interval"), Where.TASK, home)
+    return Poll(
+        until=True if until is None else until,
+        interval=5 if interval is None else interval,
+        max_attempts=building.amount(field(node, "max_attempts"), Where.TASK, home),
+        deadline=building.amount(field(node, "deadline"), Where.TASK, home),
+    )
+
+
+def _select(node: Node | None) -> tuple[Select, ...]:
+    return tuple(
+        Select(path=path, name=text(item, "as") or path.rpartition(".")[2])
+        for item in items(node)
+        if (path := text(item, "path"))
+    )
+
+
+def _bounded_timeout(building: Building, asked: object, node: Node) -> object:
+    limit = building.limits.timeout
+    place = _place(deep(node, "spec", "timeout")) or node.place
+    if isinstance(asked, int | float):
+        return within(building, asked, limit, "the timeout", place)
+    if isinstance(asked, dict):
+        return {
+            key: within(building, value, limit, f"the {key} timeout", place)
+            for key, value in asked.items()
+        }
+    return limit if asked is None else asked
+
+
+def _max_jumps(building: Building, asked: Amount | None, node: Node) -> Amount:
+    place = _place(deep(node, "spec", "max_jumps")) or node.place
+    limit = building.limits.max_jumps
+    if asked is None:
+        return min(100_000, limit) if limit is not None else 100_000
+    found = within(building, asked, limit, "max_jumps", place)
+    return asked if found is None else found
+
+
+def nothing(building: Building, name: str, place: Place) -> Task:
+    """Stands for a task whose tool was not written; that has been reported."""
+    made = Task(name=name, kind="noop")
+    building.mark(made, place)
+    return made
+
+
+def sink_task(building: Building, node: Node, name: str, home: Home) -> Task:
+    """`sink: {tool, args}`: a task whose inputs are the sink's args."""
+    frame = Frame(
+        home=home, where=Where.SINK, retries=retry_rules(building, field(node, "retry"), home)
+    )
+    tool = field(node, "tool")
+    if tool is None:
+        return nothing(building, name, node.place)
+    made = task(building, tool, text(tool, "name") or name, frame)
+    inputs = building.values(field(node, "args"), Where.SINK, home)
+    whole = msgspec.structs.replace(made, inputs=merge(made.inputs, inputs))
+    building.mark(whole, tool.place, kind=_place(field(tool, "kind")))
+    return whole

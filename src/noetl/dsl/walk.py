@@ -1,0 +1,74 @@
+"""Ways through a net that several checks take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noetl.model.net import AnyAction, Arc, Block, Net, Patch, Route, Rule, Run, Step, Target, Task
+
+
+def bodies(net: Net) -> Iterator[Step | Block]:
+    """Everything that has tasks: steps, then workbook entries."""
+    yield from net.steps
+    yield from net.workbook
+
+
+def pipelines(net: Net) -> Iterator[tuple[str, tuple[Task, ...]]]:
+    """Every pipeline with the name of what it belongs to; hooks are pipelines of their own."""
+    for body in bodies(net):
+        yield body.name, body.tasks
+        for task in all_tasks(body):
+            for hook in (task.before, task.after, task.finally_):
+                if hook:
+                    yield body.name, hook
+
+
+def all_tasks(body: Step | Block) -> Iterator[Task]:
+    """Every task of a step or workbook entry: pipeline, hooks, sinks, tasks of rules."""
+    stack = list(reversed(body.tasks))
+    if isinstance(body, Step):
+        if body.sink is not None:
+            stack.append(body.sink)
+        stack += [action.task for action in _rule_actions(body.rules) if isinstance(action, Run)]
+    while stack:
+        task = stack.pop()
+        yield task
+        stack += [*task.before, *task.after, *task.finally_]
+        stack += [
+            action.task
+            for action in _rule_actions((*task.rules, *task.retries))
+            if isinstance(action, Run)
+        ]
+
+
+def all_actions(body: Step | Block) -> Iterator[AnyAction]:
+    """Every action of every rule."""
+    if isinstance(body, Step):
+        yield from _rule_actions(body.rules)
+    for task in all_tasks(body):
+        yield from _rule_actions((*task.rules, *task.retries))
+
+
+def _rule_actions(rules: tuple[Rule, ...]) -> Iterator[AnyAction]:
+    for rule in rules:
+        yield from rule.actions
+
+
+def patches(body: Step | Block) -> Iterator[Patch]:
+    """Everything that writes ctx, iter or local names while the body runs."""
+    for action in all_actions(body):
+        if isinstance(action, Patch):
+            yield action
+    for task in all_tasks(body):
+        if task.patch is not None:
+            yield task.patch
+    if isinstance(body, Step) and body.patch is not None:
+        yield body.patch
+
+
+def ways_out(step: Step) -> Iterator[Arc | Target]:
+    """Every arc and every target of a rule's `next`."""
+    yield from step.router.arcs
+    for action in all_actions(step):
+        if isinstance(action, Route):
+            yield from action.targets
