@@ -6,6 +6,13 @@ Every error a caller of this package can meet:
   + EvaluationFailed       a template could not be evaluated                          (author)
     - UndefinedValue       it needs a value that is not there
     - BudgetExceeded       it would take too long or too much memory
+  + NotFound               no playbook, execution, step or credential of that name    (caller)
+  + Conflict               someone else got there first; reading again is safe        (nobody)
+    - LeaseLost            the lease lapsed; the command belongs to another worker
+    - Finished             the execution has ended, and ended it stays
+  + StoreError             the database cannot do what it must                        (operator)
+    - Corrupted            what is stored is not what was written
+    - StoreBusy            it is in use by another process, or out of reach
   + BadSetting             an environment variable has a value we cannot use          (operator)
   + PluginRejected         an installed tool plug-in cannot be used                   (operator)
 
@@ -65,3 +72,45 @@ class PluginRejected(NoetlError):
     """An installed tool plug-in does not load, is no tool, or takes a kind that is taken."""
 
     code = "plugin_rejected"
+
+
+class NotFound(NoetlError):
+    """There is nothing of that name."""
+
+    code = "not_found"
+
+
+class Conflict(NoetlError):
+    """Someone else got there first. Nothing was changed; read again and decide again."""
+
+    code = "conflict"
+
+
+class LeaseLost(Conflict):
+    """The lease lapsed or was taken over. Drop the result: the other worker will report."""
+
+    code = "lease_lost"
+
+
+class Finished(Conflict):
+    """The execution has ended, and a final status is never overwritten."""
+
+    code = "finished"
+
+
+class StoreError(NoetlError):
+    """The database cannot do what it must."""
+
+    code = "store_error"
+
+
+class Corrupted(StoreError):
+    """What is stored is not what was written. This execution is not served; others are."""
+
+    code = "corrupted"
+
+
+class StoreBusy(StoreError):
+    """The database is in use by another process, or out of reach. Nothing was lost: try again."""
+
+    code = "store_busy"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from noetl.dsl.building import Building
 from noetl.dsl.checks import arcs_into
-from noetl.dsl.expressions import event_names, holds_for_any_error, refusal
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_tasks, bodies, ways_out
 from noetl.model.net import Arc, Net, Retry, Rule, Step, Task
@@ -18,11 +17,8 @@ Graph = dict[str, list[str]]
 
 def check_templates(building: Building) -> None:
     """Every template is one we would run."""
-    seen: dict[str, tuple[tuple[str, str], ...]] = {}
     for use in building.uses:
-        if use.source not in seen:
-            seen[use.source] = refusal(use.source)
-        for code, message in seen[use.source]:
+        for code, message in building.expressions.refusal(use.source):
             building.report.add(code, message, use.place)
 
 
@@ -72,7 +68,7 @@ def arcs_can_fire(building: Building, net: Net) -> None:
             continue
         open_arc: Arc | None = None
         for arc in step.router.arcs:
-            if open_arc is not None and not _may_follow_failure(arc):
+            if open_arc is not None and not _may_follow_failure(building, arc):
                 building.report.add(
                     "shadowed-arc",
                     f'the arc to "{arc.step}" is never taken: the arc to "{open_arc.step}" before'
@@ -84,11 +80,11 @@ def arcs_can_fire(building: Building, net: Net) -> None:
                 open_arc = open_arc or arc
 
 
-def _may_follow_failure(arc: Arc) -> bool:
+def _may_follow_failure(building: Building, arc: Arc) -> bool:
     """A failed step tries only arcs that read `event` or `error`, so those are not shadowed."""
     if not arc.on_failure or not isinstance(arc.when, str):
         return False
-    names = event_names(arc.when)
+    names = building.expressions.event_names(arc.when)
     return names is None or not FAILURES.isdisjoint(names)
 
 
@@ -205,7 +201,7 @@ def _check_fall_through(building: Building, task: Task) -> None:
     retried = False
     for rule in task.rules:
         is_else = rule.when is None or rule.when is True
-        if not is_else and not _catches_any_error(rule):
+        if not is_else and not _catches_any_error(building, rule):
             continue
         if any(isinstance(action, Retry) for action in rule.actions):
             retried = True
@@ -230,8 +226,8 @@ def _report_fall_through(building: Building, task: Task, rule: Rule | None, retr
     )
 
 
-def _catches_any_error(rule: Rule) -> bool:
-    return isinstance(rule.when, str) and holds_for_any_error(rule.when)
+def _catches_any_error(building: Building, rule: Rule) -> bool:
+    return isinstance(rule.when, str) and building.expressions.holds_for_any_error(rule.when)
 
 
 ANALYSES = (

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
+from noetl.dsl.expressions import Expressions
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
@@ -31,6 +32,7 @@ class Where(Enum):
     ADMIT = "an admission rule"
     LOOP = "a loop's collection"
     TASK = "a task"
+    HOOK = "a task after another"
     POLICY = "a task policy rule"
     RETRY = "a retry rule"
     SINK = "a sink"
@@ -68,6 +70,7 @@ class Building:
         self.report = report
         self.tools = tools
         self.limits = limits
+        self.expressions = Expressions()
         self.uses: list[Use] = []
         self.debug: dict[str, Place] = {}
         """Generated label (`step.task`) → the place it was generated from."""

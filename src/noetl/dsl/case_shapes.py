@@ -141,9 +141,10 @@ class ActionsShape(Shape):
             elif is_mapping(value) and not nodes.is_null(value) and _looks_like_task(value):
                 NAMED_TASK.check(value, f"`{key}`", look)
             else:
-                self._record.unknown(
-                    key, node, look, "" if is_scalar(value) else _ACTION_OR_TASK.format(key=key)
-                )
+                hint = look.report.suggest(key, ACTIONS)
+                if not hint and not is_scalar(value):
+                    hint = _ACTION_OR_TASK.format(key=key[:60])
+                self._record.unknown(key, node, look, hint)
 
     def schema(self) -> Schema:
         found = self._record.schema()

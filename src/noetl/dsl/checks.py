@@ -13,7 +13,6 @@ from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
 from noetl.model.net import Jump, Net
 from noetl.model.problems import Place
-from noetl.model.spelling import did_you_mean
 
 NOT_FOR_STEPS = frozenset(
     {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
@@ -156,7 +155,7 @@ def entry_exists(building: Building, net: Net) -> None:
         building.report.add(
             "no-entry-step",
             f'entry_step names "{net.entry}", which is not a step.'
-            + did_you_mean(net.entry, names),
+            + building.report.suggest(net.entry, names),
             building.at(net, "entry"),
         )
     elif net.entry != "start" and building.written(net, "entry") is None:
@@ -176,7 +175,7 @@ def tokens_go_somewhere(building: Building, net: Net) -> None:
                 building.report.add(
                     "unknown-step",
                     f'step "{step.name}" sends its token to "{way.step}", which is not a step.'
-                    + did_you_mean(way.step, names),
+                    + building.report.suggest(way.step, names),
                     building.at(way, "step"),
                 )
 
@@ -190,7 +189,7 @@ def jumps_land(building: Building, net: Net) -> None:
                     building.report.add(
                         "unknown-task",
                         f'task "{task.name}" jumps to "{action.to}", which is not a task of'
-                        f' "{owner}".' + did_you_mean(action.to, names),
+                        f' "{owner}".' + building.report.suggest(action.to, names),
                         building.at(action, "to"),
                     )
 
@@ -207,7 +206,10 @@ def references_exist(building: Building, net: Net) -> None:
                 building.report.add(
                     "unknown-workbook-task",
                     f'the workbook has no entry "{name}".'
-                    + (did_you_mean(name, blocks) or " Add it under the root key `workbook`."),
+                    + (
+                        building.report.suggest(name, blocks)
+                        or " Add it under the root key `workbook`."
+                    ),
                     building.at(task, "task"),
                 )
     steps = [step.name for step in net.steps]
@@ -216,7 +218,8 @@ def references_exist(building: Building, net: Net) -> None:
             building.report.add(
                 "unknown-task",
                 f'step "{step.name}" is compensated by "{step.compensate}", which is neither a'
-                " step nor a workbook entry." + did_you_mean(step.compensate, [*steps, *blocks]),
+                " step nor a workbook entry."
+                + building.report.suggest(step.compensate, [*steps, *blocks]),
                 building.at(step, "compensate"),
             )
 

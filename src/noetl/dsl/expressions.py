@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from jinja2 import nodes
 
 from noetl.templates import (
@@ -16,35 +14,66 @@ from noetl.templates import (
 )
 from noetl.templates.analysis import Path, path_of
 
-CACHED_MAX = 16_384
 GUARDS = frozenset({"default", "d", "defined", "undefined"})
+REFUSED_MAX = 256 * 1024
+"""Characters of templates that we refuse before the rest of a document is left unread."""
 
-_ANY_ERROR = Scope(
-    {"outcome": {"status": "error", "error": {"kind": "unknown"}}, "error": {"kind": "unknown"}}
-)
-
-
-def compiled(source: str) -> Template | None:
-    """The template, or None if it is refused; `refusal` says why."""
-    try:
-        return compile_text(source)
-    except TemplateRefused:
-        return None
+_FAILED = {"status": "error", "error": {"kind": "unknown"}}
+_ANY_ERROR = Scope({"outcome": _FAILED, "output": _FAILED, "error": _FAILED["error"]})
 
 
-def refusal(source: str) -> tuple[tuple[str, str], ...]:
-    """What is wrong with a template, as code and message; empty if nothing is."""
-    try:
-        compile_text(source)
-    except TemplateRefused as refused:
-        return tuple((problem.code, problem.message) for problem in refused.problems)
-    return ()
+class Expressions:
+    """The templates of one document, each compiled once."""
 
+    def __init__(self) -> None:
+        self._known: dict[str, Template | tuple[tuple[str, str], ...]] = {}
+        self._refused = 0
 
-def reads(source: str) -> frozenset[Path]:
-    """The static paths a template reads; nothing for one that is refused (and reported)."""
-    template = compiled(source)
-    return template.reads if template is not None else frozenset()
+    def _attempt(self, source: str) -> Template | tuple[tuple[str, str], ...]:
+        found = self._known.get(source)
+        if found is None:
+            found = self._known[source] = self._compile(source)
+        return found
+
+    def _compile(self, source: str) -> Template | tuple[tuple[str, str], ...]:
+        if self._refused > REFUSED_MAX:
+            return ()  # the document is refused as it is; reading on would only take time
+        try:
+            return compile_text(source)
+        except TemplateRefused as refused:
+            self._refused += len(source)
+            return tuple((problem.code, problem.message) for problem in refused.problems)
+
+    def compiled(self, source: str) -> Template | None:
+        """The template, or None if it is refused; `refusal` says why."""
+        found = self._attempt(source)
+        return found if isinstance(found, Template) else None
+
+    def refusal(self, source: str) -> tuple[tuple[str, str], ...]:
+        """What is wrong with a template, as code and message; empty if nothing is."""
+        found = self._attempt(source)
+        return found if isinstance(found, tuple) else ()
+
+    def reads(self, source: str) -> frozenset[Path]:
+        """The static paths a template reads; nothing for one that is refused (and reported)."""
+        template = self.compiled(source)
+        return template.reads if template is not None else frozenset()
+
+    def event_names(self, source: str) -> tuple[str, ...] | None:
+        """The `event.name`s for which this condition can hold; None where it cannot be told."""
+        if self.compiled(source) is None:
+            return None
+        names = compile_condition(source).required_texts("event", "name")
+        return None if names is None else tuple(sorted(names))
+
+    def holds_for_any_error(self, source: str) -> bool:
+        """Whether the condition holds for an error of which nothing particular is known."""
+        if self.compiled(source) is None:
+            return False
+        try:
+            return compile_condition(source).holds(_ANY_ERROR)
+        except EvaluationFailed:
+            return False
 
 
 def guarded(template: Template) -> frozenset[str]:
@@ -55,24 +84,16 @@ def guarded(template: Template) -> frozenset[str]:
         for node in [part, *part.find_all((nodes.Filter, nodes.Test))]
         if isinstance(node, nodes.Filter | nodes.Test)
         and node.name in GUARDS
+        and node.node is not None
         and (path := path_of(node.node)) is not None
     )
 
 
-@lru_cache(maxsize=CACHED_MAX)
+def compiled(source: str) -> Template | None:
+    """One template by itself, or None if it is refused."""
+    return Expressions().compiled(source)
+
+
 def event_names(source: str) -> tuple[str, ...] | None:
-    """The `event.name`s for which this condition can hold; None where that cannot be told."""
-    try:
-        names = compile_condition(source).required_texts("event", "name")
-    except TemplateRefused:
-        return None
-    return None if names is None else tuple(sorted(names))
-
-
-@lru_cache(maxsize=CACHED_MAX)
-def holds_for_any_error(source: str) -> bool:
-    """Whether the condition holds for an error of which nothing particular is known."""
-    try:
-        return compile_condition(source).holds(_ANY_ERROR)
-    except (TemplateRefused, EvaluationFailed):
-        return False
+    """The event names of one condition by itself."""
+    return Expressions().event_names(source)

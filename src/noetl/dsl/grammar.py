@@ -17,7 +17,6 @@ from noetl.dsl import nodes
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
 from noetl.model.duration import DURATION_PATTERN, seconds
-from noetl.model.spelling import did_you_mean
 from noetl.model.toolshape import ToolShape
 
 Schema = dict[str, Any]
@@ -153,7 +152,7 @@ class OneOf(Shape):
             look.report.add(
                 "bad-value",
                 f'{what} is "{text[:60]}"; it must be one of {", ".join(self.words)}.'
-                + did_you_mean(text, self.words),
+                + look.report.suggest(text, self.words),
                 node.place,
             )
 
@@ -326,7 +325,8 @@ class Record(Shape):
             field = self.fields.get(key)
             if field is None:
                 self.unknown(key, node, look)
-            else:
+            elif not nodes.is_null(value) or field.required or isinstance(field.shape, When):
+                # A key with nothing behind it is as good as none, but not where one must be.
                 field.shape.check(value, f"`{key}` of {self.title}", look)
         self.check_keys(node, look)
 
@@ -367,8 +367,8 @@ class Record(Shape):
             known = [name for name in self.fields if name not in node.entries]
             look.report.add(
                 "unknown-key",
-                f"{self.title} has no `{key}`."
-                + (hint or did_you_mean(key, known) or _known_keys(self.fields)),
+                f"{self.title} has no `{key[:60]}`."
+                + (hint or look.report.suggest(key, known) or _known_keys(self.fields)),
                 place,
             )
 

@@ -90,7 +90,7 @@ def within(
     building: Building, asked: Amount | None, limit: float | None, what: str, place: Place
 ) -> Amount | None:
     """What is asked for, cut to the limit; a template is cut when it is evaluated."""
-    if limit is None or asked is None or isinstance(asked, str) or asked <= limit:
+    if limit is None or not isinstance(asked, int | float) or asked <= limit:
         return asked
     building.report.add(
         "limit-applied",

@@ -205,12 +205,18 @@ def _retry_policy(building: Building, node: Node, label: str, home: Home) -> Rul
 
 def collect(building: Building, node: Node) -> Collect:
     made = Collect(
-        source=text(node, "from", "path") or "response",
+        source=_collected(node),
         into=text(node, "into") or "",
         mode=word(node, MODES, "mode", "strategy") or "append",
     )
     building.mark(made, node.place)
     return made
+
+
+def _collected(node: Node) -> str:
+    """`from` is a path from the root; `path` goes on from the response."""
+    path = text(node, "path")
+    return text(node, "from") or (f"response.{path}" if path else "response")
 
 
 def policy_of(task: Node | None) -> Node | None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from noetl.dsl.codes import CODES
 from noetl.dsl.nodes import Node, paths
 from noetl.model.problems import Place, Problem
+from noetl.model.spelling import did_you_mean
 
 PROBLEMS_MAX = 500
 """More than anybody reads; a hostile document must not fill the memory with complaints."""
+
+
+SUGGESTIONS_MAX = 50
+"""Each compares a word with all it could have meant, which a large document makes dear."""
 
 
 class Report:
@@ -15,6 +22,7 @@ class Report:
 
     def __init__(self) -> None:
         self._found: dict[tuple[Place, str, str], None] = {}
+        self._suggestions = 0
         self.has_errors = False
 
     def add(self, code: str, message: str, place: Place) -> None:
@@ -22,6 +30,13 @@ class Report:
             self.has_errors = True
         if len(self._found) < PROBLEMS_MAX:
             self._found.setdefault((place, code, message))
+
+    def suggest(self, word: str, known: Iterable[str]) -> str:
+        """ " Did you mean …?", as long as anybody would still read it."""
+        if self._suggestions >= SUGGESTIONS_MAX:
+            return ""
+        self._suggestions += 1
+        return did_you_mean(word, known)
 
     def problems(self, root: Node | None) -> tuple[Problem, ...]:
         """All problems in the order of the text."""

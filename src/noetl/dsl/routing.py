@@ -13,7 +13,6 @@ from noetl.dsl.building import (
     text,
     whole,
 )
-from noetl.dsl.expressions import reads
 from noetl.dsl.layers import merge
 from noetl.dsl.nodes import Mapping, Node, is_null, text_of
 from noetl.model.net import Arc, Condition, Patch, Router, Target
@@ -47,13 +46,13 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
         args = merge(args, written.local)
     step = field(node, "step")
     arc = Arc(
-        step=building.value(step, Where.ARC, home) or "",
+        step=building.value(step, Where.ARC, home) if text_of(step) else "",
         when=when,
         args=args,
         patch=Patch(ctx=written.ctx) if written is not None and written.ctx else None,
         delay=building.amount(deep(node, "spec", "delay"), Where.ARC, home),
         priority=whole(field(node, "spec"), "priority") or 0,
-        on_failure=_reads_failure(when),
+        on_failure=_reads_failure(building, when),
     )
     guard = field(node, "when")
     building.mark(
@@ -65,8 +64,10 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
     return arc
 
 
-def _reads_failure(when: Condition | None) -> bool:
-    return isinstance(when, str) and any(path[0] in FAILURE_NAMES for path in reads(when))
+def _reads_failure(building: Building, when: Condition | None) -> bool:
+    if not isinstance(when, str):
+        return False
+    return any(path[0] in FAILURE_NAMES for path in building.expressions.reads(when))
 
 
 def targets(building: Building, node: Node | None, home: Home, where: Where) -> tuple[Target, ...]:

@@ -17,7 +17,6 @@ from noetl.dsl.building import (
     word,
 )
 from noetl.dsl.case_shapes import ACTIONS
-from noetl.dsl.expressions import event_names
 from noetl.dsl.layers import knobs, merge
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import collect, else_body, retry, retry_rules
@@ -76,7 +75,7 @@ def _rule(building: Building, node: Node, label: str, frame: Frame) -> EventRule
         label=label,
         when=when,
         actions=_actions(building, _then(node), label, frame),
-        events=event_names(when) if isinstance(when, str) else None,
+        events=building.expressions.event_names(when) if isinstance(when, str) else None,
         priority=whole(settings, "priority") or 0,
         retry=retry(building, chain, frame.home, Where.RETRY) if restarts else None,
     )

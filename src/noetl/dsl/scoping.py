@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noetl.dsl.building import Building, Home, Use, Where
-from noetl.dsl.expressions import compiled, guarded
+from noetl.dsl.expressions import guarded
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
 from noetl.model.net import Block, Collect, Net, Step
-from noetl.model.spelling import did_you_mean
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -38,6 +37,7 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.ADMIT: EVERYWHERE | _ARGS | {"event"},
     Where.LOOP: EVERYWHERE | _ARGS | {"event"},
     Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS,
+    Where.HOOK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _SECRETS,
     Where.POLICY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME,
     Where.RETRY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES,
     Where.SINK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
@@ -63,7 +63,7 @@ def check_names(building: Building, net: Net) -> None:
     """Every name a template reads exists where it stands."""
     known = _Known(net)
     for use in building.uses:
-        template = compiled(use.source)
+        template = building.expressions.compiled(use.source)
         if template is None:
             continue
         for path in sorted(template.reads):
@@ -94,7 +94,7 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, guarded:
             "unknown-name",
             f"nothing in this playbook is called `{name}`."
             + (
-                did_you_mean(name, [*names, *IN_SCOPE[use.where], *use.home.iterators])
+                building.report.suggest(name, [*names, *IN_SCOPE[use.where], *use.home.iterators])
                 or " Declare it under `workload` if it comes with the request."
             ),
             use.place,
@@ -123,7 +123,7 @@ def _check_secret(building: Building, use: Use, path: tuple[str, ...], known: _K
         building.report.add(
             "undeclared-keychain",
             f'the keychain has no entry "{path[1]}".'
-            + (did_you_mean(path[1], known.keychain) or " Declare it under `keychain`."),
+            + (building.report.suggest(path[1], known.keychain) or " Declare it under `keychain`."),
             use.place,
         )
 

@@ -17,7 +17,6 @@ from noetl.dsl.building import (
     text,
     word,
 )
-from noetl.dsl.expressions import reads
 from noetl.dsl.layers import knobs, merge, within
 from noetl.dsl.loops import iterator_of, loop
 from noetl.dsl.nodes import Mapping, Node, Scalar
@@ -44,6 +43,7 @@ BODY = frozenset(
         Where.STEP,
         Where.LOOP,
         Where.TASK,
+        Where.HOOK,
         Where.POLICY,
         Where.RETRY,
         Where.SINK,
@@ -91,7 +91,7 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         compensate=text(spec, "compensate"),
         emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
         pool=text(spec, "pool"),
-        needs=needs_of(building.uses[first_use:]),
+        needs=needs_of(building, building.uses[first_use:]),
     )
     _mark_step(building, made, node, spec)
     return made
@@ -185,7 +185,7 @@ def _form(node: Node | None) -> tuple[FormField, ...]:
         return ()  # the shape check has said what is wrong with it
 
 
-def needs_of(uses: list[Use]) -> Needs:
+def needs_of(building: Building, uses: list[Use]) -> Needs:
     """What the templates of a step's body read, root by root."""
     found: dict[str, set[str]] = {
         name: set() for name in ("ctx", "workload", "vars", "steps", "keychain", "bare")
@@ -193,7 +193,7 @@ def needs_of(uses: list[Use]) -> Needs:
     for use in uses:
         if use.where not in BODY:
             continue
-        for path in reads(use.source):
+        for path in building.expressions.reads(use.source):
             root = path[0]
             if root in found and root != "bare":
                 found[root].add(str(path[1]) if len(path) > 1 else "*")
@@ -213,6 +213,8 @@ def workbook(building: Building, node: Node | None, outer: Values) -> tuple[Bloc
             (text(item, "name") or f"entry_{index}", (field(item, "name") or item).place, item)
             for index, item in enumerate(items(node))
         ]
+    # By name: the order of entries means nothing, so it must not change the digest.
+    written.sort(key=lambda entry: entry[0])
     return tuple(_block(building, name, place, body, outer) for name, place, body in written)
 
 

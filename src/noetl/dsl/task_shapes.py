@@ -29,7 +29,6 @@ from noetl.dsl.grammar import (
 )
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
-from noetl.model.spelling import did_you_mean
 from noetl.model.toolshape import ToolShape
 
 SUGAR = ("choose", "while", "until")
@@ -88,8 +87,8 @@ class TaskShape(Record):
             look.report.add(
                 "unknown-tool",
                 f'there is no tool kind "{kind[:60]}".'
-                + (did_you_mean(kind, look.tools) or " `noetl plan` lists those that are used.")
-                + " Other kinds come from plug-ins.",
+                + look.report.suggest(kind, look.tools)
+                + " Kinds that are not built in come from plug-ins.",
                 node.entries["kind"].place,
             )
         for key, value in node.entries.items():
@@ -98,18 +97,18 @@ class TaskShape(Record):
             elif key in self.fields:
                 self.fields[key].shape.check(value, f"`{key}` of a task", look)
             elif tool is not None or key in self.removed:
-                self.unknown(key, node, look, self._hint(key, tool) if tool else "")
+                self.unknown(key, node, look, self._hint(key, tool, look) if tool else "")
         self.check_keys(node, look)
         if tool is not None:
             _check_spellings(node, tool, look)
             _check_needs(node, tool, look)
 
-    def _hint(self, key: str, tool: ToolShape) -> str:
+    def _hint(self, key: str, tool: ToolShape, look: Inspection) -> str:
         known = [*tool.config.__struct_fields__, *tool.aliases, *self.fields]
         if key in KNOBS:
             return f" It belongs into `spec`: `spec: {{{key}: …}}`."
         return (
-            did_you_mean(key, known)
+            look.report.suggest(key, known)
             or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."
         )
 

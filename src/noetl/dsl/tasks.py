@@ -98,6 +98,7 @@ def task(
     spec = merge(frame.spec, knobs(field(node, "spec")))
     policy = policy_of(node)
     plain_frame = msgspec.structs.replace(frame, retries=())
+    after_frame = msgspec.structs.replace(frame, retries=(), where=Where.HOOK)
     timeout = spec.pop("timeout", None)
     made = Task(
         name=name,
@@ -108,8 +109,8 @@ def task(
         retries=retry_rules(building, field(node, "retry"), home) or frame.retries,
         poll=_poll(building, field(node, "poll"), home),
         before=pipeline(building, field(policy, "before"), plain_frame),
-        after=pipeline(building, field(policy, "after"), plain_frame),
-        finally_=pipeline(building, field(policy, "finally"), plain_frame),
+        after=pipeline(building, field(policy, "after"), after_frame),
+        finally_=pipeline(building, field(policy, "finally"), after_frame),
         patch=building.patch(field(node, "set"), Where.AFTER, home),
         select=_select(field(node, "output_select") or deep(node, "output", "select")),
         timeout=_bounded_timeout(building, timeout, node),

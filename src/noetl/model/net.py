@@ -23,8 +23,12 @@ Amount = int | float | str
 Values = dict[str, Value]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of everything in a net."""
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of everything in a net.
+
+    Defaults are written out in the bytes: msgspec would leave them out by identity, not by
+    value, and a written default must give the same bytes as an unwritten one.
+    """
 
 
 # --- What rules may do -------------------------------------------------------------------------

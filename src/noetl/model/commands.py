@@ -1,0 +1,121 @@
+"""Work that the control plane hands to workers, and what comes back.
+
+A command is self-contained: with the net it names, a worker can run it anywhere. Large values
+travel as references.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.model.events import Event, Progress
+from noetl.model.ids import CommandId, ExecutionId, StepRunId
+from noetl.model.net import Values
+from noetl.model.outcome import TaskError
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Iterations `start … stop - 1` of a loop, at most `concurrency` of them at once."""
+
+    start: int
+    stop: int
+    items: Any = None
+    """Their elements, or a reference to all elements of the loop; None for a range."""
+    total: int | None = None
+    concurrency: int = 1
+    skip: tuple[int, ...] = ()
+    """Iterations that have been recorded already."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Run a step, or a part of its loop."""
+
+    command_id: CommandId
+    execution_id: ExecutionId
+    digest: str
+    """Of the net."""
+    step: str
+    step_run_id: StepRunId
+    run_number: int = 1
+    args: Values = {}
+    workload: Values = {}
+    ctx: Values = {}
+    vars: Values = {}
+    steps: Values = {}
+    """Results of earlier steps that the body reads."""
+    chunk: Chunk | None = None
+    iteration: int | None = None
+    """Set when one suspended iteration goes on by itself."""
+    progress: Progress | None = None
+    block: str | None = None
+    """Run this workbook entry instead of the step's tasks: a compensation."""
+    pool: str = "default"
+    priority: int = 0
+    at: float = 0.0
+    """When the run was decided on; `now()` of its templates."""
+    deliveries: int = 1
+    parent_execution_id: ExecutionId | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to run a command and report on it, until it lapses."""
+
+    command: Command
+    token: str
+    """Fencing: a report under any other token has no voice."""
+    expires_at: float
+
+
+class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A playbook to run as a child."""
+
+    path: str
+    version: int | None = None
+    workload: Values = {}
+    return_step: str | None = None
+
+
+class Suspension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run (or one iteration of it) that should go on later, holding no worker until then."""
+
+    progress: Progress
+    iteration: int | None = None
+    until: float | None = None
+    child: ChildRequest | None = None
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a run without loop ended on the worker."""
+
+    error: TaskError | None = None
+    result: Any = None
+    tasks: Values = {}
+    """Of several tasks, the result of each."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker has to say about a command it holds. The last one closes it."""
+
+    command_id: CommandId
+    execution_id: ExecutionId
+    token: str
+    number: int
+    """Counts the reports of this lease from 1, so that a repeated one is known."""
+    events: tuple[Event, ...] = ()
+    suspensions: tuple[Suspension, ...] = ()
+    ending: Ending | None = None
+    """For a run without loop."""
+    closes: bool = False
+    """Nothing more will come under this lease."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker hears in return."""
+
+    accepted: bool
+    cancelled: bool = False
+    """The run is no longer wanted: stop it."""
+    leases: tuple[Lease, ...] = ()
+    """The next commands, if it asked for some."""

@@ -1,0 +1,441 @@
+"""Everything that can have happened to an execution, one class per fact.
+
+Names are past tense. Fields are ids and plain values. The tag is the stored name: a class may be
+renamed, a tag never. Facts hold no secrets: whoever makes one masks first.
+
+State is the fold of these facts (`engine.evolve`); nothing else is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
+from noetl.model.net import Values
+from noetl.model.outcome import Outcome, TaskError
+
+FinalStatus = Literal["COMPLETED", "FAILED", "CANCELLED"]
+
+
+class Fact(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False
+):
+    """Something that happened, and when: seconds since 1970, as the recorder's clock had it."""
+
+    at: float
+
+
+# --- The execution as a whole ------------------------------------------------------------------
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run that waits for this execution's end."""
+
+    execution_id: ExecutionId
+    step_run_id: StepRunId
+    iteration: int | None = None
+
+
+class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.execution.requested"):
+    path: str
+    digest: str
+    version: int | None = None
+    payload: Values = {}
+    parent: Parent | None = None
+    key: str | None = None
+    """The caller's idempotency key."""
+    rerun_of: ExecutionId | None = None
+
+
+class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.evaluated"):
+    workload: Values
+    reused: dict[str, Any] = {}
+    """A rerun: results of steps that are not run again."""
+    entry: str | None = None
+
+
+class WorkflowStarted(Fact, frozen=True, kw_only=True, tag="workflow.started"):
+    pass
+
+
+class WorkflowFailing(Fact, frozen=True, kw_only=True, tag="workflow.failing"):
+    """A failure that nothing in the playbook handles. What is still running may have to stop."""
+
+    error: TaskError
+    step: str = ""
+    stop: bool = True
+    """fail_fast: the other runs are cancelled; best_effort: they finish first."""
+
+
+class ExecutionPaused(Fact, frozen=True, kw_only=True, tag="playbook.paused"):
+    reason: str = ""
+
+
+class ExecutionResumed(Fact, frozen=True, kw_only=True, tag="playbook.resumed"):
+    pass
+
+
+class ExecutionCancelled(Fact, frozen=True, kw_only=True, tag="playbook.cancelled"):
+    reason: str = ""
+
+
+class WorkflowFinished(Fact, frozen=True, kw_only=True, tag="workflow.finished"):
+    status: FinalStatus
+    result: Any = None
+    error: TaskError | None = None
+
+
+class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag="playbook.processed"):
+    status: FinalStatus
+
+
+# --- Tokens ------------------------------------------------------------------------------------
+
+
+class TokenCreated(Fact, frozen=True, kw_only=True, tag="token.created"):
+    token_id: TokenId
+    step: str
+    args: Values = {}
+    source: StepRunId | None = None
+    arc: str = ""
+    """Which arc it came over: `step#index`."""
+    ready_at: float | None = None
+    """A delayed arc: the token may not be used before."""
+    priority: int = 0
+    event: Values = {}
+    """What `event` shows to admission at the target."""
+
+
+class TokenConsumed(Fact, frozen=True, kw_only=True, tag="token.consumed"):
+    token_id: TokenId
+    step_run_id: StepRunId
+
+
+class TokenAbsorbed(Fact, frozen=True, kw_only=True, tag="token.absorbed"):
+    token_id: TokenId
+    reason: str
+
+
+# --- Step runs ---------------------------------------------------------------------------------
+
+
+class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
+    step_run_id: StepRunId
+    step: str
+    number: int
+    """Counts the runs of this step from 1."""
+    args: Values = {}
+    command_id: CommandId | None = None
+    """The command that runs it, where one does all of it."""
+    compensates: StepRunId | None = None
+    released: bool = False
+    """Two joins waited for each other; the oldest was let go."""
+
+
+class StepStarted(Fact, frozen=True, kw_only=True, tag="step.started"):
+    step_run_id: StepRunId
+    step: str
+    worker: str = ""
+
+
+class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
+    step_run_id: StepRunId
+    step: str
+    reason: str = ""
+
+
+class StepWaiting(Fact, frozen=True, kw_only=True, tag="step.waiting"):
+    """The run holds no worker until its time comes or its child has ended."""
+
+    step_run_id: StepRunId
+    step: str
+    iteration: int | None = None
+    until: float | None = None
+    child: ExecutionId | None = None
+    progress: Progress | None = None
+
+
+class StepResumed(Fact, frozen=True, kw_only=True, tag="step.resumed"):
+    step_run_id: StepRunId
+    step: str
+    iteration: int | None = None
+
+
+class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
+    step_run_id: StepRunId
+    step: str
+    result: Any = None
+    tasks: Values = {}
+    """Of a pipeline of several tasks, the result of each."""
+    undo: str | None = None
+    """The step or workbook entry that undoes it, should the execution fail."""
+
+
+class StepFailed(Fact, frozen=True, kw_only=True, tag="step.failed"):
+    step_run_id: StepRunId
+    step: str
+    error: TaskError
+    result: Any = None
+
+
+class StepCancelled(Fact, frozen=True, kw_only=True, tag="step.cancelled"):
+    step_run_id: StepRunId
+    step: str
+    reason: str = ""
+
+
+# --- Calls, reported by workers ----------------------------------------------------------------
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a pipeline stands, enough to go on elsewhere."""
+
+    position: int = 0
+    """Index of the task to run next."""
+    attempt: int = 1
+    page: int = 0
+    jumps: int = 0
+    iter: Values = {}
+    local: Values = {}
+    results: Values = {}
+    """Results of the tasks done so far, by name; large ones as references."""
+    previous: Any = None
+    pending: Outcome | None = None
+    """An outcome that arrived from elsewhere (a child execution) for the task at `position`."""
+
+
+class TaskStarted(Fact, frozen=True, kw_only=True, tag="task.started"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    kind: str = ""
+    attempt: int = 1
+    action_id: str = ""
+    iteration: int | None = None
+    page: int = 0
+
+
+class TaskDone(Fact, frozen=True, kw_only=True, tag="task.done"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    outcome: Outcome
+    attempt: int = 1
+    action_id: str = ""
+    iteration: int | None = None
+    page: int = 0
+    directive: str = ""
+    """What the task's policy made of it: continue, retry, jump, break, fail."""
+    log: str = ""
+    """What the tool printed, the last part of it."""
+    progress: Progress | None = None
+    """Where the pipeline goes on; None inside loops, whose unit is the iteration."""
+
+
+class RetryStarted(Fact, frozen=True, kw_only=True, tag="retry.started"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    attempt: int
+    delay: float = 0.0
+    iteration: int | None = None
+
+
+class PolicyUnmatched(Fact, frozen=True, kw_only=True, tag="policy.unmatched"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    status: str
+    iteration: int | None = None
+
+
+class CtxPatched(Fact, frozen=True, kw_only=True, tag="ctx.patched"):
+    values: Values
+    step_run_id: StepRunId | None = None
+    step: str = ""
+    iteration: int | None = None
+
+
+class VarsSet(Fact, frozen=True, kw_only=True, tag="vars.set"):
+    values: Values
+    step_run_id: StepRunId | None = None
+    step: str = ""
+
+
+# --- Loops -------------------------------------------------------------------------------------
+
+
+class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
+    step_run_id: StepRunId
+    step: str
+    total: int | None = None
+    """None for a cursor, which ends when it yields nothing."""
+    items: Any = None
+    """The elements, or a reference to them; None for a range, whose numbers are computed."""
+
+
+class IterationStarted(Fact, frozen=True, kw_only=True, tag="loop.iteration.started"):
+    step_run_id: StepRunId
+    step: str
+    iteration: int
+
+
+class IterationDone(Fact, frozen=True, kw_only=True, tag="loop.iteration.done"):
+    step_run_id: StepRunId
+    step: str
+    iteration: int
+    result: Any = None
+    ctx: Values = {}
+    """What the iteration wrote to ctx, for the reducers."""
+
+
+class IterationFailed(Fact, frozen=True, kw_only=True, tag="loop.iteration.failed"):
+    step_run_id: StepRunId
+    step: str
+    iteration: int
+    error: TaskError
+    ctx: Values = {}
+
+
+class LoopDone(Fact, frozen=True, kw_only=True, tag="loop.done"):
+    step_run_id: StepRunId
+    step: str
+    total: int
+    success: int
+    failed: int
+
+
+# --- Routing -----------------------------------------------------------------------------------
+
+
+class NextSelected(Fact, frozen=True, kw_only=True, tag="next.selected"):
+    step_run_id: StepRunId
+    step: str
+    targets: tuple[str, ...]
+
+
+class NextUnmatched(Fact, frozen=True, kw_only=True, tag="next.unmatched"):
+    step_run_id: StepRunId
+    step: str
+
+
+# --- Work handed out ---------------------------------------------------------------------------
+
+
+class CommandLeased(Fact, frozen=True, kw_only=True, tag="command.leased"):
+    command_id: CommandId
+    step_run_id: StepRunId
+    worker: str
+
+
+class CommandLost(Fact, frozen=True, kw_only=True, tag="command.lost"):
+    """The lease lapsed, or a report came under a lease that another worker has taken over."""
+
+    command_id: CommandId
+    step_run_id: StepRunId
+    worker: str = ""
+    reason: str = ""
+
+
+class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
+    """The work of a lost command goes on under a new one."""
+
+    command_id: CommandId
+    lost: CommandId
+    step_run_id: StepRunId
+    deliveries: int
+
+
+class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
+    command_id: CommandId
+    step_run_id: StepRunId
+    start: int | None = None
+    stop: int | None = None
+    """A chunk of a loop: its iterations."""
+    iteration: int | None = None
+
+
+class CommandClosed(Fact, frozen=True, kw_only=True, tag="command.closed"):
+    command_id: CommandId
+    step_run_id: StepRunId
+
+
+class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):
+    timer_id: str
+    fires_at: float
+    purpose: Literal["token", "wake", "timeout", "deadline", "listener"]
+    step_run_id: StepRunId | None = None
+    token_id: TokenId | None = None
+    iteration: int | None = None
+
+
+class TimerFired(Fact, frozen=True, kw_only=True, tag="timer.fired"):
+    timer_id: str
+
+
+class ChildStarted(Fact, frozen=True, kw_only=True, tag="child.started"):
+    step_run_id: StepRunId
+    step: str
+    child: ExecutionId
+    path: str
+    iteration: int | None = None
+
+
+class ChildFinished(Fact, frozen=True, kw_only=True, tag="child.finished"):
+    step_run_id: StepRunId
+    child: ExecutionId
+    status: FinalStatus
+    result: Any = None
+    error: TaskError | None = None
+    iteration: int | None = None
+
+
+Event = (
+    ExecutionRequested
+    | RequestEvaluated
+    | WorkflowStarted
+    | WorkflowFailing
+    | ExecutionPaused
+    | ExecutionResumed
+    | ExecutionCancelled
+    | WorkflowFinished
+    | ExecutionProcessed
+    | TokenCreated
+    | TokenConsumed
+    | TokenAbsorbed
+    | StepScheduled
+    | StepStarted
+    | StepSkipped
+    | StepWaiting
+    | StepResumed
+    | StepDone
+    | StepFailed
+    | StepCancelled
+    | TaskStarted
+    | TaskDone
+    | RetryStarted
+    | PolicyUnmatched
+    | CtxPatched
+    | VarsSet
+    | LoopStarted
+    | IterationStarted
+    | IterationDone
+    | IterationFailed
+    | LoopDone
+    | NextSelected
+    | NextUnmatched
+    | CommandIssued
+    | CommandLeased
+    | CommandClosed
+    | CommandLost
+    | CommandRequeued
+    | TimerSet
+    | TimerFired
+    | ChildStarted
+    | ChildFinished
+)
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Event).decode

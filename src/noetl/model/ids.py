@@ -1,0 +1,30 @@
+"""Names of things that happen. Derived from their causes, so that deciding again names the same.
+
+Execution ids are the exception: they are drawn once, at the door, by whoever starts an execution.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+ExecutionId = str
+"""A 63-bit number in decimal."""
+StepRunId = str
+TokenId = str
+CommandId = str
+EventId = str
+
+EPOCH_MS = 1_704_067_200_000
+"""2024-01-01; 41 bits of milliseconds from here last until 2093."""
+
+
+def derive(*causes: object) -> str:
+    """A short id that is the same for the same causes and, for all we live to see, no other."""
+    text = "\x1f".join(map(str, causes))
+    return blake2b(text.encode(), digest_size=9).hexdigest()
+
+
+def event_id(execution_id: ExecutionId, seq: int, at: float) -> EventId:
+    """A 63-bit id in decimal: ordered by time, unique in its execution, derived from its place."""
+    milliseconds = max(0, int(at * 1000) - EPOCH_MS) & ((1 << 41) - 1)
+    return str(milliseconds << 22 | (seq + int(execution_id)) & 0x3FFFFF)

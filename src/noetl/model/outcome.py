@@ -1,0 +1,79 @@
+"""What became of a call, in the one shape that rules, events and people read."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+ErrorKind = Literal[
+    "timeout",
+    "connection",
+    "rate_limit",
+    "auth",
+    "not_found",
+    "client_error",
+    "server_error",
+    "schema",
+    "parse",
+    "db_connection",
+    "db_constraint",
+    "db_deadlock",
+    "db_timeout",
+    "exception",
+    "cancelled",
+    "lease_lost",
+    "unknown",
+]
+
+
+class TaskError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A failure that the tool foresaw and named."""
+
+    kind: ErrorKind
+    message: str
+    code: str | int | None = None
+    retryable: bool = False
+    retry_after: float | None = None
+    """Seconds the other side asks us to wait."""
+    status: int | None = None
+    """HTTP status, where there is one: `error.status` in event rules."""
+    details: Any = None
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Circumstances of the call."""
+
+    attempt: int = 1
+    duration: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    action_id: str = ""
+    trace_id: str = ""
+    usage: Any = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Exactly one per call."""
+
+    status: Literal["ok", "error"]
+    result: Any = None
+    error: TaskError | None = None
+    meta: Meta = Meta()
+    http: dict[str, Any] | None = None
+    pg: dict[str, Any] | None = None
+    py: dict[str, Any] | None = None
+    sh: dict[str, Any] | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == "ok"
+
+
+def ok(result: Any = None, **fields: Any) -> Outcome:
+    return Outcome(status="ok", result=result, **fields)
+
+
+def failed(kind: ErrorKind, message: str, **fields: Any) -> Outcome:
+    """An error outcome; `fields` are those of the error."""
+    return Outcome(status="error", error=TaskError(kind=kind, message=message, **fields))

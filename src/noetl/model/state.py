@@ -1,0 +1,154 @@
+"""The state of an execution: what folding its events gives.
+
+Changed in place by `engine.evolve` and by nobody else. It is also what a snapshot holds, so
+everything in it is plain data. Finished step runs leave only a summary: the state of an execution
+is as large as what is going on in it, not as what has gone on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.model.events import Parent, Progress
+from noetl.model.ids import CommandId, StepRunId, TokenId
+from noetl.model.net import Values
+from noetl.model.outcome import TaskError
+
+Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
+TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+
+
+class Token(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A token that waits at a step."""
+
+    token_id: TokenId
+    step: str
+    args: Values = {}
+    arc: str = ""
+    ready_at: float | None = None
+    priority: int = 0
+    event: Values = {}
+    order: int = 0
+    """Position in the order of arrival."""
+
+
+class StepResult(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a step left behind for others to read."""
+
+    value: Any = None
+    tasks: Values = {}
+
+
+class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far a loop has come."""
+
+    total: int | None
+    items: Any = None
+    given: int = 0
+    """Iterations handed out, from 0 up."""
+    success: int = 0
+    failed: int = 0
+    chunks: dict[CommandId, tuple[int, int]] = {}
+    """Open chunks: command → (start, stop)."""
+    results: dict[int, Any] = {}
+    errors: dict[int, TaskError] = {}
+    patches: dict[int, Values] = {}
+    """What iterations wrote to ctx, until the loop ends and reducers fold it in order."""
+    suspended: dict[int, Progress | None] = {}
+    stopping: bool = False
+    """No more iterations are handed out."""
+
+    @property
+    def ended(self) -> int:
+        return self.success + self.failed
+
+
+class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A step run that has not ended."""
+
+    step_run_id: StepRunId
+    step: str
+    number: int
+    args: Values = {}
+    scheduled_at: float = 0.0
+    started: bool = False
+    loop: LoopState | None = None
+    progress: Progress | None = None
+    """Where its pipeline goes on, after a crash or a wait."""
+    commands: dict[CommandId, int] = {}
+    """Open commands → how often each was delivered."""
+    waiting: bool = False
+    children: dict[str, int | None] = {}
+    """Child executions it waits for → iteration."""
+    compensates: StepRunId | None = None
+    order: int = 0
+
+
+class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What people see of a step when they look at the execution."""
+
+    status: Literal["running", "done", "failed", "skipped", "cancelled"] = "running"
+    runs: int = 0
+    attempts: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    error: TaskError | None = None
+    loop_total: int | None = None
+    loop_success: int = 0
+    loop_failed: int = 0
+
+
+class TimerState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A timer that has not fired."""
+
+    timer_id: str
+    fires_at: float
+    purpose: str
+    step_run_id: StepRunId | None = None
+    token_id: TokenId | None = None
+    iteration: int | None = None
+
+
+class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything the engine knows of an execution."""
+
+    status: Status = "PENDING"
+    path: str = ""
+    digest: str = ""
+    version: int | None = None
+    entry: str = ""
+    parent: Parent | None = None
+    requested_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    payload: Values = {}
+    workload: Values = {}
+    ctx: Values = {}
+    vars: Values = {}
+    tokens: dict[TokenId, Token] = {}
+    runs: dict[StepRunId, Run] = {}
+    timers: dict[str, TimerState] = {}
+    results: dict[str, StepResult] = {}
+    """Last result of each step, inline or as a reference."""
+    seen: dict[str, list[str]] = {}
+    """The arcs over which tokens of the present activation of a step have come."""
+    steps: dict[str, StepSummary] = {}
+    arrivals: int = 0
+    """Counts tokens and runs, for order."""
+    last_step: str = ""
+    """The step whose run ended last."""
+    undo: list[tuple[StepRunId, str, str]] = []
+    """Done runs that can be compensated, oldest first: run, step, and what undoes it."""
+    failure: TaskError | None = None
+    """Why the execution is failing; compensation may still be under way."""
+    failed_step: str = ""
+    compensating: bool = False
+    seq: int = 0
+    """Events folded so far."""
+    result: Any = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in TERMINAL

@@ -1,0 +1,209 @@
+"""Every area of the language in all its spellings: accepted in silence, and the same net.
+
+A net has no formatting and no spelling. So shuffled keys and another YAML style must give the
+same digest, the pairs in `good/same/` the same net, and a change of meaning another one.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from noetl.dsl import Compiled, compile_text
+from noetl.dsl.nodes import plain
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
+from noetl.model.net import Net, decode, digest, encode
+from noetl.tools.registry import shapes
+
+HERE = Path(__file__).parent
+FILES = sorted((HERE / "good").glob("*.yaml"))
+PAIRS = sorted(path for path in (HERE / "good" / "same").iterdir() if path.is_dir())
+FILES_MIN = 25
+TOOLS = shapes()
+
+
+class QuotedDumper(yaml.SafeDumper):
+    """Writes data so that texts stay texts under any schema, and without aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+QuotedDumper.add_representer(str, _quoted)
+
+
+def compiled(text: str) -> Compiled:
+    return compile_text(text, tools=TOOLS)
+
+
+def net_of(text: str) -> Net:
+    """The net of a playbook with which nothing is wrong."""
+    found = compiled(text)
+    assert found.problems == (), "\n".join(map(str, found.problems))
+    assert found.net is not None
+    return found.net
+
+
+def shuffled(data: Any, dice: random.Random) -> Any:
+    """The same data with the keys of every mapping in another order.
+
+    `then` of an event rule keeps its order, because its actions take effect as written.
+    """
+    match data:
+        case dict():
+            keys = list(data)
+            dice.shuffle(keys)
+            return {
+                key: data[key] if key in ("then", "else") else shuffled(data[key], dice)
+                for key in keys
+            }
+        case list():
+            return [shuffled(item, dice) for item in data]
+        case _:
+            return data
+
+
+def written_again(text: str, dice: random.Random, flow: bool) -> str:
+    """The playbook in another order and another style."""
+    data = ordered(text)
+    return yaml.dump(
+        shuffled(data, dice),
+        Dumper=QuotedDumper,
+        sort_keys=False,
+        default_flow_style=flow,
+        allow_unicode=True,
+        width=60,
+    )
+
+
+def ordered(text: str) -> Any:
+    """The data as our reader sees it, mappings in the order written."""
+
+    def data_of(node: Any) -> Any:
+        if hasattr(node, "entries"):
+            return {key: data_of(value) for key, value in node.entries.items()}
+        if hasattr(node, "items"):
+            return [data_of(item) for item in node.items]
+        return plain(node)
+
+    return data_of(read(text, Report()))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_good_playbook_compiles_in_silence(path):
+    found = compiled(path.read_text())
+
+    assert [str(problem) for problem in found.problems] == []
+    assert found.net is not None
+    assert found.digest == digest(found.net)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_net_survives_its_canonical_bytes(path):
+    net = net_of(path.read_text())
+
+    assert decode(encode(net)) == net
+    assert encode(decode(encode(net))) == encode(net)
+
+
+@pytest.mark.parametrize("flow", [False, True], ids=["block", "flow"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_key_order_and_style_do_not_change_the_digest(path, flow):
+    text = path.read_text()
+    expected = net_of(text)
+
+    for seed in range(3):
+        again = written_again(text, random.Random(seed), flow)
+        assert net_of(again) == expected
+        assert digest(net_of(again)) == digest(expected)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_comments_blank_lines_and_line_endings_do_not_change_the_digest(path):
+    text = path.read_text()
+    edited = "# a comment\n\n" + text.replace("\n", "\r\n")
+
+    assert digest(net_of(edited)) == digest(net_of(text))
+
+
+@pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.name)
+def test_two_spellings_of_one_thing_are_one_net(path):
+    first, second = ((path / name).read_text() for name in ("a.yaml", "b.yaml"))
+
+    assert first != second
+    assert net_of(first) == net_of(second)
+
+
+def test_good_playbooks_all_mean_something_different():
+    digests = {digest(net_of(path.read_text())) for path in FILES}
+
+    assert len(digests) == len(FILES)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("result: 1", "result: 2"),
+        ("result: 1", 'result: "1"'),
+        ("result: 1", "result: 1.5"),
+        ("kind: noop", "kind: noop, args: {a: 1}"),
+        ("[a, b]", "[b, a]"),
+        ("[a, b]", "a"),
+        ("start: true", "start: false"),
+        ("name: meaning", "name: other"),
+        ("attempts: 3", "attempts: 4"),
+        ("do: fail", "do: break"),
+        ("step: b", "step: b, spec: {join: each}"),
+        ("path: good/meaning", "path: good/other"),
+    ],
+)
+def test_another_meaning_is_another_digest(old, new):
+    text = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: meaning, path: good/meaning}
+workload: {start: true}
+workflow:
+  - step: start
+    next: [a, b]
+  - {step: a, tool: {kind: noop, result: 1}}
+  - {step: b, tool: {kind: noop, spec: {policy: {rules: [
+      {when: "{{ outcome.status == 'error' and ctx.x }}", then: {do: retry, attempts: 3}},
+      {when: "{{ outcome.status == 'error' }}", then: {do: fail}},
+      {else: {then: {do: continue}}}]}}}}
+"""
+    assert text.count(old) >= 1
+    changed = text.replace(old, new, 1)
+
+    assert compiled(changed).net is not None
+    assert compiled(changed).digest != digest(net_of(text))
+
+
+def test_the_order_of_actions_is_meaning():
+    text = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: order, path: good/order}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    case:
+      - when: "{{ event.name == 'step.exit' }}"
+        then: {%s}
+"""
+    set_first = text % "set: {ctx: {a: 1}}, result: {value: 1}"
+    result_first = text % "result: {value: 1}, set: {ctx: {a: 1}}"
+
+    assert net_of(set_first) != net_of(result_first)
+
+
+def test_there_are_many_good_files():
+    assert len(FILES) >= FILES_MIN
+    assert len(PAIRS) >= FILES_MIN

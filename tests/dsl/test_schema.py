@@ -1,0 +1,222 @@
+"""The JSON Schema for editors says what `validate` says, as far as a schema can tell."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from noetl.dsl import compile_text
+from noetl.dsl.grammar import DEFINITIONS, Field, Record, Shape
+from noetl.dsl.nodes import plain
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
+from noetl.dsl.schema import playbook_schema
+from noetl.dsl.shapes import PLAYBOOK
+from noetl.tools.registry import shapes
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+TOOLS = shapes()
+SCHEMA = playbook_schema(TOOLS)
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+
+DOCUMENTS = sorted((ROOT / "tests/documents").glob("*.yaml"))
+VALID = [
+    *(path for path in DOCUMENTS if "# verdict: valid\n" in path.read_text()),
+    *sorted((HERE / "good").rglob("*.yaml")),
+    *sorted((ROOT / "examples").glob("*.yaml")),
+]
+BAD = sorted((HERE / "bad").glob("*.yaml"))
+
+TELLABLE = {
+    *("bad-name", "bad-rule", "bad-value", "control-out-of-place", "empty-rules", "empty-step"),
+    *("loop-incomplete", "missing-key", "policy-out-of-place", "removed-key", "unknown-key"),
+    *("unknown-tool", "unsupported-version", "wrong-kind", "wrong-type"),
+}
+"""What is wrong with the form of one piece, without a look at any other."""
+BEYOND_A_SCHEMA = {
+    "bad_moment_of_timer": "a moment is any text to a schema",
+    "bad_range_step": "a mapping to go over may have the keys of a range",
+    "choice_without_tasks": "which keys of a branch go together is said once, by the compiler",
+    "missing_end_of_range": "a mapping to go over may have the keys of a range",
+    "missing_moment_of_timer": "which keys of a timer go together is said once, by the compiler",
+    "missing_to_of_jump": "`to` is needed by one of the directives only",
+    "policy_without_rules": "a policy of hooks alone has no rules",
+    "task_label_with_a_blank": "a label is a key, and keys are free",
+    "task_name_with_a_blank": "a task's name is any text to a schema",
+    "unknown_key_in_range": "a mapping to go over may have the keys of a range",
+    "unknown_tool_in_hook": "a hook may be empty in any way",
+}
+"""Bad files that a schema cannot, or need not, refuse, each with its reason."""
+
+
+def data_of(text: str) -> Any:
+    """The document as data; None where it cannot be read at all."""
+    report = Report()
+    root = read(text, report)
+    return None if report.has_errors or root is None else plain(root)
+
+
+def errors_of(text: str) -> set[str]:
+    problems = compile_text(text, tools=TOOLS).problems
+    return {problem.code for problem in problems if problem.severity == "error"}
+
+
+def refusals(data: Any) -> str:
+    best = jsonschema.exceptions.best_match(VALIDATOR.iter_errors(data))
+    return "" if best is None else f"{best.json_path}: {best.message}"
+
+
+def test_it_is_a_schema_of_the_draft_that_editors_know():
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_what_is_valid_passes_the_schema(path):
+    assert refusals(data_of(path.read_text())) == ""
+
+
+def mistakes_of_form() -> list[Path]:
+    return [path for path in BAD if _expected(path) and _expected(path) <= TELLABLE]
+
+
+def _expected(path: Path) -> set[str]:
+    lines = path.read_text().splitlines()
+    return {line.split()[2] for line in lines if line.startswith("# problem: ")}
+
+
+@pytest.mark.parametrize("path", mistakes_of_form(), ids=lambda path: path.stem)
+def test_a_mistake_of_form_is_refused_by_the_schema_too(path):
+    data = data_of(path.read_text())
+    assert data is not None
+    refused = refusals(data) != ""
+
+    assert refused == (path.stem not in BEYOND_A_SCHEMA), BEYOND_A_SCHEMA.get(path.stem)
+
+
+def test_every_exception_is_still_there():
+    assert set(BEYOND_A_SCHEMA) <= {path.stem for path in mistakes_of_form()}
+
+
+# --- Nothing is left out -----------------------------------------------------------------------
+
+
+def all_records() -> list[Record]:
+    """Every record that a playbook's shape is made of, found by following its parts."""
+    seen: dict[int, object] = {}
+    stack: list[object] = [PLAYBOOK, *DEFINITIONS.values()]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing
+        match thing:
+            case Field():
+                stack.append(thing.shape)
+            case Shape():
+                stack += [*vars(thing).values(), *vars(type(thing)).values()]
+            case dict():
+                stack += thing.values()
+            case list() | tuple():
+                stack += thing
+    return [thing for thing in seen.values() if isinstance(thing, Record)]
+
+
+def property_sets(schema: Any) -> Iterator[dict[str, Any]]:
+    """The properties of every object anywhere in the schema."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict):
+            yield schema["properties"]
+        for value in schema.values():
+            yield from property_sets(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from property_sets(value)
+
+
+RECORDS = all_records()
+
+
+def test_the_records_are_found():
+    titles = {record.title for record in RECORDS}
+
+    assert {"a playbook", "a step", "a task", "an arc", "a case rule", "a poll", "limits"} <= titles
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.title)
+def test_every_key_of_every_record_is_in_the_schema(record):
+    keys = set(record.fields)
+
+    assert any(keys <= set(properties) for properties in property_sets(SCHEMA))
+
+
+@pytest.mark.parametrize("kind", sorted(TOOLS))
+def test_every_field_and_alias_of_every_tool_is_in_the_schema(kind):
+    tool = TOOLS[kind]
+    properties = set(SCHEMA["$defs"][f"task_{kind}"]["properties"])
+
+    assert {*tool.config.__struct_encode_fields__, *tool.aliases} <= properties
+
+
+def test_every_reference_leads_somewhere():
+    def references(schema: Any) -> Iterator[str]:
+        match schema:
+            case {"$ref": str(reference)}:
+                yield reference
+            case dict():
+                for value in schema.values():
+                    yield from references(value)
+            case list():
+                for value in schema:
+                    yield from references(value)
+
+    for reference in set(references(SCHEMA)):
+        target = SCHEMA
+        for part in reference.removeprefix("#/").split("/"):
+            assert part in target, reference
+            target = target[part]
+
+
+# --- Editors and `validate` agree --------------------------------------------------------------
+
+
+def mappings(data: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(data, dict):
+        yield data
+    for child in (
+        data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    ):
+        yield from mappings(child)
+
+
+@pytest.mark.parametrize("name", ["orders", "approval", "case_pagination", "nested_loops"])
+def test_a_key_that_validate_refuses_is_refused_by_the_schema_wherever_it_stands(name):
+    data = data_of((ROOT / f"examples/{name}.yaml").read_text())
+    refused = 0
+    for mapping in list(mappings(data)):
+        mapping["zzz"] = 1
+        if errors_of(json.dumps(data)):
+            refused += 1
+            assert not VALIDATOR.is_valid(data), mapping
+        del mapping["zzz"]
+
+    assert refused
+
+
+@pytest.mark.xfail(strict=True, reason="one template inside a value stops all checks of that value")
+def test_a_key_that_the_schema_refuses_beside_a_template_is_refused_by_validate():
+    text = (ROOT / "examples/orders.yaml").read_text().replace("read_only: true", "raed_only: true")
+
+    assert refusals(data_of(text)) != ""
+    assert errors_of(text) == {"unknown-key"}
+
+
+def test_a_template_may_stand_wherever_a_value_of_a_tool_may():
+    text = (ROOT / "examples/orders.yaml").read_text()
+    written = text.replace("method: GET", 'method: "{{ workload.m }}"')
+
+    assert refusals(data_of(written)) == ""
