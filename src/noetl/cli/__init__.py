@@ -1,0 +1,29 @@
+"""The `noetl` command. Data goes to stdout, everything else to stderr.
+
+Exit codes: 0 it worked, 1 the command failed, 2 the command line or a playbook is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Entry point of the `noetl` command."""
+    from noetl.cli.commands import noetl
+    from noetl.errors import NoetlError
+
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks must not end the command.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        noetl.main(prog_name="noetl")
+    except NoetlError as error:
+        from noetl.cli.exits import exit_code
+        from noetl.cli.printing import say
+
+        say(str(error))
+        sys.exit(exit_code(error))
+    sys.exit(0)

@@ -1,0 +1,104 @@
+"""Which secrets a playbook will ask for, so that they can be put in place before it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from noetl.model.net import Net, Run, Step, Task, Value
+
+# `keychain.name` and `keychain['name']` inside a template.
+_KEYCHAIN = re.compile(r"""\bkeychain(?:\.|\[["'])([A-Za-z_][\w-]*)""")
+# Fields that carry the author's own data, where a key `auth` means nothing to us.
+_DATA = frozenset({"args", "body", "data", "env", "form", "headers", "json", "params", "rows"})
+_TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """One credential and who uses it."""
+
+    name: str
+    """Its name, or the template that will yield one."""
+    kind: str | None
+    """As declared under `keychain`; None when it is not declared there."""
+    declared: bool
+    used_by: tuple[str, ...]
+    """Steps and workbook entries; empty when nobody seems to use it."""
+
+
+def credentials_of(net: Net) -> tuple[Need, ...]:
+    """Everything the playbook declares under `keychain` or names in an `auth`."""
+    users: dict[str, dict[str, None]] = {entry.name: {} for entry in net.keychain}
+    for step in net.steps:
+        for name in (*step.needs.keychain, *_named_by_step(step)):
+            if name != "*":
+                users.setdefault(name, {})[step.name] = None
+    for block in net.workbook:
+        for task in block.tasks:
+            for name in _named_by_task(task):
+                users.setdefault(name, {})[block.name] = None
+    kinds = {entry.name: entry.kind for entry in net.keychain}
+    return tuple(
+        Need(name=name, kind=kinds.get(name), declared=name in kinds, used_by=tuple(steps))
+        for name, steps in users.items()
+    )
+
+
+def _named_by_step(step: Step) -> Iterator[str]:
+    for task in (*step.tasks, *((step.sink,) if step.sink else ())):
+        yield from _named_by_task(task)
+    for rule in step.rules:
+        for action in rule.actions:
+            if isinstance(action, Run):
+                yield from _named_by_task(action.task)
+    if step.loop is not None and step.loop.cursor is not None:
+        yield from _names(step.loop.cursor.auth)
+
+
+def _named_by_task(task: Task) -> Iterator[str]:
+    yield from _in_config(task.config)
+    if task.kind == "secrets" and task.config.get("provider", "credential") == "credential":
+        yield from _names(task.config.get("secret"))
+    for text in _texts([task.config, task.inputs]):
+        for template in _TEMPLATE.findall(text):
+            yield from _KEYCHAIN.findall(template)
+    for hook in (*task.before, *task.after, *task.finally_):
+        yield from _named_by_task(hook)
+
+
+def _in_config(value: Value) -> Iterator[str]:
+    """What stands under `auth` anywhere in a tool's config."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "auth":
+                yield from _names(inner)
+            elif key not in _DATA:
+                yield from _in_config(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _in_config(inner)
+
+
+def _names(auth: Value) -> Iterator[str]:
+    if isinstance(auth, str):
+        if not _KEYCHAIN.search(auth):
+            yield auth
+    elif isinstance(auth, dict):
+        yield from _names(auth.get("credential"))
+    elif isinstance(auth, list):
+        for inner in auth:
+            yield from _names(inner)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)

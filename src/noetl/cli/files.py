@@ -1,0 +1,159 @@
+"""From the names on the command line to texts, and safely back into files."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+BYTES_MAX = 16 * 1024 * 1024
+"""Far more than a playbook may have; keeps a device or a dump from filling the memory."""
+STDIN = "-"
+
+# At the left margin, or first in a document written as one flow mapping.
+_PLAYBOOK = re.compile(
+    rb"""(?:^|\A(?:\s|\#.*\n|---)*\{\s*)["']?apiVersion["']?\s*:\s*["']?noetl\.io/""", re.MULTILINE
+)
+
+
+class Source(NamedTuple):
+    """A text and where it came from."""
+
+    name: str
+    """As people know it; fit to be printed."""
+    path: Path | None
+    """None: standard input."""
+    text: str
+
+
+class Unreadable(NamedTuple):
+    """A name that gave us no text, and why."""
+
+    name: str
+    reason: str
+
+
+def sources(names: Sequence[str]) -> Iterator[Source | Unreadable]:
+    """Every text the names stand for, each once, in order; directories are searched."""
+    seen: set[Path] = set()
+    for name in dict.fromkeys(names):
+        if name == STDIN:
+            yield _decoded("<stdin>", None, sys.stdin.buffer.read(BYTES_MAX + 1))
+        elif os.path.isdir(name):
+            yield from _in_directory(Path(name), seen)
+        else:
+            yield from _unless_seen(Path(name), seen)
+
+
+def source(name: str) -> Source | Unreadable:
+    """The one text that the name stands for."""
+    if os.path.isdir(name):
+        return Unreadable(click.format_filename(name), "this is a directory; name one file")
+    return next(iter(sources([name])))
+
+
+def _unless_seen(path: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
+    real = Path(os.path.realpath(path))
+    if real not in seen:
+        seen.add(real)
+        yield _read(path)
+
+
+def _in_directory(directory: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
+    found = False
+    unreadable: list[OSError] = []
+    for folder, folders, files in os.walk(directory, onerror=unreadable.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.endswith((".yaml", ".yml")) or name.startswith("."):
+                continue
+            path = Path(folder, name)
+            content = _bytes_of(path)
+            if isinstance(content, Unreadable):
+                yield content
+            elif _PLAYBOOK.search(content):
+                found = True
+                yield from _unless_seen(path, seen)
+    for error in unreadable:
+        yield Unreadable(click.format_filename(error.filename), _reason(error))
+    if not found and not unreadable:
+        yield Unreadable(
+            click.format_filename(directory),
+            "no playbook in this directory: no .yaml or .yml file says `apiVersion: noetl.io/…`",
+        )
+
+
+def _read(path: Path) -> Source | Unreadable:
+    content = _bytes_of(path)
+    if isinstance(content, Unreadable):
+        return content
+    return _decoded(click.format_filename(path), path, content)
+
+
+def _bytes_of(path: Path) -> bytes | Unreadable:
+    try:
+        with path.open("rb") as file:
+            return file.read(BYTES_MAX + 1)
+    except OSError as error:
+        return Unreadable(click.format_filename(path), _reason(error))
+
+
+def _decoded(name: str, path: Path | None, content: bytes) -> Source | Unreadable:
+    if len(content) > BYTES_MAX:
+        return Unreadable(name, f"more than {BYTES_MAX:,} bytes; that is no playbook")
+    try:
+        # A byte order mark is legal in front of YAML and no part of it.
+        return Source(name, path, content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return Unreadable(
+            name,
+            f"not UTF-8: byte {content[error.start]:#04x} on line {line}."
+            " Save it as UTF-8, e.g. with `iconv -t UTF-8`",
+        )
+
+
+def _reason(error: OSError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "there is no such file"
+        case PermissionError():
+            return "we are not allowed to read it"
+        case _:
+            return f"it cannot be read: {error.strerror or error}"
+
+
+def replace(path: Path, text: str) -> None:
+    """Give the file this text, all at once: whoever looks sees the old text or the new one.
+
+    Raises OSError, with the file untouched, when that cannot be done. Mode and owner stay; a
+    symbolic link stays one.
+    """
+    real = Path(os.path.realpath(path))
+    before = real.stat()
+    # Replacing needs only a writable directory; a file marked read-only is meant to be left.
+    if not before.st_mode & 0o222 or not os.access(real, os.W_OK):
+        raise PermissionError(13, "it is read-only", str(path))
+    descriptor, temporary = tempfile.mkstemp(
+        prefix=f".{real.name}.", suffix=".tmp", dir=real.parent
+    )
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, stat.S_IMODE(before.st_mode))
+        made = os.stat(temporary)
+        if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
+            os.chown(temporary, before.st_uid, before.st_gid)
+        os.replace(temporary, real)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,64 @@
+"""`noetl fmt`: canonical formatting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from noetl.cli.exits import FAILED, OK, WRONG
+from noetl.cli.files import Source, Unreadable, sources
+from noetl.cli.printing import counted, say
+from noetl.cli.rewriting import print_diff, put_back, report_rejected
+from noetl.errors import PlaybookRejected
+
+
+@click.command(short_help="Format playbooks the canonical way, comments kept.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
+@click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
+def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
+    """Format playbooks the canonical way, comments kept.
+
+    Files are rewritten in place, each all at once. A FILE may be a directory, which is searched
+    for playbooks, or - to format standard input to standard output.
+
+    \b
+    Examples:
+      noetl fmt orders.yaml
+      noetl fmt --check --diff playbooks/
+      noetl fmt - < orders.yaml
+    """
+    from noetl.wiring import formatter
+
+    format_text = formatter()
+    codes = [OK]
+    for source in sources(files):
+        match source:
+            case Unreadable():
+                say(f"{source.name}: {source.reason}.")
+                codes.append(WRONG)
+            case Source():
+                codes.append(_format(source, format_text, check=check, diff=diff))
+    if check:
+        waiting = codes.count(FAILED)
+        say(f"{counted(waiting, 'file')} would be rewritten, of {len(codes) - 1}")
+    sys.exit(max(codes))
+
+
+def _format(source: Source, format_text: Callable[[str], str], *, check: bool, diff: bool) -> int:
+    try:
+        formatted = format_text(source.text)
+    except PlaybookRejected as error:
+        report_rejected(source, error)
+        return WRONG
+    if not check and not diff:
+        return put_back(source, formatted)
+    if formatted == source.text:
+        return OK
+    if diff:
+        print_diff(source, formatted)
+    else:
+        say(f"would rewrite {source.name}")
+    return FAILED if check else OK

@@ -1,0 +1,84 @@
+"""`noetl migrate`: from older dialects to the canonical one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.exits import FAILED, OK, WRONG
+from noetl.cli.files import Source, Unreadable, sources
+from noetl.cli.printing import counted, print_text, printable, say
+from noetl.cli.rewriting import put_back, report_rejected
+from noetl.errors import PlaybookRejected
+
+if TYPE_CHECKING:
+    from noetl.wiring import Migration
+
+
+@click.command(short_help="Rewrite older dialects to the canonical one.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--write", is_flag=True, help="Rewrite the files in place.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
+def command(files: tuple[str, ...], write: bool, check: bool) -> None:
+    """Rewrite older dialects to the canonical one.
+
+    Without an option the rewritten text of one FILE goes to standard output. What was changed,
+    and what has no exact equivalent and therefore stays, is reported on standard error. A FILE
+    may be a directory, which is searched for playbooks, or - for standard input.
+
+    \b
+    Examples:
+      noetl migrate old.yaml > new.yaml
+      noetl migrate --check playbooks/
+      noetl migrate --write playbooks/
+    """
+    from noetl.wiring import migrator
+
+    if write and check:
+        raise click.UsageError("choose one of --write and --check.")
+    texts = list(sources(files))
+    if len(texts) > 1 and not (write or check):
+        raise click.UsageError(
+            f"these are {len(texts)} files, and standard output takes one."
+            " Choose --write to rewrite them in place, or --check."
+        )
+    migrate_text = migrator()
+    codes = [OK]
+    for source in texts:
+        match source:
+            case Unreadable():
+                say(f"{source.name}: {source.reason}.")
+                codes.append(WRONG)
+            case Source():
+                codes.append(_migrate(source, migrate_text, write=write, check=check))
+    if check:
+        waiting = codes.count(FAILED)
+        say(f"{counted(waiting, 'file')} would be rewritten, of {len(texts)}")
+    sys.exit(max(codes))
+
+
+def _migrate(
+    source: Source, migrate_text: Callable[[str], Migration], *, write: bool, check: bool
+) -> int:
+    try:
+        migration = migrate_text(source.text)
+    except PlaybookRejected as error:
+        report_rejected(source, error)
+        return WRONG
+    _report(source, migration)
+    if check:
+        return FAILED if migration.text != source.text else OK
+    if write:
+        return put_back(source, migration.text)
+    print_text(migration.text)
+    return OK
+
+
+def _report(source: Source, migration: Migration) -> None:
+    for word, remarks in (("changed", migration.changes), ("stays", migration.remarks)):
+        for remark in remarks:
+            where = printable(f"{source.name}:{remark.line}")
+            click.echo(f"{where}: {word}: {printable(remark.message)}", err=True)

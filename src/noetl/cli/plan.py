@@ -1,0 +1,83 @@
+"""`noetl plan`: what a playbook would run, without running it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import click
+
+from noetl.cli.context import current_settings
+from noetl.cli.drawing import ASCII, LINES, draw
+from noetl.cli.exits import WRONG
+from noetl.cli.export import document, dot, mermaid
+from noetl.cli.files import Unreadable, source
+from noetl.cli.paint import coloured, is_rich, plain, terminal
+from noetl.cli.printing import counted, print_json, print_line, print_text, problem_line, say
+from noetl.model.net import Net
+
+Form = Literal["dot", "mermaid", "json"]
+
+
+def _form(form: Form, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(f"--{form}", f"as_{form}", is_flag=True, help=help_text)
+
+
+@click.command(short_help="Draw what a playbook would run, without running it.")
+@click.argument("file", metavar="FILE")
+@_form("dot", "Print the net for Graphviz.")
+@_form("mermaid", "Print the net as a Mermaid flowchart.")
+@_form("json", "Print one JSON document.")
+def command(file: str, as_dot: bool, as_mermaid: bool, as_json: bool) -> None:
+    """Draw what a playbook would run, without running it.
+
+    Shows steps in the order they are reached, what each runs, the ways between them with their
+    guards, the credentials needed, and steps that nothing leads to. FILE may be - for standard
+    input.
+
+    \b
+    Examples:
+      noetl plan orders.yaml
+      noetl plan orders.yaml --dot | dot -Tsvg > orders.svg
+      noetl plan orders.yaml --json | jq '.credentials[].name'
+    """
+    if as_dot + as_mermaid + as_json > 1:
+        raise click.UsageError("choose one of --dot, --mermaid and --json.")
+    net, digest = _compiled(file)
+    if as_dot:
+        print_text(dot(net))
+    elif as_mermaid:
+        print_text(mermaid(net))
+    elif as_json:
+        print_json(document(net, digest))
+    else:
+        _draw(net, digest)
+
+
+def _draw(net: Net, digest: str) -> None:
+    if is_rich(sys.stdout):
+        lines = coloured(draw(net, digest, LINES), terminal())
+    else:
+        lines = plain(draw(net, digest, ASCII))
+    print_line("\n".join(lines))
+
+
+def _compiled(name: str) -> tuple[Net, str]:
+    from noetl.wiring import compiler
+
+    text = source(name)
+    if isinstance(text, Unreadable):
+        say(f"{text.name}: {text.reason}.")
+        sys.exit(WRONG)
+    compiled = compiler(current_settings())(text.text)
+    errors = [problem for problem in compiled.problems if problem.severity == "error"]
+    if compiled.net is None or errors:
+        for problem in errors:
+            click.echo(str(problem_line(text.name, problem)), err=True)
+        say(f"{text.name} has {counted(len(errors), 'error')}, so there is nothing to plan.")
+        sys.exit(WRONG)
+    if compiled.problems:
+        remarks = counted(len(compiled.problems), "warning")
+        say(f"{text.name} has {remarks}; `noetl validate` shows them.")
+    return compiled.net, compiled.digest

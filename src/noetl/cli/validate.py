@@ -1,0 +1,124 @@
+"""`noetl validate`: all problems of all files, at once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from noetl.cli.context import current_settings
+from noetl.cli.exits import OK, WRONG
+from noetl.cli.files import Source, Unreadable, sources
+from noetl.cli.paint import Brush, coloured, is_rich, terminal
+from noetl.cli.printing import counted, print_json, print_line, problem_line, say
+from noetl.model.problems import Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# What ends a line for the YAML reader, whose line numbers these are; Python knows more.
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+class Checked(NamedTuple):
+    """A file, its text where it could be read, and what is wrong with it."""
+
+    name: str
+    text: str | None
+    problems: tuple[Problem, ...]
+
+    def count(self, severity: str) -> int:
+        return sum(problem.severity == severity for problem in self.problems)
+
+
+@click.command(short_help="Report every problem of playbooks, with line and column.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
+    """Report every problem of playbooks, with line and column.
+
+    A FILE may be a directory, which is searched for playbooks, or - for standard input.
+    Each problem is one line, `file:line:column: message [code]`, so that editors can jump
+    to it; on a terminal the place is shown below. Exits with 2 if any problem is an error.
+
+    \b
+    Examples:
+      noetl validate orders.yaml
+      noetl validate --strict playbooks/
+      curl -s https://example.com/orders.yaml | noetl validate -
+    """
+    checked = _check(files)
+    if as_json:
+        every = list(checked)
+        print_json({"files": [_as_data(file, strict) for file in every]})
+    else:
+        every = list(_printed(checked))
+    errors = sum(file.count("error") for file in every)
+    warnings = sum(file.count("warning") for file in every)
+    say(
+        f"{counted(len(every), 'file')}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    )
+    sys.exit(OK if all(_is_valid(file, strict) for file in every) else WRONG)
+
+
+def _check(names: tuple[str, ...]) -> Iterator[Checked]:
+    from noetl.wiring import compiler
+
+    compile_text = compiler(current_settings())
+    for source in sources(names):
+        match source:
+            case Source():
+                yield Checked(source.name, source.text, compile_text(source.text).problems)
+            case Unreadable():
+                say(f"{source.name}: {source.reason}.")
+                yield Checked(source.name, None, (_unreadable(source),))
+
+
+def _unreadable(source: Unreadable) -> Problem:
+    return Problem(
+        code="unreadable-file", severity="error", message=source.reason, line=1, column=1
+    )
+
+
+def _is_valid(file: Checked, strict: bool) -> bool:
+    return not file.count("error") and not (strict and file.count("warning"))
+
+
+def _as_data(file: Checked, strict: bool) -> dict[str, Any]:
+    return {
+        "file": file.name,
+        "valid": _is_valid(file, strict),
+        "problems": msgspec.to_builtins(file.problems),
+    }
+
+
+def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
+    console = terminal() if is_rich(sys.stdout) else None
+    for file in checked:
+        if file.text is None:
+            pass  # told on stderr; there is no line to point at
+        elif console is not None:
+            _show(file.name, file.text, file.problems, console)
+        else:
+            for problem in file.problems:
+                print_line(str(problem_line(file.name, problem)))
+        yield file
+
+
+def _show(name: str, text: str, problems: tuple[Problem, ...], console: Console) -> None:
+    """Problems with the lines they are about."""
+    from noetl.cli.excerpt import excerpt
+
+    paint = Brush(console)
+    lines = _LINE_END.split(text)
+    for problem in problems:
+        where, severity, message, code = problem_line(name, problem)
+        print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
+        for row in coloured(excerpt(lines, problem.line, problem.column, console.width), console):
+            print_line(row)
+        print_line("")

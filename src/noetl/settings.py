@@ -1,0 +1,267 @@
+"""Every setting there is, in one table; read once, where the system is put together.
+
+A setting is an environment variable. An empty value counts as not set, because compose files
+and shells write `NOETL_TOKEN=` for "none".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noetl.errors import BadSetting
+from noetl.model.net import Limits
+from noetl.model.spelling import did_you_mean
+
+PREFIX = "NOETL_"
+MASK = "********"
+
+# Kubernetes writes such variables into every container when a service is called "noetl…".
+_FROM_KUBERNETES = re.compile(
+    r"NOETL_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?"
+    r"|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)=.*"
+    r"|NOETL_(?:.+_)?PORT=(?:tcp|udp|sctp)://.*"
+)
+
+Secrecy = Literal["none", "password", "whole"]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How the text of a variable becomes a value."""
+
+    parse: Callable[[str], Any]
+    """Raises ValueError for a text that will not do."""
+    expected: str
+    """What to write, for the message about a text that will not do."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table."""
+
+    name: str
+    field: str
+    kind: Kind
+    default: Any = None
+    unit: str = ""
+    help: str
+    secrecy: Secrecy = "none"
+    """What of the value is never shown: nothing, a URL's password, or all of it."""
+
+    def read(self, environment: Mapping[str, str]) -> Any:
+        """The value in force."""
+        text = environment.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.kind.parse(text)
+        except ValueError:
+            raise BadSetting(
+                f"{self.name} is {self._quoted(text)}, but must be {self.kind.expected}."
+                " Correct it, or unset it to use the default"
+                f" ({'none' if self.default is None else self.default})."
+            ) from None
+
+    def shown(self, value: Any) -> Any:
+        """The value as it may be printed."""
+        if value is None or self.secrecy == "none":
+            return value
+        return MASK if self.secrecy == "whole" else _without_password(str(value))
+
+    def _quoted(self, text: str) -> str:
+        # A value we cannot parse may hold its secret anywhere, so none of it is repeated.
+        return f'"{text}"' if self.secrecy == "none" else "set to something we cannot use"
+
+
+def _url(*schemes: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        parts = urlsplit(text)
+        has_place = bool(parts.hostname) or (parts.scheme == "sqlite" and len(parts.path) > 1)
+        if parts.scheme not in schemes or not has_place or re.search(r"\s", text):
+            raise ValueError
+        _ = parts.port  # raises ValueError when it is not a port number
+        return text
+
+    return parse
+
+
+def _count(text: str) -> int:
+    # int() would also take "1_000", " 1" and digits of other scripts.
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError
+    return number
+
+
+def _secret(text: str) -> str:
+    if not text.isprintable() or " " in text:
+        raise ValueError
+    return text
+
+
+def _level(text: str) -> str:
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError
+    return text.lower()
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+DATABASE = Kind(
+    _url("sqlite", "postgresql"),
+    "a URL like sqlite:///noetl.db or postgresql://user:password@host/database",
+)
+HTTP = Kind(_url("http", "https"), "a URL like https://noetl.example.com")
+NATS = Kind(_url("nats", "tls", "ws", "wss"), "a URL like nats://host:4222")
+SECRET = Kind(_secret, "one word of printable characters, without spaces")
+LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
+COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
+SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
+
+TABLE: tuple[Setting, ...] = (
+    Setting(
+        name="NOETL_DATABASE_URL",
+        field="database_url",
+        kind=DATABASE,
+        default="sqlite:///.noetl/noetl.db",
+        secrecy="password",
+        help="Where executions are kept (sqlite:///… or postgresql://…). Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_SERVER_URL",
+        field="server_url",
+        kind=HTTP,
+        secrecy="password",
+        help="The server that commands and workers talk to. Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_NATS_URL",
+        field="nats_url",
+        kind=NATS,
+        secrecy="password",
+        help="NATS for faster wake-ups between machines; optional. Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_TOKEN",
+        field="token",
+        kind=SECRET,
+        secrecy="whole",
+        help="What we show to the server to be let in. Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_SECRET_KEY",
+        field="secret_key",
+        kind=SECRET,
+        secrecy="whole",
+        help="The key that stored credentials are encrypted with. Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_LOG",
+        field="log",
+        kind=LEVEL,
+        default="info",
+        help="How much servers and workers log: debug, info, warning, error. Used from 0.2 on.",
+    ),
+    Setting(
+        name="NOETL_MAX_PAYLOAD_BYTES",
+        field="max_payload_bytes",
+        kind=COUNT,
+        unit="bytes",
+        help="Largest payload a playbook may allow itself.",
+    ),
+    Setting(
+        name="NOETL_MAX_ATTEMPTS",
+        field="max_attempts",
+        kind=COUNT,
+        unit="tries",
+        help="Most tries of one call, whatever a playbook asks for.",
+    ),
+    Setting(
+        name="NOETL_MAX_IN_FLIGHT",
+        field="max_in_flight",
+        kind=COUNT,
+        unit="iterations",
+        help="Most iterations of a parallel loop at one time.",
+    ),
+    Setting(
+        name="NOETL_MAX_JUMPS",
+        field="max_jumps",
+        kind=COUNT,
+        unit="jumps",
+        help="Most jumps between the tasks of one step run.",
+    ),
+    Setting(
+        name="NOETL_TIMEOUT",
+        field="timeout",
+        kind=SECONDS,
+        unit="seconds",
+        help="Longest time that one task or step may ask for.",
+    ),
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The values in force. Defaults stand in TABLE and nowhere else."""
+
+    database_url: str
+    server_url: str | None
+    nats_url: str | None
+    token: str | None
+    secret_key: str | None
+    log: str
+    max_payload_bytes: int | None
+    max_attempts: int | None
+    max_in_flight: int | None
+    max_jumps: int | None
+    timeout: float | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read every setting; raises BadSetting for the first that will not do."""
+        return cls(**{setting.field: setting.read(environment) for setting in TABLE})
+
+    def __repr__(self) -> str:
+        shown = (f"{row.field}={row.shown(getattr(self, row.field))!r}" for row in TABLE)
+        return f"Settings({', '.join(shown)})"
+
+    @property
+    def limits(self) -> Limits:
+        """What no playbook may exceed."""
+        return Limits(
+            max_payload_bytes=self.max_payload_bytes,
+            max_attempts=self.max_attempts,
+            max_in_flight=self.max_in_flight,
+            max_jumps=self.max_jumps,
+            timeout=self.timeout,
+        )
+
+
+def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each `NOETL_…` variable that no setting reads."""
+    known = [setting.name for setting in TABLE]
+    return tuple(
+        f"{name} is not a setting and has no effect.{did_you_mean(name, known)}"
+        " `noetl settings` lists them all."
+        for name in sorted(environment)
+        if name.startswith(PREFIX)
+        and name not in known
+        and not _FROM_KUBERNETES.fullmatch(f"{name}={environment[name]}")
+    )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is not None:
+        user_and_password, _, host = parts.netloc.rpartition("@")
+        user = user_and_password.partition(":")[0]
+        url = url.replace(parts.netloc, f"{user}:{MASK}@{host}", 1)
+    return re.sub(r"(?i)(?<=[?&])((?:ssl)?password|token)=[^&#]*", rf"\1={MASK}", url)

@@ -1,0 +1,131 @@
+"""The first thing people see: it teaches, and it is there at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from statistics import median
+
+import pytest
+
+from noetl.cli.commands import COMMANDS, FIRST_EXAMPLE
+from noetl.version import __version__
+from tests.cli.conftest import COMMAND, clean_environment
+
+SLOW_PARTS = ("noetl.dsl", "noetl.wiring", "noetl.model", "jinja2", "yaml", "ruamel", "rich")
+
+
+def test_help_names_every_command_and_shows_a_first_example(noetl):
+    ran = noetl("--help")
+
+    assert ran.code == 0
+    assert ran.err == ""
+    for name, summary in COMMANDS.items():
+        assert f"  {name} " in ran.out
+        assert summary in ran.out
+    for line in FIRST_EXAMPLE.splitlines():
+        assert line in ran.out
+
+
+def test_the_first_example_is_a_valid_playbook(noetl):
+    ran = noetl("validate", "--strict", "-", stdin=FIRST_EXAMPLE)
+
+    assert ran.code == 0, ran.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(noetl, name):
+    ran = noetl(name, "--help")
+
+    assert ran.code == 0
+    assert COMMANDS[name] in ran.out
+    assert f"noetl {name}" in ran.out.partition("Example")[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_commands_summary_is_the_same_everywhere(name):
+    command = import_module(f"noetl.cli.{name}").command
+
+    assert command.short_help == COMMANDS[name] == command.help.splitlines()[0]
+
+
+def test_the_version_is_printed(noetl):
+    assert noetl("--version") == (0, f"noetl {__version__}\n", "")
+
+
+def test_without_a_command_the_help_goes_to_stderr_and_the_exit_code_is_2(noetl):
+    ran = noetl()
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "noetl validate hello.yaml" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_nothing_that_is_slow(option):
+    code = (
+        "import sys; from noetl.cli import main\n"
+        f"sys.argv = ['noetl', {option!r}]\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ran.stderr.split()
+
+    assert "noetl.cli.commands" in loaded
+    assert [name for name in loaded if name.startswith(SLOW_PARTS)] == []
+
+
+def test_help_takes_little_longer_than_starting_python():
+    bare, helping = [], []
+    for _ in range(5):
+        bare.append(_seconds(sys.executable, "-c", "pass"))
+        helping.append(_seconds(*COMMAND, "--help"))
+
+    # Measured: about 6 times. Loading the language makes it more than 20.
+    assert median(helping) < 15 * median(bare)
+
+
+def _seconds(*command: str) -> float:
+    """Processor time, so that a busy machine changes nothing."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=clean_environment())
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = status
+    assert status == 0
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["vaildate", "x.yaml"], 'there is no command "vaildate". Did you mean "validate"?'),
+        (["--versoin"], "No such option '--versoin'"),
+        (["run", "x.yaml"], "The commands are: validate, plan, fmt, migrate, schema, settings"),
+        (["validate"], "Missing argument 'FILE...'"),
+        (["validate", "--jsno", "x.yaml"], "No such option '--jsno'"),
+        (["validate", "--json=yes", "x.yaml"], "does not take a value"),
+        (["plan"], "Missing argument 'FILE'"),
+        (["plan", "a.yaml", "b.yaml"], "unexpected extra argument"),
+        (["plan", "--dot", "--json", "a.yaml"], "choose one of --dot, --mermaid and --json"),
+        (["fmt"], "Missing argument 'FILE...'"),
+        (["fmt", "--chek", "a.yaml"], "No such option '--chek'"),
+        (["fmt", "--diff=all", "a.yaml"], "does not take a value"),
+        (["migrate"], "Missing argument 'FILE...'"),
+        (["migrate", "--write", "--check", "a.yaml"], "choose one of --write and --check"),
+        (["migrate", "a.yaml", "b.yaml"], "these are 2 files, and standard output takes one"),
+        (["schema", "x"], "unexpected extra argument"),
+        (["schema", "--json"], "No such option '--json'"),
+        (["schema", "--", "-"], "unexpected extra argument"),
+        (["settings", "NOETL_LOG"], "unexpected extra argument"),
+        (["settings", "--jsno"], "No such option '--jsno'"),
+        (["settings", "--json=1"], "does not take a value"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_exits_with_2_says_why_and_prints_no_data(noetl, arguments, message):
+    ran = noetl(*arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert "Traceback" not in ran.err

@@ -1,0 +1,184 @@
+"""`noetl validate`: every problem of every file, in a form that editors understand."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+GOOD = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: good, path: good}
+workflow:
+  - step: start
+    tool: {kind: noop}
+"""
+BAD = GOOD + "    next: [strat, ende]\n"
+WARNED = GOOD + "  - step: lost\n    tool: {kind: noop}\n"
+GNU = re.compile(r"(.+?):(\d+):(\d+): (?:(warning|info): )?(.+) \[([a-z-]+)\]")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**files: str) -> None:
+        for name, text in files.items():
+            (tmp_path / f"{name}.yaml").write_text(text)
+
+    return write
+
+
+def test_a_good_playbook_exits_with_0_and_prints_nothing_on_stdout(noetl, write):
+    write(good=GOOD)
+
+    assert noetl("validate", "good.yaml") == (0, "", "noetl: 1 file, no errors, no warnings\n")
+
+
+def test_all_problems_of_all_files_are_printed_one_line_each(noetl, write):
+    write(good=GOOD, bad=BAD, worse="apiVersion: [\n")
+
+    ran = noetl("validate", "good.yaml", "bad.yaml", "worse.yaml")
+    found = [GNU.fullmatch(line) for line in ran.out.splitlines()]
+
+    assert ran.code == 2
+    assert all(found)
+    assert [match[1] for match in found if match] == ["bad.yaml", "bad.yaml", "worse.yaml"]
+    assert 'Did you mean "start"?' in ran.out
+    assert ran.err == "noetl: 3 files, 3 errors, no warnings\n"
+
+
+def test_a_warning_is_called_one_and_only_counts_when_strict(noetl, write):
+    write(warned=WARNED)
+
+    usual, strict = noetl("validate", "warned.yaml"), noetl("validate", "--strict", "warned.yaml")
+
+    assert re.fullmatch(r"warned\.yaml:7:\d+: warning: .+ \[unreachable-step\]\n", usual.out)
+    assert (usual.code, strict.code) == (0, 2)
+    assert usual.out == strict.out
+
+
+def test_json_is_one_document_and_nothing_else(noetl, write):
+    write(good=GOOD, bad=BAD)
+
+    ran = noetl("validate", "--json", "good.yaml", "bad.yaml", "missing.yaml")
+    good, bad, missing = json.loads(ran.out)["files"]
+
+    assert ran.code == 2
+    assert good == {"file": "good.yaml", "valid": True, "problems": []}
+    assert bad["valid"] is False
+    assert set(bad["problems"][0]) == {"code", "severity", "message", "line", "column", "path"}
+    assert bad["problems"][0]["line"] == 7
+    assert [problem["code"] for problem in missing["problems"]] == ["unreadable-file"]
+
+
+def test_strict_json_calls_a_warned_file_invalid(noetl, write):
+    write(warned=WARNED)
+
+    [usual] = json.loads(noetl("validate", "--json", "warned.yaml").out)["files"]
+    [strict] = json.loads(noetl("validate", "--json", "--strict", "warned.yaml").out)["files"]
+
+    assert (usual["valid"], strict["valid"]) == (True, False)
+
+
+def test_stdin_is_a_file_too(noetl):
+    good, bad = noetl("validate", "-", stdin=GOOD), noetl("validate", "-", stdin=BAD)
+
+    assert (good.code, bad.code) == (0, 2)
+    assert bad.out.startswith("<stdin>:7:")
+
+
+def test_a_directory_is_searched_for_playbooks(noetl, write, tmp_path):
+    write(good=GOOD, bad=BAD, other="services: {}\n")
+
+    ran = noetl("validate", ".")
+
+    assert ran.code == 2
+    assert "bad.yaml:7:" in ran.out
+    assert ran.err.startswith("noetl: 2 files, ")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "there is no such file"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_and_the_others_are_done(
+    noetl, write, tmp_path, content, reason
+):
+    write(bad=BAD)
+    if content is not None:
+        (tmp_path / "odd.yaml").write_bytes(content)
+
+    ran = noetl("validate", "odd.yaml", "bad.yaml")
+
+    assert ran.code == 2
+    assert f"noetl: odd.yaml: {reason}" in ran.err
+    assert "bad.yaml:7:" in ran.out
+
+
+def test_a_name_with_odd_bytes_is_printed_readably(noetl, tmp_path):
+    with open(bytes(tmp_path) + b"/\xff\x1b.yaml", "w") as file:
+        file.write(BAD)
+
+    ran = noetl("validate", "--json", ".")
+
+    assert json.loads(ran.out)["files"][0]["problems"]
+    assert "\x1b" not in noetl("validate", ".").out
+
+
+def test_a_terminal_shows_the_place_under_each_problem(on_terminal, uncoloured, write):
+    write(bad=BAD)
+
+    shown = on_terminal("validate", "bad.yaml")
+
+    assert "\x1b[" in shown
+    assert "7 │     next: [strat, ende]\n  │            ^^^^^\n" in uncoloured(shown)
+
+
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"LC_ALL": "POSIX"}])
+def test_a_terminal_that_wants_it_plain_gets_the_same_as_a_pipe(
+    on_terminal, noetl, write, variable
+):
+    write(bad=BAD)
+    # Without this Python would use UTF-8 in the POSIX locale all the same.
+    environment = variable | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    assert on_terminal("validate", "bad.yaml", **environment) == (noetl("validate", "bad.yaml").out)
+
+
+def test_a_bad_setting_is_told_by_name(noetl, write):
+    write(good=GOOD)
+
+    ran = noetl("validate", "good.yaml", NOETL_MAX_ATTEMPTS="lots")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert 'noetl: NOETL_MAX_ATTEMPTS is "lots", but must be a whole number' in ran.err
+
+
+def test_a_misspelt_setting_is_pointed_out_on_stderr(noetl, write):
+    write(good=GOOD)
+
+    ran = noetl("validate", "good.yaml", NOETL_MAX_ATTEMPT="3")
+
+    assert ran.code == 0
+    assert 'Did you mean "NOETL_MAX_ATTEMPTS"?' in ran.err
+
+
+def test_an_operators_limit_reaches_the_compiler(noetl, write):
+    asking = GOOD.replace(
+        "tool: {kind: noop}",
+        "tool:\n      kind: noop\n      spec:\n        policy:\n          rules:\n"
+        "            - when: \"{{ outcome.status == 'error' }}\"\n"
+        "              then: {do: retry, attempts: 50}\n"
+        "            - else: {then: {do: fail}}",
+    )
+    write(asking=asking)
+
+    free = noetl("validate", "asking.yaml")
+    limited = noetl("validate", "asking.yaml", NOETL_MAX_ATTEMPTS="3")
+
+    assert (free.code, free.out) == (0, "")
+    assert "[limit-applied]" in limited.out
