@@ -1,0 +1,45 @@
+"""The expression language: compile once, evaluate bounded, on plain data only.
+
+`compile_text(source).evaluate(scope)` gives a value, `compile_condition(source).holds(scope)` gives
+yes or no, `compile_value(structure).render(scope)` fills in all templates of a structure. What was
+computed from a secret comes back `Tainted`: `reveal` it to the tool, `mask` it to everyone else.
+"""
+
+from noetl.templates.errors import (
+    BudgetExceeded,
+    EvaluationFailed,
+    TemplateProblem,
+    TemplateRefused,
+    UndefinedValue,
+)
+from noetl.templates.parse import is_template
+from noetl.templates.scope import Limits, Scope
+from noetl.templates.structure import Compiled, compile_value
+from noetl.templates.taint import Tainted, mask, reveal
+from noetl.templates.template import Condition, Template, compile_condition, compile_text
+from noetl.templates.views import EventView, OutcomeView, StepView, ViewsByName, view
+
+__all__ = [
+    "BudgetExceeded",
+    "Compiled",
+    "Condition",
+    "EvaluationFailed",
+    "EventView",
+    "Limits",
+    "OutcomeView",
+    "Scope",
+    "StepView",
+    "Tainted",
+    "Template",
+    "TemplateProblem",
+    "TemplateRefused",
+    "UndefinedValue",
+    "ViewsByName",
+    "compile_condition",
+    "compile_text",
+    "compile_value",
+    "is_template",
+    "mask",
+    "reveal",
+    "view",
+]

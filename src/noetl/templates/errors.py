@@ -1,0 +1,75 @@
+"""
+What can go wrong with a template, and when:
+
+* TemplateRefused       at compile time: the text is not a template we run; carries the problems
+* EvaluationFailed      at run time: it does not fit the values at hand
+  - UndefinedValue      it needs a value that is not there
+  - BudgetExceeded      it would take too long or too much memory
+
+The run-time errors are those of `noetl.errors`; they are named here so that users of this package
+need no second import. Their text names the place, the expression and the cause. It never holds a
+value out of the scope: any of them may be a secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, UndefinedValue
+
+__all__ = [
+    "BudgetExceeded",
+    "EvaluationFailed",
+    "TemplateProblem",
+    "TemplateRefused",
+    "UndefinedValue",
+    "explained",
+    "shortened",
+]
+
+SHOWN_MAX = 160
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateProblem:
+    """One thing that is wrong with the text of a template.
+
+    The offsets count from 0 and start at the first character of the template; `path` says which
+    leaf of a compiled structure it is, and is empty for a single text.
+    """
+
+    code: str
+    message: str
+    offset_line: int = 0
+    offset_column: int = 0
+    path: tuple[str | int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    def below(self, key: str | int) -> TemplateProblem:
+        return replace(self, path=(key, *self.path))
+
+
+class TemplateRefused(NoetlError):
+    """The text is not a template we would run; `problems` says what is wrong with it."""
+
+    code = "template_refused"
+
+    def __init__(self, problems: tuple[TemplateProblem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def shortened(text: str, limit: int = SHOWN_MAX) -> str:
+    """The text on one line, cut in the middle if it is long."""
+    line = " ".join(text[: 4 * limit].split())
+    if len(line) <= limit and len(text) <= 4 * limit:
+        return line
+    return f"{line[: limit // 2]} … {' '.join(text[-limit // 2 :].split())}"
+
+
+def explained(error: EvaluationFailed, source: str, place: str) -> EvaluationFailed:
+    """The same error with the place and the expression before its cause."""
+    where = f"{place}: " if place else ""
+    return type(error)(f"{where}{shortened(source)}: {error}")

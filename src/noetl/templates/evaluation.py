@@ -1,0 +1,288 @@
+"""One evaluation under way: what it may still spend, what it met, and how it reads values.
+
+Everything here is handed the `Evaluation` and charges it before doing work, never after: a bomb is
+refused when it is about to go off. Work is charged by a walk that counts shared parts as often as
+they occur, because that is how often comparing or writing them would visit them.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from noetl.model.spelling import did_you_mean
+from noetl.templates.errors import BudgetExceeded, EvaluationFailed, UndefinedValue, shortened
+from noetl.templates.scope import Scope
+from noetl.templates.taint import Tainted, uncovered
+from noetl.templates.views import MISSING, AliasedName, View, lookup
+
+CHARACTERS_PER_TICK = 100
+"""Reading text is much cheaper than anything else that costs a tick."""
+KEYS_SHOWN = 8
+
+CONTAINERS = (dict, list, tuple)
+WEIGHTY = (str, dict, list, tuple)
+SCALARS = (str, int, float, Decimal, datetime, date, time, timedelta, UUID, bytes)
+
+KINDS: tuple[tuple[type, str], ...] = (
+    (bool, "a boolean"),
+    (int, "a number"),
+    (float, "a number"),
+    (Decimal, "a number"),
+    (str, "text"),
+    (dict, "a mapping"),
+    (list, "a list"),
+    (tuple, "a list"),
+    (datetime, "a time"),
+    (date, "a date"),
+)
+
+
+class Undefined:
+    """A value that is not there. Chainable: what is looked up in it is the same undefined."""
+
+    __slots__ = ("key", "parent", "path", "where")
+
+    def __init__(self, path: str, parent: object = None, key: object = None, where: str = ""):
+        self.path = path
+        self.parent = parent
+        self.key = key
+        self.where = where
+
+    def __bool__(self) -> bool:
+        return False
+
+    def cause(self, secret: bool) -> str:
+        """Why it is undefined; where secrets are about, without any key that was looked up."""
+        key = f'"{shortened(str(self.key), 60)}"' if type(self.key) in (str, int) else "such key"
+        key = "such key" if secret else key
+        hint = "" if secret else self._hint()
+        path, where = shortened(self.path, 80), shortened(self.where, 80)
+        if isinstance(self.parent, Scope):
+            return f'"{path}" is not defined.{hint}'
+        if where and isinstance(self.parent, dict | list | tuple | View):
+            return f'"{path}" is undefined: "{where}" has no {key}.{hint}'
+        if where:
+            kind = kind_of(self.parent)
+            return f'"{path}" is undefined: "{where}" is {kind} and has no {key}.{hint}'
+        return f"{path} has no {key}." if self.key is not None else f"{path}."
+
+    def _hint(self) -> str:
+        if isinstance(self.parent, Scope):
+            return did_you_mean(self.path, self.parent.names())
+        parent = self.parent.plain if isinstance(self.parent, View) else self.parent
+        if isinstance(parent, dict) and parent:
+            keys = [key for _, key in zip(range(1000), parent, strict=False) if type(key) is str]
+            shown = ", ".join(shortened(key, 40) for key in keys[:KEYS_SHOWN])
+            more = ", …" if len(parent) > KEYS_SHOWN else ""
+            return f" It has {shown}{more}." + did_you_mean(str(self.key), keys)
+        return ""
+
+
+class Lacks(Exception):
+    """A filter met an item without the attribute it was told to use."""
+
+    def __init__(self, undefined: Undefined) -> None:
+        self.undefined = undefined
+
+
+class Evaluation:
+    """The state of one evaluation: budget, local names, and whether it met a secret."""
+
+    __slots__ = (
+        "locals",
+        "may_taint",
+        "place",
+        "scope",
+        "strict",
+        "tainted",
+        "text_left",
+        "ticks_left",
+        "uuids",
+    )
+
+    def __init__(self, scope: Scope, *, strict: bool, may_taint: bool, place: str = "") -> None:
+        self.scope = scope
+        self.strict = strict
+        self.may_taint = may_taint
+        self.place = place
+        self.tainted = False
+        self.locals: dict[str, object] = {}
+        self.ticks_left = scope.limits.ticks
+        self.text_left = scope.limits.text
+        self.uuids = 0
+
+    def charge(self, ticks: int) -> None:
+        self.ticks_left -= ticks
+        if self.ticks_left < 0:
+            raise BudgetExceeded(
+                f"stopped after {self.scope.limits.ticks:,} steps. Loop over less, or do this in a "
+                "python task."
+            )
+
+    def charge_text(self, characters: int) -> None:
+        """Pay for text about to be made, and for the time it takes."""
+        self.text_left -= characters
+        if self.text_left < 0:
+            raise BudgetExceeded(
+                f"would make more than {self.scope.limits.text:,} characters of text. Do this in a "
+                "python task, or pass the data by reference."
+            )
+        self.charge(1 + characters // CHARACTERS_PER_TICK)
+
+    def charge_reading(self, text: str) -> None:
+        """Pay for looking through a text."""
+        self.charge(1 + len(text) // CHARACTERS_PER_TICK)
+
+    def missing(self, value: Undefined) -> Undefined:
+        """Something needs this value: an error in a value, but a condition goes on without it."""
+        if not self.strict:
+            return value
+        raise UndefinedValue(
+            f"{value.cause(self.may_taint)} Write `| default(…)` if it may be missing."
+        )
+
+    def take(self, value: Tainted) -> object:
+        """Read a secret, and remember that we did."""
+        self.tainted = True
+        return uncovered(value)
+
+    def settle(self, value: object) -> object:
+        """The plain value for a consumer: no view, nothing tainted inside."""
+        if isinstance(value, Tainted):
+            value = self.take(value)
+        if isinstance(value, View):
+            value = self.settle(value.plain)
+        if self.may_taint and isinstance(value, CONTAINERS):
+            return self._uncover(value)
+        return value
+
+    def _uncover(self, value: object) -> object:
+        """The same container with the tainted values in it revealed, and remembered."""
+        if isinstance(value, Tainted):
+            return self._uncover(self.take(value))
+        if isinstance(value, View):
+            return self._uncover(value.plain)
+        if isinstance(value, dict):
+            self.charge(1 + len(value))
+            return {key: self._uncover(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            self.charge(1 + len(value))
+            parts = [self._uncover(part) for part in value]
+            return parts if type(value) is list else type(value)(parts)
+        return value
+
+    def walk(self, value: object) -> None:
+        """Pay for visiting every part of a container, shared parts as often as they occur."""
+        if not isinstance(value, CONTAINERS):
+            return
+        pending: list[object] = [value]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, str):
+                self.charge(len(part) // CHARACTERS_PER_TICK)
+                continue
+            assert isinstance(part, CONTAINERS)
+            self.charge(1 + len(part))
+            pending.extend(item for item in part if isinstance(item, WEIGHTY))
+            if isinstance(part, dict):
+                pending.extend(item for item in part.values() if isinstance(item, WEIGHTY))
+
+    def walk_text(self, value: object, indent: int = 0) -> None:
+        """Pay for writing a container out as text."""
+        pending: list[tuple[object, int]] = [(value, 1)]
+        while pending:
+            part, depth = pending.pop()
+            if isinstance(part, dict):
+                self.charge(len(part))
+                self.charge_text(2 + (6 + depth * indent) * len(part))
+                pending.extend((item, depth + 1) for item in part.values())
+                pending.extend((key, 0) for key in part)
+            elif isinstance(part, list | tuple):
+                self.charge(len(part))
+                self.charge_text(2 + (2 + depth * indent) * len(part))
+                pending.extend((item, depth + 1) for item in part)
+            elif isinstance(part, str):
+                self.charge_text(len(part) + 2)
+            elif isinstance(part, int):
+                self.charge_text(1 + part.bit_length() // 3)
+            elif part is not None and not isinstance(part, SCALARS):
+                raise not_plain(part)
+
+    def text(self, value: object) -> str:
+        """The text of a plain value, as in `{{ value }}` amid other text; paid for."""
+        if isinstance(value, str):
+            return str.__str__(value) if type(value) is AliasedName else value
+        if value is None or isinstance(value, int | float):
+            self.charge_text(8)
+            return str(value)
+        self.walk_text(value)
+        return str(value)
+
+    def made(self, text: str) -> str:
+        """Pay for a text that is no longer than those it was made from."""
+        self.charge_text(len(text))
+        return text
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in words; safe to show, since it tells nothing of the value itself."""
+    if value is None:
+        return "none"
+    for kind, word in KINDS:
+        if isinstance(value, kind):
+            return word
+    return "a value of another kind"
+
+
+def not_plain(value: object) -> EvaluationFailed:
+    return EvaluationFailed(f"{kind_of(value)} is not plain data and has no text")
+
+
+def items_of(run: Evaluation, value: object, what: str) -> list[object]:
+    """The items of a list, the keys of a mapping, the characters of a text; one tick each."""
+    if isinstance(value, list):
+        run.charge(1 + len(value))
+        return value
+    if isinstance(value, tuple | dict | str):
+        run.charge(1 + len(value))
+        return list(value)
+    raise EvaluationFailed(f"{what} needs a list, not {kind_of(value)}")
+
+
+def attribute_parts(attribute: object, what: str) -> list[str | int]:
+    """The steps of `attribute="a.0.b"`: dots separate, digits are indexes."""
+    if isinstance(attribute, int):
+        return [int(attribute)]
+    if isinstance(attribute, str):
+        return [int(part) if is_index(part) else part for part in attribute.split(".")]
+    raise EvaluationFailed(f"{what} needs the name of an attribute, not {kind_of(attribute)}")
+
+
+def is_index(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) < 10
+
+
+def attribute_of(item: object, parts: list[str | int]) -> object:
+    """What stands at the end of the steps, or MISSING."""
+    for part in parts:
+        item = lookup(item, part)
+    return item
+
+
+def required_attribute(item: object, parts: list[str | int]) -> object:
+    """What stands at the end of the steps; without it the filter cannot do its work."""
+    found = attribute_of(item, parts)
+    if found is MISSING:
+        raise Lacks(Undefined("an item", key=".".join(map(str, parts))))
+    return found
+
+
+def whole(value: object, what: str, low: int, high: int) -> int:
+    """An argument that must be a whole number within bounds."""
+    if not isinstance(value, int):
+        raise EvaluationFailed(f"{what} must be a whole number, not {kind_of(value)}")
+    if not low <= value <= high:
+        raise EvaluationFailed(f"{what} must be from {low:,} to {high:,}")
+    return value

@@ -1,0 +1,247 @@
+"""`+ - * / // % ** ~`, comparisons and membership on plain data, each guarded before it is done.
+
+Python does the work; this module only makes sure that the operands are data, that the cost is
+known and paid beforehand, and that a failure says what was tried, not with which values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+
+from noetl.templates.errors import BudgetExceeded, EvaluationFailed
+from noetl.templates.evaluation import CHARACTERS_PER_TICK, CONTAINERS, Evaluation, kind_of
+
+INTEGER_BITS_MAX = 4096
+INTEGER_DIGITS_MAX = 1233
+FORMAT_WIDTH_MAX = 10_000
+
+Operator = Callable[[Evaluation, object, object], object]
+
+Number = int | float | Decimal
+MOMENTS = (datetime, date, time, timedelta)
+
+FORMAT_PART = re.compile(
+    r"%(?P<key>\([^()]{0,200}\))?[#0\- +]{0,5}(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
+    r"(?P<kind>[diouxXeEfFgGcrsa%])?"
+)
+
+
+def checked(value: object) -> object:
+    """The number, unless it is too large to go on with."""
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
+        raise BudgetExceeded(f"a whole number may have at most {INTEGER_BITS_MAX} bits")
+    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() > INTEGER_DIGITS_MAX:
+        raise BudgetExceeded(f"a number may have at most {INTEGER_DIGITS_MAX} digits")
+    if isinstance(value, complex):
+        raise EvaluationFailed("the result is not a real number")
+    return value
+
+
+def number(value: object, what: str) -> Number:
+    """The value as a number to reckon with."""
+    if not isinstance(value, int | float | Decimal):
+        raise EvaluationFailed(f"{what} needs a number, not {kind_of(value)}")
+    checked(value)
+    return value
+
+
+def _unfit(what: str, left: object, right: object) -> EvaluationFailed:
+    hint = ""
+    if isinstance(left, str) != isinstance(right, str):
+        hint = " Convert with `| int`, `| float` or `| string`."
+    return EvaluationFailed(f"{what} does not fit {kind_of(left)} and {kind_of(right)}.{hint}")
+
+
+def _numeric(sign: str, work: Callable[[Number, Number], object]) -> Operator:
+    def run_numeric(run: Evaluation, left: object, right: object) -> object:
+        if not isinstance(left, int | float | Decimal) or not isinstance(
+            right, int | float | Decimal
+        ):
+            raise _unfit(f"`{sign}`", left, right)
+        try:
+            return checked(work(left, right))
+        except ZeroDivisionError:
+            raise EvaluationFailed(f"`{sign}` by zero") from None
+        except TypeError:  # a float with a decimal
+            return checked(work(float(left), float(right)))
+
+    return run_numeric
+
+
+_add_numbers = _numeric("+", lambda left, right: left + right)  # type: ignore[operator]
+_subtract_numbers = _numeric("-", lambda left, right: left - right)  # type: ignore[operator]
+_multiply_numbers = _numeric("*", lambda left, right: left * right)  # type: ignore[operator]
+_remainder = _numeric("%", lambda left, right: left % right)  # type: ignore[operator]
+divide = _numeric("/", lambda left, right: left / right)  # type: ignore[operator]
+floor_divide = _numeric("//", lambda left, right: left // right)  # type: ignore[operator]
+_raise_numbers = _numeric("**", lambda left, right: left**right)  # type: ignore[operator]
+
+
+def add(run: Evaluation, left: object, right: object) -> object:
+    if isinstance(left, str) and isinstance(right, str):
+        run.charge_text(len(left) + len(right))
+        return left + right
+    for kind in (list, tuple):
+        if isinstance(left, kind) and isinstance(right, kind):
+            run.charge(1 + len(left) + len(right))
+            return kind([*left, *right])
+    if isinstance(left, MOMENTS) and isinstance(right, MOMENTS):
+        return _with_moments("+", left, right)
+    return _add_numbers(run, left, right)
+
+
+def subtract(run: Evaluation, left: object, right: object) -> object:
+    if isinstance(left, MOMENTS) and isinstance(right, MOMENTS):
+        return _with_moments("-", left, right)
+    return _subtract_numbers(run, left, right)
+
+
+def _with_moments(sign: str, left: object, right: object) -> object:
+    try:
+        return left + right if sign == "+" else left - right  # type: ignore[operator]
+    except TypeError:
+        raise _unfit(f"`{sign}`", left, right) from None
+
+
+def multiply(run: Evaluation, left: object, right: object) -> object:
+    if isinstance(left, int) and isinstance(right, str | list | tuple):
+        left, right = right, left
+    if isinstance(left, str | list | tuple) and isinstance(right, int):
+        size = len(left) * max(right, 0)
+        if isinstance(left, str):
+            run.charge_text(size)
+        else:
+            run.charge(1 + size)
+        return left * right
+    return _multiply_numbers(run, left, right)
+
+
+def power(run: Evaluation, left: object, right: object) -> object:
+    if isinstance(left, int) and isinstance(right, int) and right > 0 and abs(left) > 1:
+        bits = left.bit_length() * right
+        if bits > 2 * INTEGER_BITS_MAX:
+            raise BudgetExceeded(f"a whole number may have at most {INTEGER_BITS_MAX} bits")
+    return _raise_numbers(run, left, right)
+
+
+def modulo(run: Evaluation, left: object, right: object) -> object:
+    """The remainder, or with a text on the left Python's `%` formatting."""
+    if isinstance(left, str):
+        return formatted(run, left, right)
+    return _remainder(run, left, right)
+
+
+def formatted(run: Evaluation, pattern: str, values: object) -> str:
+    """`pattern % values`, with widths bounded and containers written out under the budget."""
+    run.charge_text(len(pattern))
+    if isinstance(values, dict):
+        ready: object = {key: _formattable(run, value) for key, value in values.items()}
+    elif isinstance(values, tuple):
+        ready = tuple(_formattable(run, value) for value in values)
+    else:
+        ready = _formattable(run, values)
+    for part in FORMAT_PART.finditer(pattern):
+        _check_format(run, part, ready)
+    try:
+        return pattern % ready
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise EvaluationFailed("the values do not fit the format text") from None
+
+
+def _check_format(run: Evaluation, part: re.Match[str], ready: object) -> None:
+    """Refuse a part that is no format or is too wide; pay for a named value at each use."""
+    if part["kind"] is None:
+        raise EvaluationFailed("the format text has a `%` that starts no format; write `%%`")
+    for size in (part["width"], part["precision"]):
+        if size == "*" or len(size or "") > 9 or int(size or 0) > FORMAT_WIDTH_MAX:
+            raise BudgetExceeded(f"a format width may be at most {FORMAT_WIDTH_MAX}")
+        run.charge_text(int(size or 0))
+    if part["key"] and isinstance(ready, dict):
+        named = ready.get(part["key"][1:-1])
+        run.charge_text(len(named) if isinstance(named, str) else 1)
+
+
+def _formattable(run: Evaluation, value: object) -> object:
+    if isinstance(value, int | float | Decimal):
+        return checked(value)
+    if isinstance(value, str):
+        run.charge_text(len(value))
+        return value
+    return run.text(value)
+
+
+def negative(run: Evaluation, value: object) -> object:
+    return -number(value, "`-`")
+
+
+def positive(run: Evaluation, value: object) -> object:
+    return +number(value, "`+`")
+
+
+def equal(run: Evaluation, left: object, right: object) -> bool:
+    if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS):
+        run.walk(left)
+    elif isinstance(left, str) and isinstance(right, str) and len(left) == len(right):
+        run.charge_reading(left)
+    return bool(left == right)
+
+
+def unequal(run: Evaluation, left: object, right: object) -> bool:
+    return not equal(run, left, right)
+
+
+def _ordered(sign: str, work: Callable[[object, object], object]) -> Operator:
+    def compare(run: Evaluation, left: object, right: object) -> bool:
+        if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS):
+            run.walk(left)
+        elif isinstance(left, str):
+            run.charge_reading(left)
+        try:
+            return bool(work(left, right))
+        except TypeError:
+            raise _unfit(f"`{sign}`", left, right) from None
+
+    return compare
+
+
+less = _ordered("<", lambda left, right: left < right)  # type: ignore[operator]
+less_or_equal = _ordered("<=", lambda left, right: left <= right)  # type: ignore[operator]
+greater = _ordered(">", lambda left, right: left > right)  # type: ignore[operator]
+greater_or_equal = _ordered(">=", lambda left, right: left >= right)  # type: ignore[operator]
+
+
+def contained(run: Evaluation, item: object, container: object) -> bool:
+    """`item in container`: a part of a text, a key of a mapping, an item of a list."""
+    if isinstance(container, str):
+        if not isinstance(item, str):
+            raise _unfit("`in`", item, container)
+        run.charge_reading(container)
+        return item in container
+    if isinstance(container, dict):
+        return not isinstance(item, CONTAINERS) and item in container
+    if isinstance(container, list | tuple):
+        weight = len(item) // CHARACTERS_PER_TICK if isinstance(item, str) else 0
+        run.charge(1 + len(container) * (1 + weight))
+        if isinstance(item, CONTAINERS):
+            run.walk(container)
+        return item in container
+    raise _unfit("`in`", item, container)
+
+
+def not_contained(run: Evaluation, item: object, container: object) -> bool:
+    return not contained(run, item, container)
+
+
+COMPARISONS: dict[str, Operator] = {
+    "eq": equal,
+    "ne": unequal,
+    "lt": less,
+    "lteq": less_or_equal,
+    "gt": greater,
+    "gteq": greater_or_equal,
+    "in": contained,
+    "notin": not_contained,
+}

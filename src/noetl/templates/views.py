@@ -1,0 +1,276 @@
+"""One result, read in all the shapes the documents read it in (000, 001, 002, 003).
+
+A view stands where a result stands in the scope. It answers lookups (`response.paging.hasMore`,
+`result[0].id`, `fetch.data`); whoever uses the result in any other way gets the plain value. Views
+live only in the scope and in what a view's lookup hands out, never inside plain data, so plain
+data needs no search for them.
+
+A new kind of view (say, one that fetches a referenced result when it is first read) is a
+subclass that answers `get` and `plain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from typing import Final
+
+from noetl.templates.taint import Tainted, uncovered
+
+SQL_KINDS = frozenset(
+    [
+        "postgres",
+        "duckdb",
+        "sqlite",
+        "sql",
+        "mysql",
+        "snowflake",
+        "clickhouse",
+        "bigquery",
+        "mssql",
+        "oracle",
+    ]
+)
+TIME_FIELDS: dict[type, tuple[str, ...]] = {
+    datetime: ("year", "month", "day", "hour", "minute", "second"),
+    date: ("year", "month", "day"),
+    time: ("hour", "minute", "second"),
+    timedelta: ("days", "seconds"),
+}
+
+
+class Missing:
+    """The answer of a lookup that finds nothing; `None` is a value like any other."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+class AliasedName(str):
+    """A text that also equals its other names: `event.name` is `step.done` and `step.exit`."""
+
+    __slots__ = ("aliases",)
+
+    aliases: frozenset[str]
+
+    def __new__(cls, name: str, aliases: frozenset[str]) -> AliasedName:
+        made = super().__new__(cls, name)
+        made.aliases = aliases
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True or (type(other) is str and other in self.aliases)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class View:
+    """A result as templates see it: lookups go through `get`, all else through `plain`."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> object:
+        """The value as JSON, python code and every filter see it."""
+        raise NotImplementedError
+
+    def get(self, key: object) -> object:
+        """What `view.key` or `view[key]` reads; MISSING if there is no such thing."""
+        raise NotImplementedError
+
+    def part(self, bounds: slice) -> object:
+        """What `view[a:b]` reads; MISSING if it has no order."""
+        return sliced(self.plain, bounds)
+
+
+class ResultView(View):
+    """Any result. `.data` and `.result` are the result itself unless it has that key."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, plain: object) -> None:
+        self._plain = plain
+
+    @property
+    def plain(self) -> object:
+        return self._plain
+
+    def get(self, key: object) -> object:
+        found = lookup(self._plain, key)
+        if found is MISSING and key in ("data", "result"):
+            return self
+        return found
+
+
+class HttpView(ResultView):
+    """An answer of `kind: http`: what the envelope lacks is looked up in the body."""
+
+    __slots__ = ()
+
+    def get(self, key: object) -> object:
+        found = lookup(self._plain, key)
+        if found is not MISSING:
+            return found
+        body = lookup(self._plain, "data")
+        found = lookup(body, key)
+        if found is MISSING and key in ("data", "result"):
+            return self
+        return found
+
+
+class SqlView(ResultView):
+    """Rows of a statement: `[0].id`, `.rows`, `.row_count`, `.columns`, `.command_0.rows`."""
+
+    __slots__ = ()
+
+    @property
+    def rows(self) -> object:
+        return self._plain if isinstance(self._plain, list) else lookup(self._plain, "rows")
+
+    def get(self, key: object) -> object:
+        if type(key) is int:
+            return lookup(self.rows, key)
+        found = super().get(key)
+        if found is MISSING and isinstance(self._plain, list):
+            if key == "rows":
+                return self._plain
+            if key == "row_count":
+                return len(self._plain)
+        return found
+
+    def part(self, bounds: slice) -> object:
+        return sliced(self.rows, bounds)
+
+
+class OutcomeView(View):
+    """The envelope of a finished task: its `result` is a view of the tool's kind."""
+
+    __slots__ = ("_kind", "_plain")
+
+    def __init__(self, kind: str, plain: Mapping[str, object]) -> None:
+        self._kind = kind
+        self._plain = dict(plain)
+
+    @property
+    def plain(self) -> object:
+        return self._plain
+
+    def get(self, key: object) -> object:
+        found = lookup(self._plain, key)
+        if key == "result" and found is not MISSING:
+            return view(self._kind, found)
+        if key == "data" and found is MISSING:
+            return self.get("result")
+        return found
+
+
+class EventView(ResultView):
+    """An event. Its `name` also equals the other names the event goes by."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, plain: Mapping[str, object], aliases: frozenset[str]) -> None:
+        super().__init__(dict(plain))
+        name = plain.get("name", MISSING)
+        self._name = AliasedName(name, aliases) if isinstance(name, str) else name
+
+    def get(self, key: object) -> object:
+        return self._name if key == "name" else lookup(self._plain, key)
+
+
+class ViewsByName(View):
+    """A mapping of named results, as in `steps.<step>` and `<step>.results.<task>`."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self, views: Mapping[str, object]) -> None:
+        self._views = dict(views)
+
+    @property
+    def plain(self) -> object:
+        return {
+            name: part.plain if isinstance(part, View) else part
+            for name, part in self._views.items()
+        }
+
+    def get(self, key: object) -> object:
+        return lookup(self._views, key)
+
+
+class StepView(View):
+    """A step of several tasks: the last one's result, and `.results.<task>` for each.
+
+    As with `.data`, a result that has a key `results` keeps it.
+    """
+
+    __slots__ = ("_last", "_tasks")
+
+    def __init__(self, last: View, tasks: Mapping[str, object]) -> None:
+        self._last = last
+        self._tasks = ViewsByName(tasks)
+
+    @property
+    def plain(self) -> object:
+        return self._last.plain
+
+    def get(self, key: object) -> object:
+        found = self._last.get(key)
+        return self._tasks if found is MISSING and key == "results" else found
+
+    def part(self, bounds: slice) -> object:
+        return self._last.part(bounds)
+
+
+class Group(tuple[object, list[object]]):
+    """One group of `groupby`: a pair that can also be read as `.grouper` and `.list`."""
+
+    __slots__ = ()
+
+
+def view(kind: str, plain: object) -> View | Tainted:
+    """The view that fits a result of this tool kind; of a secret result, a secret view."""
+    if isinstance(plain, Tainted):
+        return Tainted(view(kind, uncovered(plain)))
+    if kind == "http":
+        return HttpView(plain)
+    if kind in SQL_KINDS:
+        return SqlView(plain)
+    return ResultView(plain)
+
+
+def lookup(container: object, key: object) -> object:
+    """What `container.key` and `container[key]` read: plain data only, never a Python attribute."""
+    if type(container) is dict:
+        # A container is no key of plain data; a tuple would even be hashed part by part.
+        return MISSING if isinstance(key, list | dict | tuple) else container.get(key, MISSING)
+    if isinstance(container, list | tuple | str):
+        if isinstance(key, int) and -len(container) <= key < len(container):
+            return container[key]
+        if type(container) is Group and key in ("grouper", "list"):
+            return container[0 if key == "grouper" else 1]
+        return MISSING
+    if isinstance(container, View):
+        return container.get(key)
+    if key in TIME_FIELDS.get(type(container), ()):
+        return getattr(container, str(key))
+    return MISSING
+
+
+def sliced(container: object, bounds: slice) -> object:
+    """What `container[a:b]` reads, for lists and texts."""
+    if isinstance(container, View):
+        return container.part(bounds)
+    if isinstance(container, list | tuple | str):
+        return container[bounds]
+    return MISSING
