@@ -1,0 +1,1 @@
+"""The shell round the engine: it remembers, commits, hands out work and keeps time."""

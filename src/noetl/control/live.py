@@ -1,0 +1,105 @@
+"""Executions in memory: the state, the program that moves it, and what of it is stored."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.engine.evolve import evolve
+from noetl.engine.program import Program
+from noetl.engine.turn import Decision
+from noetl.model import events as facts
+from noetl.model import refs
+from noetl.model.events import Event, ExecutionRequested
+from noetl.model.ids import ExecutionId, event_id
+from noetl.model.state import ExecutionState
+from noetl.store.base import EventRow, Loaded, Summary, Write
+
+SNAPSHOT_EVERY = 500
+"""Events between snapshots at least; it doubles with the log, so that all of them together cost
+no more than the log itself."""
+
+
+class Live:
+    """One execution and what is known of its stored form."""
+
+    __slots__ = ("execution_id", "key", "program", "snapshot_seq", "state", "stored", "timers")
+
+    def __init__(self, execution_id: ExecutionId, program: Program, state: ExecutionState) -> None:
+        self.execution_id = execution_id
+        self.program = program
+        self.state = state
+        self.stored = state.seq
+        """The last seq that is safely stored."""
+        self.snapshot_seq = state.seq
+        self.timers = set(state.timers)
+        self.key: str | None = None
+
+    def add(self, write: Write, decision: Decision) -> None:
+        """Put a decision's facts into the write that will store them."""
+        seq = write.seq_before + len(write.events)
+        for event in decision.events:
+            seq += 1
+            write.events.append(_row(self.execution_id, seq, event))
+
+    def close(self, write: Write) -> None:
+        """Complete the write with what follows from the state it leaves."""
+        current = self.state.timers
+        for timer_id in current.keys() - self.timers:
+            write.timers.append((timer_id, current[timer_id].fires_at))
+        write.timers_cleared += self.timers - current.keys()
+        self.timers = set(current)
+        write.summary = self.summary()
+        if self.state.seq - self.snapshot_seq >= max(SNAPSHOT_EVERY, self.snapshot_seq):
+            write.snapshot = refs.encode(self.state)
+            self.snapshot_seq = self.state.seq
+
+    def summary(self) -> Summary:
+        state = self.state
+        return Summary(
+            execution_id=self.execution_id,
+            path=state.path,
+            version=state.version,
+            digest=state.digest,
+            status=state.status,
+            requested_at=state.requested_at,
+            ended_at=state.ended_at,
+            parent_execution_id=state.parent.execution_id if state.parent is not None else None,
+            idempotency_key=self.key,
+            current_steps=tuple(sorted({run.step for run in state.runs.values()})),
+            error=state.failure.message if state.failure is not None else None,
+        )
+
+
+def _row(execution_id: ExecutionId, seq: int, event: Event) -> EventRow:
+    return EventRow(
+        seq=seq,
+        event_id=event_id(execution_id, seq, event.at),
+        type=str(type(event).__struct_config__.tag),
+        at=event.at,
+        step=getattr(event, "step", "") or "",
+        step_run_id=getattr(event, "step_run_id", "") or "",
+        body=facts.encode(event),
+    )
+
+
+def fold(loaded: Loaded) -> ExecutionState:
+    """The state that a stored execution is in."""
+    state = ExecutionState()
+    if loaded.snapshot is not None:
+        state = _decode_state(loaded.snapshot)
+    for body in loaded.events:
+        evolve(state, facts.decode(body))
+    return state
+
+
+def key_of(loaded: Loaded) -> str | None:
+    """The idempotency key of a stored execution, as far as its first event is at hand."""
+    if loaded.snapshot is None and loaded.events:
+        first = facts.decode(loaded.events[0])
+        if isinstance(first, ExecutionRequested):
+            return first.key
+    return None
+
+
+def _decode_state(snapshot: bytes) -> ExecutionState:
+    return msgspec.json.decode(snapshot, type=ExecutionState)

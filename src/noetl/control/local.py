@@ -1,0 +1,56 @@
+"""The control plane for a worker in the same process: plain calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl.control.orchestrator import Orchestrator
+from noetl.engine.program import Program
+from noetl.errors import NotFound
+from noetl.model.commands import Answer, Lease, Report
+from noetl.model.ids import CommandId, ExecutionId
+from noetl.store.base import Store
+
+Credentials = Callable[[str], Awaitable[dict[str, Any] | None]]
+
+
+class LocalControl:
+    """What a worker needs, without a network in between."""
+
+    def __init__(self, orchestrator: Orchestrator, store: Store, credentials: Credentials) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._credentials = credentials
+
+    async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
+        return await self._orchestrator.lease(worker_id, pool=pool, want=want, wait=wait)
+
+    async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
+        return await self._orchestrator.report(report, want=want, pool=pool)
+
+    async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
+        return await self._orchestrator.renew(tokens)
+
+    async def cancelled(self, worker_id: str) -> set[CommandId]:
+        return await self._orchestrator.dispatch.cancelled(worker_id)
+
+    async def program(self, digest: str) -> Program:
+        return await self._orchestrator.programs.by_digest(digest)
+
+    async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
+        await self._store.put_result(execution_id, key, body)
+
+    async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
+        body = await self._store.get_result(execution_id, key)
+        if body is None:
+            raise NotFound(f"execution {execution_id} has no result {key}.")
+        return body
+
+    async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
+        found = await self._credentials(name)
+        if found is None:
+            raise NotFound(
+                f'there is no credential "{name}". `noetl credential set {name} …` stores one.'
+            )
+        return found

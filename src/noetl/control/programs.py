@@ -1,0 +1,48 @@
+"""Nets made ready to run, each once, found by digest or by path."""
+
+from __future__ import annotations
+
+from noetl.engine.program import Program
+from noetl.errors import NotFound
+from noetl.model import net as nets
+from noetl.model.net import Net
+from noetl.store.base import CatalogEntry, Store
+
+CACHED_MAX = 500
+
+
+class Programs:
+    """The programs this process has used lately."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache: dict[str, Program] = {}
+
+    async def by_digest(self, digest: str) -> Program:
+        found = self._cache.get(digest)
+        if found is None:
+            body = await self._store.net(digest)
+            if body is None:
+                raise NotFound(f"no net {digest[:12]} is stored; register its playbook again.")
+            found = self._remember(Program(nets.decode(body), digest))
+        return found
+
+    async def keep(self, net: Net, digest: str) -> Program:
+        """Store a net that is run without being in the catalog."""
+        if digest not in self._cache:
+            await self._store.put_net(digest, nets.encode(net))
+            self._remember(Program(net, digest))
+        return self._cache[digest]
+
+    async def by_path(self, path: str, version: int | None) -> tuple[Program, CatalogEntry]:
+        entry = await self._store.catalog_entry(path, version)
+        if entry is None:
+            which = f" in version {version}" if version is not None else ""
+            raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
+        return await self.by_digest(entry.digest), entry
+
+    def _remember(self, program: Program) -> Program:
+        if len(self._cache) >= CACHED_MAX:
+            self._cache.pop(next(iter(self._cache)))
+        self._cache[program.digest] = program
+        return program

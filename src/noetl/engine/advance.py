@@ -1,0 +1,342 @@
+"""The one loop: something happened, and everything that follows from it.
+
+    start     → request evaluated → token at the entry
+    token     → join, admission   → run scheduled → command (or loop, or done at once)
+    report    → facts             → run ended     → arcs → tokens …
+    nothing left that could act   → the execution is over
+
+Facts are folded as they are decided, so each consequence sees the state its cause left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from noetl.engine import looping
+from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
+from noetl.engine.joining import fire_ready
+from noetl.engine.program import Program
+from noetl.engine.reporting import absorb_report, lost_for_good
+from noetl.engine.routing import route
+from noetl.engine.running import command_for, fail_run, issue
+from noetl.engine.turn import Decision, Issue, Turn
+from noetl.model.commands import Report
+from noetl.model.events import (
+    ChildFinished,
+    CommandIssued,
+    CommandLost,
+    CommandRequeued,
+    Event,
+    ExecutionCancelled,
+    ExecutionPaused,
+    ExecutionRequested,
+    ExecutionResumed,
+    RequestEvaluated,
+    StepDone,
+    StepFailed,
+    StepResumed,
+    StepStarted,
+    TimerFired,
+    TokenCreated,
+    WorkflowFailing,
+    WorkflowStarted,
+)
+from noetl.model.ids import ExecutionId, derive
+from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState, Run, TimerState
+
+DELIVERIES_MAX = 5
+"""A command that was lost so often is not lost by accident."""
+SETTLE_MAX = 1_000_000
+"""Turns of the loop within one decision; a guard against the impossible."""
+
+
+def _advance(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    happen: Callable[[Turn], None],
+) -> Decision:
+    turn = Turn(program, state, execution_id, at)
+    if not state.is_finished:
+        happen(turn)
+        settle(turn)
+    return Decision(tuple(turn.events), tuple(turn.effects))
+
+
+def settle(turn: Turn) -> None:
+    """Let consequences follow until only the world can act."""
+    for _ in range(SETTLE_MAX):
+        while turn.pending:
+            _consequences(turn, turn.pending.popleft())
+        if turn.state.is_finished:
+            return
+        if turn.state.failure is not None or not fire_ready(turn):
+            if not turn.pending:
+                finish_if_over(turn)
+            if not turn.pending:
+                return
+    raise AssertionError("an execution does not settle")
+
+
+def _consequences(turn: Turn, fact: Event) -> None:
+    match fact:
+        case StepDone() | StepFailed():
+            if turn.state.compensating or turn.state.failure is not None:
+                return  # nothing new is started while an execution fails
+            route(turn, fact)
+        case WorkflowFailing(stop=True):
+            stop_everything(turn, "another step failed")
+        case WorkflowFailing():
+            absorb_tokens(turn, "another step failed")
+        case _:
+            pass
+
+
+# --- What can happen ---------------------------------------------------------------------------
+
+
+def start(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    request: ExecutionRequested,
+    *,
+    workload: dict[str, Any],
+    reused: dict[str, Any] | None = None,
+    entry: str | None = None,
+) -> Decision:
+    """An execution was asked for."""
+
+    def happen(turn: Turn) -> None:
+        turn.record(request)
+        first = entry or turn.program.net.entry
+        turn.record(
+            RequestEvaluated(at=turn.at, workload=workload, reused=reused or {}, entry=first)
+        )
+        turn.record(WorkflowStarted(at=turn.at))
+        turn.record(
+            TokenCreated(
+                at=turn.at,
+                token_id=derive(execution_id, "entry"),
+                step=first,
+                event={"name": "workflow.started", "step": ""},
+            )
+        )
+
+    return _advance(program, state, execution_id, request.at, happen)
+
+
+def leased(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    step_run_id: str,
+    worker: str,
+) -> Decision:
+    """A worker took a command of a run; the first one starts the run."""
+
+    def happen(turn: Turn) -> None:
+        run = turn.state.runs.get(step_run_id)
+        if run is not None and not run.started:
+            turn.record(StepStarted(at=at, step_run_id=step_run_id, step=run.step, worker=worker))
+
+    return _advance(program, state, execution_id, at, happen)
+
+
+def reported(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    report: Report,
+) -> Decision:
+    """A worker that holds the lease has something to say."""
+    return _advance(program, state, execution_id, at, lambda turn: absorb_report(turn, report))
+
+
+def lapsed(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    command_id: str,
+    worker: str,
+) -> Decision:
+    """A lease ran out: the work goes on under a new command, from where it was recorded."""
+
+    def happen(turn: Turn) -> None:
+        run = next((r for r in turn.state.runs.values() if command_id in r.commands), None)
+        if run is not None:
+            _requeue(turn, run, command_id, worker)
+
+    return _advance(program, state, execution_id, at, happen)
+
+
+def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
+    turn.record(
+        CommandLost(
+            at=turn.at,
+            command_id=command_id,
+            step_run_id=run.step_run_id,
+            worker=worker,
+            reason="the lease lapsed",
+        )
+    )
+    deliveries = run.commands[command_id] + 1
+    if deliveries > DELIVERIES_MAX:
+        fail_run(turn, run.step_run_id, lost_for_good(deliveries - 1))
+        return
+    again = derive(command_id, deliveries)
+    turn.record(
+        CommandRequeued(
+            at=turn.at,
+            command_id=again,
+            lost=command_id,
+            step_run_id=run.step_run_id,
+            deliveries=deliveries,
+        )
+    )
+    _issue_part(turn, run, again, deliveries)
+
+
+def fired(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    timer_id: str,
+) -> Decision:
+    """A timer's moment has come."""
+
+    def happen(turn: Turn) -> None:
+        timer = turn.state.timers.get(timer_id)
+        if timer is not None:
+            turn.record(TimerFired(at=turn.at, timer_id=timer_id))
+            _on_timer(turn, timer)
+
+    return _advance(program, state, execution_id, at, happen)
+
+
+def _on_timer(turn: Turn, timer: TimerState) -> None:
+    run = turn.state.runs.get(timer.step_run_id) if timer.step_run_id is not None else None
+    if run is None:
+        return
+    match timer.purpose:
+        case "wake":
+            _wake(turn, run, timer.iteration)
+        case "timeout" | "deadline":
+            what = "took longer than its timeout" if timer.purpose == "timeout" else "is late"
+            error = TaskError(
+                kind="timeout",
+                code=timer.purpose,
+                message=f'step "{run.step}" {what}: stopped.',
+                retryable=True,
+            )
+            fail_run(turn, run.step_run_id, error)
+        case _:
+            pass
+
+
+def child_ended(
+    program: Program, state: ExecutionState, execution_id: ExecutionId, fact: ChildFinished
+) -> Decision:
+    """A child execution that a run waits for has ended."""
+
+    def happen(turn: Turn) -> None:
+        run = turn.state.runs.get(fact.step_run_id)
+        if run is None or fact.child not in run.children:
+            return
+        turn.record(fact)
+        _wake(turn, run, fact.iteration)
+
+    return _advance(program, state, execution_id, fact.at, happen)
+
+
+def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
+    """Give a waiting run, or one waiting iteration of it, back to a worker."""
+    turn.record(
+        StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=iteration)
+    )
+    if iteration is None or run.loop is None:
+        issue(turn, run, progress=run.progress)
+        return
+    command_id = derive(run.step_run_id, "iteration", iteration, turn.state.seq)
+    turn.record(
+        CommandIssued(
+            at=turn.at,
+            command_id=command_id,
+            step_run_id=run.step_run_id,
+            start=iteration,
+            stop=iteration + 1,
+            iteration=iteration,
+        )
+    )
+    _issue_part(turn, run, command_id, deliveries=1)
+
+
+def _issue_part(turn: Turn, run: Run, command_id: str, deliveries: int) -> None:
+    """A chunk of a loop, or the one suspended iteration that goes on, or the whole run."""
+    if run.loop is None or command_id not in run.loop.chunks:
+        command = command_for(turn, run, command_id, progress=run.progress, deliveries=deliveries)
+        turn.effect(Issue(command))
+        return
+    begin, stop = run.loop.chunks[command_id]
+    alone = begin if stop == begin + 1 and begin in run.loop.suspended else None
+    command = command_for(
+        turn,
+        run,
+        command_id,
+        chunk=looping.chunk_of(run, begin, stop, looping.concurrency_of(turn, run)),
+        iteration=alone,
+        progress=run.loop.suspended[alone] if alone is not None else None,
+        deliveries=deliveries,
+    )
+    turn.effect(Issue(command))
+
+
+def cancel(
+    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float, reason: str
+) -> Decision:
+    """Somebody wants it to stop. It stops now; running work is interrupted."""
+
+    def happen(turn: Turn) -> None:
+        turn.record(ExecutionCancelled(at=at, reason=reason))
+        stop_everything(turn, reason or "cancelled")
+        error = TaskError(kind="cancelled", message=reason or "cancelled")
+        finish(turn, "CANCELLED", error=error)
+
+    return _advance(program, state, execution_id, at, happen)
+
+
+def pause(
+    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float, reason: str
+) -> Decision:
+    """Running work goes on; nothing new is handed out."""
+
+    def happen(turn: Turn) -> None:
+        if turn.state.status == "RUNNING":
+            turn.record(ExecutionPaused(at=at, reason=reason))
+
+    return _advance(program, state, execution_id, at, happen)
+
+
+def resume(
+    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float
+) -> Decision:
+    """Hand out what was held back."""
+
+    def happen(turn: Turn) -> None:
+        if turn.state.status != "PAUSED":
+            return
+        turn.record(ExecutionResumed(at=at))
+        for run in list(turn.state.runs.values()):
+            if run.loop is not None:
+                looping.hand_out(turn, run)
+            elif not run.commands and not run.waiting and not run.children:
+                issue(turn, run, progress=run.progress)
+
+    return _advance(program, state, execution_id, at, happen)

@@ -1,0 +1,113 @@
+"""A net made ready to run: templates compiled, and what its graph says about who can reach whom.
+
+Made once per net and shared by all its executions.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from noetl.model.net import Arc, Block, Net, Step
+from noetl.templates import Condition, compile_condition, compile_value
+
+
+class ArcProgram:
+    """An arc with its templates compiled."""
+
+    def __init__(self, arc: Arc, label: str) -> None:
+        self.arc = arc
+        self.label = label
+        self.step = compile_value(arc.step)
+        self.guard: Condition | None = None if arc.when is None else compile_condition(arc.when)
+        self.args = compile_value(arc.args)
+        self.patch = compile_value(arc.patch.ctx) if arc.patch is not None else None
+        self.delay = compile_value(arc.delay)
+
+
+class StepProgram:
+    """A step with the templates that the server evaluates compiled."""
+
+    def __init__(self, step: Step, bit: int) -> None:
+        self.step = step
+        self.bit = bit
+        self.arcs = tuple(
+            ArcProgram(arc, f"{step.name}#{index}") for index, arc in enumerate(step.router.arcs)
+        )
+        self.admit = tuple(
+            (rule.allow, None if rule.when is None else compile_condition(rule.when))
+            for rule in step.admit
+        )
+        self.args = compile_value(step.args)
+        self.items = compile_value(step.loop.items if step.loop is not None else None)
+        self.vars = compile_value(step.vars)
+        self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The first names of everything the server's templates of this step read."""
+        paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
+        for _, when in self.admit:
+            paths |= when.reads if when is not None else frozenset()
+        for arc in self.arcs:
+            paths |= arc.step.reads | arc.args.reads | arc.delay.reads
+            paths |= arc.guard.reads if arc.guard is not None else frozenset()
+            paths |= arc.patch.reads if arc.patch is not None else frozenset()
+        return frozenset(path[0] for path in paths)
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind whose result this step yields."""
+        return self.step.tasks[-1].kind if self.step.tasks and self.step.loop is None else ""
+
+
+class Program:
+    """A net, ready to run."""
+
+    def __init__(self, net: Net, digest: str) -> None:
+        self.net = net
+        self.digest = digest
+        self.steps = {
+            step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
+        }
+        self.blocks: dict[str, Block] = {block.name: block for block in net.workbook}
+        self.incoming = _incoming(self)
+        self.ancestors = _ancestors(self)
+        """For each step a mask of the steps from which a token could get there."""
+
+    def may_reach(self, live: int, step: str) -> bool:
+        """Whether a token at one of the live steps, other than this one, could come here."""
+        return bool(live & self.ancestors[step] & ~self.steps[step].bit)
+
+
+def _incoming(program: Program) -> dict[str, tuple[str, ...]]:
+    """For each step the labels of the arcs that lead to it."""
+    found: dict[str, list[str]] = {name: [] for name in program.steps}
+    for step in program.steps.values():
+        for arc in step.arcs:
+            for name in [arc.arc.step] if arc.step.is_literal else found:
+                found[name].append(arc.label)
+    return {name: tuple(labels) for name, labels in found.items()}
+
+
+def _ancestors(program: Program) -> dict[str, int]:
+    """Masks of who can reach whom, by propagation over the arcs until nothing is new."""
+    sources: dict[str, list[str]] = {name: [] for name in program.steps}
+    targets: dict[str, list[str]] = {name: [] for name in program.steps}
+    for name, step in program.steps.items():
+        for arc in step.arcs:
+            for target in [arc.arc.step] if arc.step.is_literal else program.steps:
+                sources[target].append(name)
+                targets[name].append(target)
+    masks = dict.fromkeys(program.steps, 0)
+    # Dict as an ordered set: each step is looked at again only when something before it grew.
+    pending = dict.fromkeys(program.steps)
+    while pending:
+        name = next(iter(pending))
+        del pending[name]
+        mask = 0
+        for source in sources[name]:
+            mask |= masks[source] | program.steps[source].bit
+        if mask != masks[name]:
+            masks[name] = mask
+            pending |= dict.fromkeys(targets[name])
+    return masks

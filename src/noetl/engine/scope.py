@@ -1,0 +1,124 @@
+"""What templates see: scopes built from state, for the server and for workers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from noetl.engine.program import Program
+from noetl.model.net import Values
+from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState, StepResult
+from noetl.templates import EventView, Scope, StepView, ViewsByName, view
+from noetl.templates.views import View
+
+ALIASES: dict[str, frozenset[str]] = {
+    "step.done": frozenset(
+        {"step.exit", "step.finished", "call.done", "StepFinished", "ToolCompleted"}
+    ),
+    "step.failed": frozenset(
+        {"step.exit", "step.finished", "call.error", "StepFailed", "ToolErrored"}
+    ),
+    "loop.done": frozenset(
+        {"step.done", "step.exit", "step.finished", "loop.finished", "call.done", "LoopFinished"}
+    ),
+    "step.started": frozenset({"step.enter", "StepStarted"}),
+    "workflow.started": frozenset({"WorkflowStarted"}),
+}
+"""What `event.name` equals beside the stored name."""
+
+
+def step_view(program: Program, step: str, result: StepResult) -> View:
+    """A step's result as later steps read it."""
+    compiled = program.steps.get(step)
+    last = view(compiled.kind if compiled is not None else "", result.value)
+    assert isinstance(last, View)  # stored results hold no secrets
+    if not result.tasks:
+        return last
+    kinds = {task.name: task.kind for task in compiled.step.tasks} if compiled is not None else {}
+    return StepView(
+        last, {name: view(kinds.get(name, ""), value) for name, value in result.tasks.items()}
+    )
+
+
+def moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def server_scope(
+    program: Program,
+    state: ExecutionState,
+    execution_id: str,
+    step: str,
+    *,
+    at: float,
+    seed: str,
+    args: Values,
+    names: Mapping[str, object] | None = None,
+) -> Scope:
+    """What admission, routing, loops and values after success of this step can see."""
+    read = program.steps[step].reads
+    wanted = state.results if "steps" in read else read & state.results.keys()
+    roots = common_roots(
+        program,
+        execution_id,
+        state.workload,
+        state.ctx,
+        state.vars,
+        {name: state.results[name] for name in wanted},
+    )
+    roots["args"] = args
+    if names:
+        roots.update(names)
+    return Scope(roots, now=moment(at), seed=seed)
+
+
+def common_roots(
+    program: Program,
+    execution_id: str,
+    workload: Values,
+    ctx: Values,
+    variables: Values,
+    results: Mapping[str, StepResult],
+) -> dict[str, object]:
+    """The names that exist everywhere. Reserved names win over steps that share them."""
+    views = {step: step_view(program, step, result) for step, result in results.items()}
+    return {
+        **views,
+        "steps": ViewsByName(views),
+        "workload": workload,
+        "ctx": ctx,
+        "vars": variables,
+        "execution_id": execution_id,
+        "job": {"uuid": execution_id},
+    }
+
+
+def event_names(
+    name: str, step: str, data: Any, error: TaskError | None, shown: object
+) -> dict[str, object]:
+    """`event` and the names that go with it, at the end of a step."""
+    plain_error = error_value(error)
+    event = {"name": name, "step": step, "data": data, "payload": data, "error": plain_error}
+    names: dict[str, object] = {"event": EventView(event, ALIASES.get(name, frozenset()))}
+    if error is None:
+        names |= {"result": shown, "response": shown, "this": {"status": "ok", "result": data}}
+    else:
+        names |= {"error": plain_error, "this": {"status": "error", "error": plain_error}}
+    return names
+
+
+def error_value(error: TaskError | None) -> Values | None:
+    """An error as templates see it."""
+    if error is None:
+        return None
+    return {
+        "kind": error.kind,
+        "code": error.code,
+        "message": error.message,
+        "retryable": error.retryable,
+        "retry_after": error.retry_after,
+        "status": error.status,
+        "details": error.details,
+    }

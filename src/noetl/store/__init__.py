@@ -1,0 +1,1 @@
+"""Where executions are kept: one protocol, one implementation per database."""

@@ -1,0 +1,242 @@
+"""The promise every store keeps. Written for whoever implements the next one.
+
+A store keeps bytes and a few columns to find them by; it decides nothing. Everything that belongs
+together is written in one transaction by `commit`. Times are seconds since 1970, handed in by the
+caller: a store has no clock. Ids are texts. `tests/store` is this page as a test suite; a new
+store joins it by one fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from noetl.model.commands import Command, Lease
+from noetl.model.ids import CommandId, EventId, ExecutionId
+
+
+class EventRow(NamedTuple):
+    """One event as stored. `seq` counts per execution from 1 without gaps."""
+
+    seq: int
+    event_id: EventId
+    type: str
+    at: float
+    step: str
+    step_run_id: str
+    body: bytes
+
+
+class NewCommand(NamedTuple):
+    """A command to insert, perhaps already leased ("leased at birth")."""
+
+    command: Command
+    worker_id: str | None = None
+    token: str | None = None
+    expires_at: float | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of an execution that lists show. Always equal to the fold of its events."""
+
+    execution_id: ExecutionId
+    path: str
+    version: int | None
+    digest: str
+    status: str
+    requested_at: float
+    ended_at: float | None = None
+    parent_execution_id: ExecutionId | None = None
+    idempotency_key: str | None = None
+    current_steps: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """Everything that one decision changes in one execution."""
+
+    execution_id: ExecutionId
+    seq_before: int
+    """The last seq the decision was made on; 0 for a new execution."""
+    events: list[EventRow] = []
+    commands: list[NewCommand] = []
+    closed: list[CommandId] = []
+    """Commands that are over: reported, cancelled, superseded."""
+    released: list[tuple[CommandId, int]] = []
+    """Commands whose lease is void, with their new delivery number: open again."""
+    timers: list[tuple[str, float]] = []
+    """Timers to set: id and the moment they fire."""
+    timers_cleared: list[str] = []
+    results: list[tuple[str, bytes]] = []
+    """Bodies kept by reference: key and JSON bytes. Writing a key again changes nothing."""
+    summary: Summary | None = None
+    snapshot: bytes | None = None
+    """The state after these events; kept beside the log, which stays whole."""
+    vars: dict[str, bytes | None] = {}
+    """Execution variables to set (JSON bytes) or delete (None)."""
+
+
+class Loaded(NamedTuple):
+    """What is needed to have an execution's state: a snapshot, if any, and the events after it."""
+
+    snapshot_seq: int
+    snapshot: bytes | None
+    events: list[bytes]
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered document. Versions of a path count from 1."""
+
+    catalog_id: str
+    path: str
+    version: int
+    kind: str
+    digest: str
+    content: str
+    description: str = ""
+    created_at: float = 0.0
+
+
+class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential, its data encrypted by the vault."""
+
+    name: str
+    type: str
+    data: bytes
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+
+class Store(Protocol):
+    """A database with executions in it. Open it with its `open(url)`, close it with `close()`."""
+
+    async def close(self) -> None:
+        """Finish what is being written, then let go of the database."""
+
+    # --- Writing executions ---
+
+    async def commit(self, writes: Sequence[Write]) -> list[ExecutionId]:
+        """Write all of these in one transaction; each execution all or nothing.
+
+        An execution whose stored seq is not `seq_before` any more has moved: nothing of its write
+        is kept and its id is in the answer. So it is if one of its event ids exists already with
+        another seq. The other writes are not affected. When this returns, what it wrote survives
+        the power plug.
+        """
+
+    # --- Reading executions ---
+
+    async def load(self, execution_id: ExecutionId) -> Loaded | None:
+        """Newest snapshot and the events after it; None if there is no such execution.
+
+        Raises Corrupted if what is stored is not what was written.
+        """
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        step: str | None = None,
+    ) -> list[EventRow]:
+        """Events with a seq above `after`, in order."""
+
+    async def summary(self, execution_id: ExecutionId) -> Summary | None:
+        """The list row of one execution."""
+
+    async def summaries(
+        self,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        parent: ExecutionId | None = None,
+        since: float | None = None,
+        before: tuple[float, ExecutionId] | None = None,
+        limit: int = 50,
+    ) -> list[Summary]:
+        """Executions, newest first; `before` is where the last page ended (requested_at, id)."""
+
+    async def by_key(self, key: str) -> Summary | None:
+        """The execution that was started under this idempotency key."""
+
+    async def unfinished(self) -> list[ExecutionId]:
+        """Every execution that has not ended."""
+
+    # --- Work ---
+
+    async def claim(
+        self, worker_id: str, *, pool: str, limit: int, now: float, expires_at: float
+    ) -> list[Lease]:
+        """Lease up to `limit` open commands of a pool: highest priority first, then oldest.
+
+        Open: never leased, or the lease has lapsed at `now`. A command is leased to one worker at
+        a time. Each delivery gets a token of its own, `derive(command_id, deliveries)`.
+        """
+
+    async def renew(self, tokens: Sequence[str], *, now: float, expires_at: float) -> list[str]:
+        """Extend these leases; those that still hold (not closed, lapsed or taken over)."""
+
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lease]:
+        """Open commands whose lease has lapsed, oldest first. Changes nothing."""
+
+    async def open_commands(self, execution_id: ExecutionId | None = None) -> list[tuple[Command, str | None, float | None]]:
+        """Commands not closed, with worker and expiry where leased; of one execution, or all."""
+
+    async def void_leases(self, *, worker_prefix: str = "") -> int:
+        """Let go of every lease held by workers of that name: they are known to be gone."""
+
+    async def due_timers(self, *, now: float, limit: int = 100) -> list[tuple[ExecutionId, str, float]]:
+        """Timers whose time has come, earliest first. They stay until a commit clears them."""
+
+    async def next_timer(self) -> float | None:
+        """When the earliest timer fires."""
+
+    # --- Results ---
+
+    async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        """Keep a body; its checksum (sha256, hex). The same key again changes nothing."""
+
+    async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        """The body, verified against its checksum; raises Corrupted if it does not agree."""
+
+    # --- Variables ---
+
+    async def get_vars(self, execution_id: ExecutionId) -> dict[str, bytes]:
+        """Every variable of an execution, as JSON bytes."""
+
+    # --- Catalog and nets ---
+
+    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+        """Keep a document. The same content again is the same version; new content is the next."""
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
+        """A version, by default the newest."""
+
+    async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
+        """The newest version of every path, by path."""
+
+    async def net(self, digest: str) -> bytes | None:
+        """The canonical bytes of a net."""
+
+    async def put_net(self, digest: str, net: bytes) -> None:
+        """Keep a net that is in no catalog: a file run directly."""
+
+    # --- Credentials ---
+
+    async def put_credential(self, credential: StoredCredential) -> None:
+        """Create it, or replace its type, data, description and tags."""
+
+    async def credential(self, name: str) -> StoredCredential | None:
+        """By name."""
+
+    async def credentials(self) -> list[StoredCredential]:
+        """All, by name."""
+
+    async def delete_credential(self, name: str) -> bool:
+        """Whether there was one."""

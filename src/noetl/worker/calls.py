@@ -1,0 +1,204 @@
+"""One attempt of one tool: render, run, and make the outcome fit for the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.engine.pipeline import TaskProgram
+from noetl.errors import EvaluationFailed, NoetlError, NotFound
+from noetl.model import refs
+from noetl.model.ids import derive
+from noetl.model.net import KeychainEntry, Task
+from noetl.model.outcome import Meta, Outcome, TaskError, failed
+from noetl.secrets.keychain import resolve
+from noetl.secrets.masking import Mask
+from noetl.templates import Tainted, reveal
+from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.running.resources import ToolResources
+from noetl.worker.control import Control
+from noetl.worker.frame import Frame
+
+
+class Caller:
+    """Runs tools for one worker."""
+
+    def __init__(
+        self,
+        control: Control,
+        tools: Mapping[str, Tool],
+        resources: ToolResources,
+        now: Any,
+    ) -> None:
+        self._control = control
+        self._tools = tools
+        self._resources = resources
+        self._now = now
+
+    async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+        """The outcome of one attempt, and what it printed. Never raises but for cancellation."""
+        task = program.task
+        started = self._now()
+        action_id = action_of(frame, task)
+        log = TaskLog()
+        mask = Mask()
+        try:
+            outcome = await self._attempt(program, frame, action_id, log, mask)
+        except EvaluationFailed as error:
+            outcome = failed("schema", str(error), code=error.code)
+        except TimeoutError:
+            outcome = failed("timeout", f'task "{task.name}" took too long', retryable=True)
+        except NotFound as error:
+            outcome = failed("not_found", str(error), code=error.code)
+        except NoetlError as error:
+            outcome = failed("unknown", str(error), code=error.code)
+        except Exception as error:  # noqa: BLE001  a tool may fail in ways nobody foresaw
+            outcome = Outcome(
+                status="error",
+                error=TaskError(kind="exception", message=f"{type(error).__name__}: {error}"),
+                py={"exception_type": type(error).__name__},
+            )
+        ended = self._now()
+        outcome = msgspec.structs.replace(
+            mask.outcome(outcome) if mask else outcome,
+            meta=Meta(
+                attempt=frame.attempt,
+                duration=ended - started,
+                started_at=started,
+                ended_at=ended,
+                action_id=action_id,
+                usage=outcome.meta.usage,
+            ),
+        )
+        return outcome, mask.text(log.text())
+
+    async def _attempt(
+        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
+    ) -> Outcome:
+        task = program.task
+        tool = self._tools.get(task.kind)
+        if tool is None or tool.run is None:
+            return failed("client_error", f"kind {task.kind} cannot run here", code="no_tool")
+        await self._resolve_keychain(program, frame, mask)
+        config = program.config.render(frame.scope, f"task {task.name}")
+        inputs = program.inputs.render(frame.scope, f"args of task {task.name}")
+        assert isinstance(config, dict)
+        if frame.overrides:
+            config = _overridden(config, frame.overrides)
+        for secret in _secrets(config), _secrets(inputs):
+            mask.add(secret)
+        try:
+            typed = msgspec.convert(reveal(config), tool.config, strict=False)
+        except msgspec.ValidationError as error:
+            return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
+        context = self._context(frame, task, action_id, reveal(inputs), log, mask)
+        async with asyncio.timeout(_total(task.timeout)):
+            return await tool.run(typed, context)
+
+    def _context(
+        self, frame: Frame, task: Task, action_id: str, inputs: Any, log: TaskLog, mask: Mask
+    ) -> ToolContext:
+        command = frame.command
+
+        async def credential(name: str | Mapping[str, Any]) -> dict[str, Any]:
+            fields = await self._credential(frame, name)
+            mask.add(list(fields.values()))
+            return fields
+
+        async def read_result(reference: Any) -> Any:
+            key = refs.key_of(reference)
+            if key is None:
+                return reference
+            return refs.decode(await self._control.get_result(command.execution_id, key))
+
+        return ToolContext(
+            execution_id=command.execution_id,
+            step=command.step,
+            task=task.name,
+            action_id=action_id,
+            attempt=frame.attempt,
+            iteration=frame.iteration,
+            inputs=inputs if isinstance(inputs, dict) else {},
+            context={
+                "workload": command.workload,
+                "ctx": frame.ctx,
+                "vars": command.vars,
+                "args": command.args,
+                "execution_id": command.execution_id,
+                "step": command.step,
+            },
+            timeout=task.timeout,
+            spec=task.spec,
+            credential=credential,
+            log=log,
+            resources=self._resources,
+            read_result=read_result,
+        )
+
+    async def _credential(self, frame: Frame, name: str | Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(name, str):
+            return dict(name)
+        entry = next((found for found in frame.program.net.keychain if found.name == name), None)
+        if entry is None:
+            return await self._control.credential(name, frame.command.execution_id)
+        return await self._resolved(entry, frame)
+
+    async def _resolved(self, entry: KeychainEntry, frame: Frame) -> dict[str, Any]:
+        async def stored(name: str) -> dict[str, Any]:
+            return await self._control.credential(name, frame.command.execution_id)
+
+        return await resolve(entry, stored)
+
+    async def _resolve_keychain(self, program: TaskProgram, frame: Frame, mask: Mask) -> None:
+        """`keychain.<name>` is resolved at the moment of use, and only what is used."""
+        wanted = {
+            path[1]
+            for path in program.config.reads | program.inputs.reads
+            if path[0] == "keychain" and len(path) > 1
+        }
+        if not wanted:
+            frame.scope.roots.pop("keychain", None)
+            return
+        known = {entry.name: entry for entry in frame.program.net.keychain}
+        found = {}
+        for name in wanted & known.keys():
+            fields = await self._resolved(known[name], frame)
+            mask.add(list(fields.values()))
+            found[name] = {key: Tainted(value) for key, value in fields.items()}
+        frame.scope.roots["keychain"] = found
+        frame.scope.tainted |= {"keychain"}
+
+
+def action_of(frame: Frame, task: Task) -> str:
+    """The same on every attempt of a logical call, another for every other call."""
+    return derive(frame.command.step_run_id, task.name, frame.iteration, frame.page, frame.jumps)
+
+
+def _total(timeout: Any) -> float | None:
+    if isinstance(timeout, dict):
+        timeout = timeout.get("total")
+    return float(timeout) if isinstance(timeout, int | float) else None
+
+
+def _overridden(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The next page: some of the config changed; mappings keep what is not named."""
+    merged = dict(config)
+    for key, value in overrides.items():
+        below = merged.get(key)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[key] = {**below, **value} if both else value  # type: ignore[dict-item]
+    return merged
+
+
+def _secrets(value: Any) -> list[Any]:
+    """Every secret that stands in a rendered value."""
+    if isinstance(value, Tainted):
+        return [reveal(value)]
+    if isinstance(value, dict):
+        return [secret for part in value.values() for secret in _secrets(part)]
+    if isinstance(value, list):
+        return [secret for part in value for secret in _secrets(part)]
+    return []

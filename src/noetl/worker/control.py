@@ -1,0 +1,38 @@
+"""What a worker needs of the control plane. In one process it is called directly; elsewhere over
+HTTP. A worker cannot tell the difference."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from noetl.engine.program import Program
+from noetl.model.commands import Answer, Lease, Report
+from noetl.model.ids import CommandId, ExecutionId
+
+
+class Control(Protocol):
+    """The far side, wherever it is."""
+
+    async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
+        """Up to `want` commands, waiting for the first at most `wait` seconds."""
+
+    async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
+        """Say what happened under a lease. Raises LeaseLost when it is no longer ours."""
+
+    async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
+        """Keep these leases; the commands that are lost to us."""
+
+    async def cancelled(self, worker_id: str) -> set[CommandId]:
+        """Wait until some of our commands should stop, and say which."""
+
+    async def program(self, digest: str) -> Program:
+        """The net of a command, ready to run."""
+
+    async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
+        """Keep a body that is too large for an event."""
+
+    async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
+        """Read such a body."""
+
+    async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
+        """The fields of a stored credential. Raises NotFound."""

@@ -1,0 +1,156 @@
+"""One pass through a pipeline: what its templates see, and where it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.engine.evolve import put
+from noetl.engine.program import Program
+from noetl.engine.scope import common_roots, error_value, moment
+from noetl.model.commands import Command
+from noetl.model.events import Progress
+from noetl.model.net import Values
+from noetl.model.outcome import Outcome
+from noetl.templates import OutcomeView, Scope, view
+
+
+class Frame:
+    """The variables of one run, or of one iteration."""
+
+    __slots__ = (
+        "attempt",
+        "command",
+        "ctx",
+        "ctx_writes",
+        "iter",
+        "iteration",
+        "jumps",
+        "local",
+        "overrides",
+        "page",
+        "pending",
+        "position",
+        "previous",
+        "program",
+        "results",
+        "scope",
+        "stored",
+        "stored_previous",
+    )
+
+    def __init__(
+        self,
+        program: Program,
+        command: Command,
+        ctx: Values,
+        *,
+        iteration: int | None = None,
+        iter_values: Values | None = None,
+        loop: Values | None = None,
+        progress: Progress | None = None,
+        args: Values | None = None,
+    ) -> None:
+        self.program = program
+        self.command = command
+        self.ctx = ctx
+        self.ctx_writes: Values = {}
+        self.iteration = iteration
+        start = progress or Progress()
+        self.iter: Values = {**(iter_values or {}), **start.iter}
+        self.local: Values = dict(start.local)
+        self.results: Values = dict(start.results)
+        self.previous: Any = start.previous
+        self.stored: Values = dict(start.results)
+        """The results as events show them: large ones as references."""
+        self.stored_previous: Any = start.previous
+        self.position = start.position
+        self.attempt = start.attempt
+        self.page = start.page
+        self.jumps = start.jumps
+        self.pending = start.pending
+        self.overrides: Values = {}
+        roots = common_roots(
+            program, command.execution_id, command.workload, ctx, command.vars, command.steps
+        )
+        roots["args"] = command.args if args is None else args
+        roots["iter"] = self.iter
+        if loop is not None:
+            roots["loop"] = loop
+            roots["loop_index"] = loop["index"]
+        for name, value in self.local.items():
+            roots[name] = value
+        self.scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+        if progress is not None and progress.previous is not None:
+            roots = self.scope.roots
+            roots["_prev"] = progress.previous
+        for name, value in self.results.items():
+            self.scope.roots[name] = view("", value)
+
+    def enter(self, task: str) -> None:
+        """Names that belong to the task about to run."""
+        roots = self.scope.roots
+        roots["_task"] = task
+        roots["_attempt"] = self.attempt
+        roots["_retry"] = {"index": self.attempt, "count": self.attempt}
+
+    def show_outcome(self, kind: str, outcome: Outcome) -> None:
+        """`outcome` and what goes with it, for the rules."""
+        envelope: dict[str, object] = {
+            "status": outcome.status,
+            "error": error_value(outcome.error),
+            "meta": {"attempt": outcome.meta.attempt, "duration": outcome.meta.duration},
+        }
+        if outcome.is_ok:
+            envelope["result"] = outcome.result
+        for name in ("http", "pg", "py", "sh"):
+            found = getattr(outcome, name)
+            if found is not None:
+                envelope[name] = found
+        shown = OutcomeView(kind, envelope)
+        roots = self.scope.roots
+        roots["outcome"] = roots["output"] = shown
+        roots["this"] = envelope
+        roots.pop("error", None)
+        roots.pop("response", None)
+        roots.pop("result", None)
+        if outcome.is_ok:
+            roots["response"] = roots["result"] = view(kind, outcome.result)
+        else:
+            roots["error"] = envelope["error"]
+
+    def hide_outcome(self) -> None:
+        for name in ("outcome", "output", "this", "error", "response", "result"):
+            self.scope.roots.pop(name, None)
+
+    def keep(self, name: str, kind: str, value: Any, stored: Any) -> None:
+        """The result of a task, for the tasks after it and for the record."""
+        self.results[name] = value
+        self.previous = value
+        self.stored[name] = stored
+        self.stored_previous = stored
+        self.scope.roots[name] = view(kind, value)
+        self.scope.roots["_prev"] = value
+
+    def write(self, ctx: Values, iteration: Values, local: Values) -> None:
+        """Apply what a rule or `set` writes, so that later templates see it."""
+        for path, value in ctx.items():
+            put(self.ctx, path, value)
+            self.ctx_writes[path] = value
+        for path, value in iteration.items():
+            put(self.iter, path, value)
+        for name, value in local.items():
+            self.local[name] = value
+            self.scope.roots[name] = value
+
+    def progress(self) -> Progress:
+        """Where it stands, for whoever goes on."""
+        return Progress(
+            position=self.position,
+            attempt=self.attempt,
+            page=self.page,
+            jumps=self.jumps,
+            iter={key: value for key, value in self.iter.items() if key != "parent"},
+            local=dict(self.local),
+            results=dict(self.stored),
+            previous=self.stored_previous,
+        )

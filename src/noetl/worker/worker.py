@@ -1,0 +1,186 @@
+"""The worker: takes commands, runs them in its slots, keeps its leases, and drains when told.
+
+Cancellation interrupts running work; a lost lease does, too, because what it would report has no
+voice any more. Whatever goes wrong in here, every command ends with exactly one last report or
+with a lapsed lease that somebody else picks up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noetl.errors import LeaseLost, NoetlError
+from noetl.model.commands import Ending, Lease
+from noetl.model.ids import CommandId
+from noetl.model.outcome import TaskError
+from noetl.tools.base import Tool
+from noetl.tools.running.resources import ToolResources
+from noetl.worker.calls import Caller
+from noetl.worker.control import Control
+from noetl.worker.reporter import Reporter
+from noetl.worker.runner import Pipelines, Runner
+
+logger = logging.getLogger(__name__)
+
+LEASE_WAIT = 20.0
+RETRY_PAUSE = 0.2
+PIPELINES_MAX = 200
+
+
+class Worker:
+    """A number of slots that run commands."""
+
+    def __init__(
+        self,
+        control: Control,
+        tools: Mapping[str, Tool],
+        resources: ToolResources,
+        *,
+        worker_id: str,
+        pool: str = "default",
+        slots: int = 16,
+        renew_every: float = 10.0,
+        now: Callable[[], float],
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self._control = control
+        self._caller = Caller(control, tools, resources, now)
+        self.worker_id = worker_id
+        self.pool = pool
+        self.slots = slots
+        self._renew_every = renew_every
+        self._now = now
+        self._sleep = sleep
+        self._running: dict[CommandId, tuple[Lease, asyncio.Task[None]]] = {}
+        self._pipelines: dict[str, Pipelines] = {}
+        self._room = asyncio.Event()
+        self._draining = False
+
+    async def run(self) -> None:
+        """Work until cancelled or drained."""
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(self._keep_leases()),
+                group.create_task(self._obey_cancellations()),
+            ]
+            try:
+                await self._take_commands(group)
+                await self._finish_running()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+
+    def drain(self) -> None:
+        """Take nothing new; `run` ends when what is running has."""
+        self._draining = True
+        self._room.set()
+
+    async def _take_commands(self, group: asyncio.TaskGroup) -> None:
+        while not self._draining:
+            free = self.slots - len(self._running)
+            if free <= 0:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                leases = await self._control.lease(
+                    self.worker_id, pool=self.pool, want=free, wait=LEASE_WAIT
+                )
+            except NoetlError:
+                logger.exception("no commands could be leased")
+                await self._sleep(RETRY_PAUSE)
+                continue
+            for lease in leases:
+                self._begin(lease, group)
+
+    def _begin(self, lease: Lease, group: asyncio.TaskGroup) -> None:
+        task = group.create_task(self._work(lease))
+        self._running[lease.command.command_id] = (lease, task)
+
+    async def _finish_running(self) -> None:
+        while self._running:
+            await asyncio.wait([task for _, task in self._running.values()])
+
+    async def _work(self, lease: Lease | None) -> None:
+        """One command after the other: the answer to a last report brings the next."""
+        task = asyncio.current_task()
+        assert task is not None
+        while lease is not None:
+            command_id = lease.command.command_id
+            self._running[command_id] = (lease, task)
+            try:
+                following = await self._run_one(lease)
+            except asyncio.CancelledError:
+                following = None
+                if task.cancelling() and not self._was_told_to_stop(task):
+                    raise
+            finally:
+                self._running.pop(command_id, None)
+                self._room.set()
+            lease = following
+
+    @staticmethod
+    def _was_told_to_stop(task: asyncio.Task[Any]) -> bool:
+        """Our own interruption of one command, not the end of the worker."""
+        return task.uncancel() == 0
+
+    async def _run_one(self, lease: Lease) -> Lease | None:
+        reporter = Reporter(self._control, lease, self.pool)
+        try:
+            ending = await self._ending(lease, reporter)
+            answer = await reporter.close(ending, want=0 if self._draining else 1)
+        except LeaseLost:
+            logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
+            return None
+        finally:
+            reporter.abandon()
+        return answer.leases[0] if answer.leases else None
+
+    async def _ending(self, lease: Lease, reporter: Reporter) -> Ending | None:
+        try:
+            pipelines = await self._pipelines_of(lease.command.digest)
+            runner = Runner(
+                lease.command,
+                pipelines,
+                self._caller,
+                self._control,
+                reporter,
+                self._now,
+                self._sleep,
+            )
+            return await runner.run()
+        except LeaseLost:
+            raise
+        except Exception as error:
+            # Not foreseen by any tool or rule: still exactly one last word about this run.
+            logger.exception("a run broke", extra={"step": lease.command.step})
+            message = f"the worker failed: {type(error).__name__}: {error}"
+            return Ending(error=TaskError(kind="exception", code="worker", message=message))
+
+    async def _pipelines_of(self, digest: str) -> Pipelines:
+        found = self._pipelines.get(digest)
+        if found is None:
+            if len(self._pipelines) >= PIPELINES_MAX:
+                self._pipelines.pop(next(iter(self._pipelines)))
+            found = self._pipelines[digest] = Pipelines(await self._control.program(digest))
+        return found
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await self._sleep(self._renew_every)
+            tokens = {command_id: lease.token for command_id, (lease, _) in self._running.items()}
+            if tokens:
+                self._interrupt(await self._control.renew(tokens))
+
+    async def _obey_cancellations(self) -> None:
+        while True:
+            self._interrupt(await self._control.cancelled(self.worker_id))
+
+    def _interrupt(self, command_ids: set[CommandId]) -> None:
+        for command_id in command_ids:
+            found = self._running.get(command_id)
+            if found is not None:
+                found[1].cancel()
