@@ -9,13 +9,12 @@ import jsonschema
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.dsl.grammar import DEFINITIONS, Field, Record, Shape
 from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import playbook_schema
-from noetl.dsl.shapes import PLAYBOOK
 from noetl.tools.registry import shapes
+from tests.dsl.records import all_records
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -103,27 +102,6 @@ def test_every_exception_is_still_there():
 
 
 # --- Nothing is left out -----------------------------------------------------------------------
-
-
-def all_records() -> list[Record]:
-    """Every record that a playbook's shape is made of, found by following its parts."""
-    seen: dict[int, object] = {}
-    stack: list[object] = [PLAYBOOK, *DEFINITIONS.values()]
-    while stack:
-        thing = stack.pop()
-        if id(thing) in seen:
-            continue
-        seen[id(thing)] = thing
-        match thing:
-            case Field():
-                stack.append(thing.shape)
-            case Shape():
-                stack += [*vars(thing).values(), *vars(type(thing)).values()]
-            case dict():
-                stack += thing.values()
-            case list() | tuple():
-                stack += thing
-    return [thing for thing in seen.values() if isinstance(thing, Record)]
 
 
 def property_sets(schema: Any) -> Iterator[dict[str, Any]]:

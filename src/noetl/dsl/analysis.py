@@ -148,11 +148,19 @@ def strongly_connected(graph: Graph) -> list[list[str]]:
                     above = work[-1][0]
                     low[above] = min(low[above], low[name])
                 if low[name] == order[name]:
-                    cut = stack.index(name)
-                    found.append(stack[cut:])
-                    on_stack.difference_update(stack[cut:])
-                    del stack[cut:]
+                    found.append(_taken_off(stack, name))
+                    on_stack.difference_update(found[-1])
     return found
+
+
+def _taken_off(stack: list[str], name: str) -> list[str]:
+    """What lies on the stack from `name` up. Searched from the top, where it nearly always is."""
+    start = len(stack) - 1
+    while stack[start] != name:
+        start -= 1
+    taken = stack[start:]
+    del stack[start:]
+    return taken
 
 
 def joins_complete(building: Building, net: Net) -> None:

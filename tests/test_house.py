@@ -1,0 +1,195 @@
+"""The shape of the code itself. These limits are ratchets: lower them, never raise them.
+
+Import layers are import-linter's; tools, settings and their pages have tests of their own.
+"""
+
+import ast
+import inspect
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import noetl.dsl
+import noetl.templates
+from noetl.dsl.codes import CODES
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "noetl"
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "stuff"}
+PUBLIC_NAMES_MAX = 12
+
+SOURCES = sorted(SRC.rglob("*.py"))
+CODE = [
+    *SOURCES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *sorted((ROOT / "bench").rglob("*.py")),
+]
+PURE_PACKAGES = ("model", "dsl", "templates", "engine")
+PURE = [path for path in SOURCES if path.relative_to(SRC).parts[0] in PURE_PACKAGES]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@pytest.mark.parametrize("path", CODE, ids=name_of)
+def test_a_file_fits_in_one_sitting(path):
+    assert path.read_text().count("\n") <= FILE_LINES_MAX
+
+
+@pytest.mark.parametrize("path", CODE, ids=name_of)
+def test_a_function_fits_on_a_screen(path):
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", CODE, ids=name_of)
+def test_a_module_says_why_it_exists(path):
+    said = ast.get_docstring(tree_of(path)) or ""
+
+    assert len(said.split()) >= 4
+
+
+@pytest.mark.parametrize("path", CODE, ids=name_of)
+def test_a_module_is_named_by_what_it_holds(path):
+    assert path.stem not in NAMES_THAT_SAY_NOTHING
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_is_left_for_later(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for word in ("TODO", "FIXME", "XXX", "HACK", "NotImplemented("):
+            assert word not in line, f"line {number}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_no_exception_is_swallowed(path):
+    lines = path.read_text().splitlines()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, f"line {node.lineno}: a bare except"
+            if all(isinstance(part, ast.Pass) for part in node.body):
+                said_why = "#" in "".join(lines[node.lineno - 1 : node.end_lineno])
+                assert said_why, f"line {node.lineno}: passed over without a word"
+
+
+# --- Purity ------------------------------------------------------------------------------------
+
+IMPURE_MODULES = {
+    *("asyncio", "glob", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random"),
+    *("secrets", "select", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys"),
+    *("tempfile", "threading", "time", "urllib", "uuid", "zoneinfo"),
+}
+PURE_PARTS = {"urllib": {"urllib.parse"}, "uuid": {"uuid"}}
+"""Of these modules, the parts that compute and nothing else."""
+IMPURE_CALLS = {"now", "utcnow", "today", "time", "monotonic", "perf_counter", "uuid1", "uuid4"}
+IMPURE_BUILTINS = {"open", "print", "input", "breakpoint", "__import__"}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_a_pure_package_imports_nothing_that_touches_the_world(path):
+    for name in imported(tree_of(path)):
+        root = name.partition(".")[0]
+        assert root not in IMPURE_MODULES or name in PURE_PARTS.get(root, ()), name
+
+
+def impure_calls(tree: ast.Module) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_BUILTINS:
+                found.append(f"line {node.lineno}: {name}()")
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if (
+                name in IMPURE_CALLS and owner in {"datetime", "date", "time", "uuid"}
+            ):
+                found.append(f"line {node.lineno}: {owner}.{name}()")
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=owner), attr=name)) if (
+                name in IMPURE_CALLS and owner in {"datetime", "date"}
+            ):
+                found.append(f"line {node.lineno}: {owner}.{name}()")
+    return found
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_a_pure_package_asks_neither_clock_nor_chance_nor_files(path):
+    assert impure_calls(tree_of(path)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["datetime.now()", "datetime.datetime.now(tz)", "date.today()", "open('x')", "uuid.uuid4()"],
+)
+def test_the_check_of_purity_sees(source):
+    assert impure_calls(ast.parse(source)) != []
+
+
+# --- What we promise is written down -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_problem_code_is_documented_with_its_meaning(code):
+    page = (ROOT / "docs" / "problems.md").read_text()
+
+    assert f"`{code}`" in page
+    assert CODES[code].meaning in page
+
+
+def test_the_public_promise_is_small():
+    assert len(noetl.__all__) <= PUBLIC_NAMES_MAX
+
+
+@pytest.mark.parametrize("package", [noetl.dsl, noetl.templates], ids=lambda p: p.__name__)
+def test_every_public_name_is_documented(package):
+    for name in package.__all__:
+        thing = getattr(package, name)
+        assert inspect.getdoc(thing), f"{package.__name__}.{name} has no docstring"
+        if inspect.isfunction(thing):
+            signature = inspect.signature(thing)
+            parameters = signature.parameters.values()
+            assert all(p.annotation is not p.empty for p in parameters), name
+            assert signature.return_annotation is not signature.empty, name
+
+
+# --- Nothing points outside --------------------------------------------------------------------
+
+OUTSIDE = ("../" + "shared", "/wo" + "rk/", "/ho" + "me/", "/ro" + "ot/", "/tmp/" + "brief")
+
+
+def tracked() -> list[Path]:
+    """Every file that is, or is about to be, part of the project."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def test_no_file_mentions_a_place_outside_the_project():
+    for path in tracked():
+        text = path.read_text(errors="replace")
+        for place in OUTSIDE:
+            assert place not in text, f"{path.relative_to(ROOT)} mentions {place}"
