@@ -226,7 +226,6 @@ def test_a_join_that_no_arc_leads_to_is_refused():
     assert codes(f"- {{step: start, spec: {{join: any}}, {NOOP}}}") == []
 
 
-@pytest.mark.xfail(strict=True, reason="counts arcs, though a step may run once per token")
 def test_a_step_that_runs_for_each_token_feeds_a_join_by_one_arc():
     workflow = (
         steps(start="[one, two]", one="work", two="work")
@@ -237,7 +236,6 @@ def test_a_step_that_runs_for_each_token_feeds_a_join_by_one_arc():
     assert codes(workflow) == []
 
 
-@pytest.mark.xfail(strict=True, reason="only arcs of one router straight to the join are seen")
 def test_a_join_of_branches_that_exclude_each_other_is_pointed_out():
     first = f"{{arcs: [{{step: one, {GUARDED}}}, {{step: two}}]}}"
 

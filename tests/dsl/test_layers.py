@@ -302,7 +302,6 @@ def test_the_warning_says_what_was_asked_and_what_holds():
     assert "10 applies" in problem.message
 
 
-@pytest.mark.xfail(strict=True, reason="only a number of tries that is written is cut")
 def test_s10_the_default_number_of_tries_is_cut_too():
     unwritten = "- {step: start, tool: {kind: noop, retry: {delay: 1}}}"
     implied = "- {step: start, spec: {on_error: retry}, tool: {kind: noop}}"
@@ -311,7 +310,6 @@ def test_s10_the_default_number_of_tries_is_cut_too():
     assert attempts(implied, limits=Limits(max_attempts=2)) == [2]
 
 
-@pytest.mark.xfail(strict=True, reason="only a step's own timeout is cut")
 def test_s10_the_executors_default_timeout_of_steps_is_cut_too():
     root = "executor: {spec: {policy: {defaults: {timeouts: {step: 1h}}}}}\n"
     net = net_of("- {step: start, tool: {kind: noop}}", root, Limits(timeout=60))
@@ -319,7 +317,6 @@ def test_s10_the_executors_default_timeout_of_steps_is_cut_too():
     assert net.steps[0].timeout == 60
 
 
-@pytest.mark.xfail(strict=True, reason="a sink starts from no layers at all")
 def test_a_sink_inherits_like_every_task_of_its_step():
     step = step_of(
         """
@@ -333,7 +330,6 @@ def test_a_sink_inherits_like_every_task_of_its_step():
     assert step.sink.spec == {"rate": "1/s"}
 
 
-@pytest.mark.xfail(strict=True, reason="read from `step.spec` alone, and dropped from the layers")
 def test_a_pool_named_for_a_loop_is_the_steps():
     step = step_of(layered(loop="{pool: gpu}")[0])
 

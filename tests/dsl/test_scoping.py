@@ -228,7 +228,6 @@ def test_names_of_one_step_are_not_known_in_another():
     assert codes(workflow) == ["unknown-name"]
 
 
-@pytest.mark.xfail(strict=True, reason="`result.from` is made into a template nobody looks at")
 def test_what_a_result_is_taken_from_is_checked_like_any_template():
     taken = "- {step: start, case: [{when: true, then: {result: {from: '@'}}}]}"
 
@@ -236,7 +235,6 @@ def test_what_a_result_is_taken_from_is_checked_like_any_template():
     assert codes(taken.replace(AT, "{{ broken( }}")) == ["template-syntax"]
 
 
-@pytest.mark.xfail(strict=True, reason="knobs of `spec` are taken over without a look inside")
 def test_a_template_in_a_knob_is_checked_like_any_template():
     knob = "- {step: start, tool: {kind: noop, spec: {timeout: '{{ @ }}'}}}"
 
@@ -367,7 +365,6 @@ def test_bare_names_are_needed_under_their_own_name():
     assert (needs.bare, needs.workload) == (("city",), ())
 
 
-@pytest.mark.xfail(strict=True, reason="templates of the workbook are counted for no step")
 def test_a_step_needs_what_the_workbook_entry_it_calls_reads():
     root = "workbook: {entry: {kind: noop, args: {a: '{{ ctx.x | default(1) }}'}}}\n"
 

@@ -171,29 +171,58 @@ def joins_complete(building: Building, net: Net) -> None:
         sources = arriving[step.name]
         if not sources:
             continue
-        if step.join.kind == "count" and (step.join.count or 0) > len(sources):
+        if (
+            step.join.kind == "count"
+            and (step.join.count or 0) > len(sources)
+            and not _repeats(net)
+        ):
             building.report.add(
                 "join-never-completes",
                 f'step "{step.name}" waits for {step.join.count} tokens, but only {len(sources)}'
                 " arc(s) lead to it. Lower the number, or lead more arcs to it.",
                 building.at(step, "join"),
             )
-        elif step.join.kind == "all" and _excluding(net, step):
-            building.report.add(
-                "join-never-completes",
-                f'step "{step.name}" waits for a token from every arc, but step'
-                f' "{_excluding(net, step)}" sends only one of its tokens here'
-                " (exclusive mode). Use `join: auto`, or make that router inclusive.",
-                building.at(step, "join"),
-            )
+        elif step.join.kind == "all":
+            excluding = _excluding(net, step, sources)
+            if excluding is not None:
+                building.report.add(
+                    "join-never-completes",
+                    f'step "{step.name}" waits for a token from every arc, but step "{excluding}"'
+                    " sends a token only one of the ways that lead here (exclusive mode)."
+                    " Use `join: auto`, or make that router inclusive.",
+                    building.at(step, "join"),
+                )
 
 
-def _excluding(net: Net, target: Step) -> str | None:
-    """A step that has several arcs to the target of which only one can fire."""
+def _repeats(net: Net) -> bool:
+    """Whether an arc may bring several tokens: a step runs per token, or tokens go in circles."""
+    if any(step.join.kind == "each" for step in net.steps):
+        return True
+    graph = _graph(net)
+    return graph is None or any(
+        len(component) > 1 or component[0] in graph[component[0]]
+        for component in strongly_connected(graph)
+    )
+
+
+def _excluding(net: Net, target: Step, sources: list[str]) -> str | None:
+    """A step of whose ways only one is taken, where the target needs two of them."""
+    graph = _graph(net)
+    if graph is None:
+        return None
     for step in net.steps:
-        arcs = [arc for arc in step.router.arcs if arc.step == target.name]
-        if step.router.mode == "exclusive" and len(arcs) > 1:
+        arcs = [arc.step for arc in step.router.arcs]
+        if step.router.mode != "exclusive" or len(arcs) < 2 or step.rules:
+            continue
+        if arcs.count(target.name) > 1:
             return step.name
+        # Sources that nothing but this step leads to, by the arc that leads there.
+        elsewhere = reachable({**graph, step.name: []}, net.entry)
+        behind = [{source for source in sources if source in reachable(graph, arc)} for arc in arcs]
+        for index, first in enumerate(behind):
+            for second in behind[index + 1 :]:
+                if (first - second - elsewhere) and (second - first - elsewhere):
+                    return step.name
     return None
 
 

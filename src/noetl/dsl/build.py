@@ -20,6 +20,7 @@ def build(building: Building, root: Mapping) -> Net:
     default_timeout = building.amount(
         deep(executor, "spec", "policy", "defaults", "timeouts", "step"), Where.STEP, ROOT
     )
+    blocks = workbook(building, field(root, "workbook"), outer)
     steps = tuple(
         step(building, node, outer, default_timeout)
         for node in items(field(root, "workflow"))
@@ -38,7 +39,7 @@ def build(building: Building, root: Mapping) -> Net:
         keychain=_keychain(building, field(root, "keychain")),
         executor=_executor(building, executor),
         steps=steps,
-        workbook=workbook(building, field(root, "workbook"), outer),
+        workbook=blocks,
     )
     entry_node = deep(executor, "spec", "entry_step")
     building.mark(

@@ -18,7 +18,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
 from noetl.model.duration import seconds
-from noetl.model.net import Amount, Condition, Limits, Patch, Values
+from noetl.model.net import Amount, Block, Condition, Limits, Patch, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -72,6 +72,8 @@ class Building:
         self.limits = limits
         self.expressions = Expressions()
         self.uses: list[Use] = []
+        self.blocks: dict[str, tuple[Block, list[Use]]] = {}
+        """Workbook entries with their templates, for the steps that call them."""
         self.debug: dict[str, Place] = {}
         """Generated label (`step.task`) → the place it was generated from."""
         self._places: dict[tuple[int, str], Place] = {}

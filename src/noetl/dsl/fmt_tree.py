@@ -308,7 +308,7 @@ class _Reader:
         self._end = end = event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
             self._line = self._position(end)[0]
-            return Alias(event.anchor)
+            return Alias(event.anchor or "")
         is_written = event.start_mark.index < end
         raw = self._text[self._scalar_starts.get(end, end) : end] if is_written else ""
         if not raw:

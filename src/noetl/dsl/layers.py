@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, deep, entries, field
+from noetl.dsl.building import Building, Home, Where, deep, entries, field
 from noetl.dsl.nodes import Node
 from noetl.dsl.policy_shapes import KNOBS
 from noetl.model.duration import seconds
@@ -34,6 +34,14 @@ def knobs(spec: Node | None) -> Values:
         for key, value in entries(spec).items()
         if key in KNOBS and not nodes.is_null(value)
     }
+
+
+def noted_knobs(building: Building, spec: Node | None, home: Home) -> Values:
+    """The same, with the templates in them noted as those of a task."""
+    for key, value in entries(spec).items():
+        if key in KNOBS:
+            building.value(value, Where.TASK, home)
+    return knobs(spec)
 
 
 def executor_knobs(executor: Node | None) -> Values:

@@ -29,18 +29,19 @@ from noetl.model.net import (
     Retry,
     Rule,
     Run,
+    Values,
 )
 
 BACKOFFS = ("none", "fixed", "linear", "exponential")
 MODES = ("append", "extend", "replace", "merge")
 DIRECTIVES = ("continue", "retry", "jump", "break", "fail")
 ON_ANY_ERROR = "{{ outcome.status == 'error' }}"
-DEFAULT_RETRY = Rule(
-    label="retry",
-    when=ON_ANY_ERROR,
-    actions=(Retry(attempts=3, backoff="exponential", delay=1),),
-)
-"""What `on_error: retry` means for a task that says nothing itself."""
+
+
+def default_retry(building: Building) -> Rule:
+    """What `on_error: retry` means for a task that says nothing itself."""
+    again = Retry(attempts=3, backoff="exponential", delay=1)
+    return Rule(label="retry", when=ON_ANY_ERROR, actions=(_limited(building, again, None),))
 
 
 def else_body(rule: Node) -> Node | None:
@@ -145,14 +146,25 @@ def retry(building: Building, node: Node | None, home: Home, where: Where) -> Re
         multiplier=2 if multiplier is None else multiplier,
         jitter=bool(flag(node, "jitter") or flag(detail, "jitter")),
     )
-    if attempts_node is None:
-        return made
+    return _limited(building, made, attempts_node)
+
+
+def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
+    """No more tries than the limit allows; only what was written is complained about."""
     limit = building.limits.max_attempts
-    attempts = within(building, made.attempts, limit, "the number of tries", attempts_node.place)
+    attempts = made.attempts
+    if written is not None:
+        attempts = (
+            within(building, attempts, limit, "the number of tries", written.place) or attempts
+        )
+    elif limit is not None and not isinstance(attempts, str):
+        attempts = min(attempts, limit)
     return msgspec.structs.replace(made, attempts=attempts)
 
 
-def retry_rules(building: Building, node: Node | None, home: Home) -> tuple[Rule, ...]:
+def retry_rules(
+    building: Building, node: Node | None, home: Home, spec: Values | None = None
+) -> tuple[Rule, ...]:
     """`retry` of a task or step: a mapping, or a list of policies with their own conditions."""
     if isinstance(node, Mapping):
         rule = Rule(
@@ -163,7 +175,7 @@ def retry_rules(building: Building, node: Node | None, home: Home) -> tuple[Rule
         building.mark(rule, node.place)
         return (rule,)
     return tuple(
-        _retry_policy(building, policy, f"retry_{index}", home)
+        _retry_policy(building, policy, f"retry_{index}", home, spec or {})
         for index, policy in enumerate(items(node))
     )
 
@@ -180,7 +192,7 @@ def _retry_condition(building: Building, node: Node, home: Home) -> bool | str:
     return f"{{{{ outcome.status == 'error' and outcome.error.kind in {named!r} }}}}"
 
 
-def _retry_policy(building: Building, node: Node, label: str, home: Home) -> Rule:
+def _retry_policy(building: Building, node: Node, label: str, home: Home, spec: Values) -> Rule:
     from noetl.dsl.tasks import sink_task  # a sink holds a task, and a task may hold a retry
 
     then = field(node, "then")
@@ -190,7 +202,7 @@ def _retry_policy(building: Building, node: Node, label: str, home: Home) -> Rul
         actions.append(collect(building, kept))
     sink = field(then, "sink")
     if sink is not None:
-        actions.append(Run(task=sink_task(building, sink, f"{label}_sink", home), sink=True))
+        actions.append(Run(task=sink_task(building, sink, f"{label}_sink", home, spec), sink=True))
     again = retry(building, then, home, Where.RETRY)
     overrides = building.values(field(then, "next_call"), Where.RETRY, home)
     actions.append(msgspec.structs.replace(again, overrides=overrides))

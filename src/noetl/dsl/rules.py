@@ -8,6 +8,7 @@ from noetl.dsl import nodes
 from noetl.dsl.building import (
     Building,
     Home,
+    Use,
     Where,
     entries,
     field,
@@ -17,6 +18,7 @@ from noetl.dsl.building import (
     word,
 )
 from noetl.dsl.case_shapes import ACTIONS
+from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import knobs, merge
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import collect, else_body, retry, retry_rules
@@ -112,7 +114,7 @@ def _action(building: Building, key: str, node: Node, label: str, frame: Frame) 
         case "collect":
             return collect(building, node)
         case "sink":
-            return Run(task=sink_task(building, node, f"{label}_sink", home), sink=True)
+            return Run(task=sink_task(building, node, f"{label}_sink", home, frame.spec), sink=True)
         case "set":
             return building.patch(node, Where.CASE, home) or Patch()
         case "result":
@@ -130,7 +132,9 @@ def _result(building: Building, node: Node, home: Home) -> object:
     source = text(node, "from")
     if source is None:
         return building.value(field(node, "value"), Where.CASE, home)
-    return source if "{{" in source else f"{{{{ {source} }}}}"
+    template = source if has_template(source) else f"{{{{ {source} }}}}"
+    building.uses.append(Use(template, node.place, Where.CASE, home))
+    return template
 
 
 def _error(building: Building, node: Node, home: Home) -> object:

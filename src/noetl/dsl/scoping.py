@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
+from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
 from noetl.model.net import Block, Collect, Net, Step
 
@@ -189,6 +190,7 @@ def _arriving_args(net: Net) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {step.name: set() for step in net.steps}
     for step in net.steps:
         for way in ways_out(step):
-            for name in [way.step] if way.step in found else found:
-                found[name].update(way.args)
+            names = list(found) if has_template(way.step) else [way.step]
+            for name in names:
+                found.get(name, set()).update(way.args)
     return found

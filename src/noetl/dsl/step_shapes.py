@@ -27,6 +27,7 @@ from noetl.dsl.grammar import (
     Text,
     When,
     define,
+    has_key,
     has_template,
     is_list,
     is_mapping,
@@ -206,6 +207,14 @@ class StepShape(Record):
 
     def check(self, node: Node, what: str, look: Inspection) -> None:
         super().check(node, what, look)
+        spec = node.get("spec") if isinstance(node, Mapping) else None
+        mode = spec.get("eval_mode") if isinstance(spec, Mapping) else None
+        if nodes.text_of(mode) == "on_event" and has_key("case")(node) is False:
+            look.report.add(
+                "missing-key",
+                "a step that waits (`eval_mode: on_event`) needs `case` rules to end its wait.",
+                node.place,
+            )
         keys = set(node.entries) if isinstance(node, Mapping) else {"tool"}
         if "step" in keys and not {"tool", "next", "case"} & keys:
             look.report.add(

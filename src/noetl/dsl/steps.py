@@ -17,14 +17,15 @@ from noetl.dsl.building import (
     text,
     word,
 )
-from noetl.dsl.layers import knobs, merge, within
+from noetl.dsl.layers import merge, noted_knobs, within
 from noetl.dsl.loops import iterator_of, loop
 from noetl.dsl.nodes import Mapping, Node, Scalar
-from noetl.dsl.policies import DEFAULT_RETRY, else_body, retry_rules
+from noetl.dsl.policies import default_retry, else_body, retry_rules
 from noetl.dsl.routing import router
 from noetl.dsl.rules import case_settings, event_rules
 from noetl.dsl.shapes import is_task_table
 from noetl.dsl.tasks import Frame, pipeline, sink_task
+from noetl.dsl.walk import all_tasks
 from noetl.model.net import (
     Admit,
     Amount,
@@ -74,7 +75,9 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         join=_join(field(spec, "join")),
         loop=loop(building, field(node, "loop"), home),
         tasks=pipeline(building, field(node, "tool"), frame),
-        sink=sink_task(building, sink, f"{name}_sink", home) if sink is not None else None,
+        sink=sink_task(building, sink, f"{name}_sink", home, frame.spec)
+        if sink is not None
+        else None,
         rules=event_rules(building, field(node, "case"), frame),
         case=case_settings(node),
         timers=_timers(building, field(spec, "timers"), home),
@@ -90,9 +93,10 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         on_error=word(spec, ("fail", "ignore", "retry"), "on_error") or "fail",
         compensate=text(spec, "compensate"),
         emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
-        pool=text(spec, "pool"),
-        needs=needs_of(building, building.uses[first_use:]),
+        pool=text(deep(node, "loop", "spec"), "pool") or text(spec, "pool"),
     )
+    uses, whole = _reached(building, made, building.uses[first_use:])
+    made = msgspec.structs.replace(made, needs=needs_of(building, uses, whole=whole))
     _mark_step(building, made, node, spec)
     return made
 
@@ -113,12 +117,13 @@ def _mark_step(building: Building, made: Step, node: Mapping, spec: Node | None)
 def _frame(building: Building, node: Mapping, home: Home, outer: Values) -> Frame:
     """What the step's tasks inherit: layered knobs, and the step's retry."""
     spec = field(node, "spec")
-    layered = merge(merge(outer, knobs(spec)), knobs(deep(node, "loop", "spec")))
+    inner = noted_knobs(building, deep(node, "loop", "spec"), home)
+    layered = merge(merge(outer, noted_knobs(building, spec, home)), inner)
     # The pool is the step's: a step run is one command.
     layered.pop("pool", None)
-    retries = retry_rules(building, field(node, "retry"), home)
+    retries = retry_rules(building, field(node, "retry"), home, layered)
     if not retries and text(spec, "on_error") == "retry":
-        retries = (DEFAULT_RETRY,)
+        retries = (default_retry(building),)
     return Frame(home=home, spec=layered, retries=retries)
 
 
@@ -160,9 +165,12 @@ def _timeout(
     if isinstance(node, Mapping):
         node = field(node, "total")
     asked = building.amount(node, Where.STEP, home)
+    limit = building.limits.timeout
     if node is None or asked is None:
-        return default
-    return within(building, asked, building.limits.timeout, "the step's timeout", node.place)
+        if default is None or isinstance(default, str) or limit is None:
+            return default
+        return min(default, limit)
+    return within(building, asked, limit, "the step's timeout", node.place)
 
 
 def _timers(building: Building, node: Node | None, home: Home) -> tuple[Timer, ...]:
@@ -185,7 +193,30 @@ def _form(node: Node | None) -> tuple[FormField, ...]:
         return ()  # the shape check has said what is wrong with it
 
 
-def needs_of(building: Building, uses: list[Use]) -> Needs:
+def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use], bool]:
+    """The templates that running a step may evaluate, and whether it may read anything at all."""
+    uses, whole = list(own), False
+    seen: set[str] = set()
+    bodies: list[Step | Block] = [step]
+    while bodies:
+        for task in all_tasks(bodies.pop()):
+            # Code that looks around in `context` reads what no template tells us.
+            code = str(task.config.get("code", "context"))
+            whole = whole or (task.kind == "python" and "context" in code)
+            name = task.config.get("task")
+            if task.kind != "workbook" or name in seen:
+                continue
+            seen.add(str(name))
+            if name in building.blocks:
+                block, block_uses = building.blocks[name]
+                bodies.append(block)
+                uses += block_uses
+            else:
+                whole = True
+    return uses, whole
+
+
+def needs_of(building: Building, uses: list[Use], *, whole: bool) -> Needs:
     """What the templates of a step's body read, root by root."""
     found: dict[str, set[str]] = {
         name: set() for name in ("ctx", "workload", "vars", "steps", "keychain", "bare")
@@ -199,6 +230,8 @@ def needs_of(building: Building, uses: list[Use]) -> Needs:
                 found[root].add(str(path[1]) if len(path) > 1 else "*")
             else:
                 found["bare"].add(root)
+    if whole:
+        found |= {name: {"*"} for name in ("ctx", "workload", "vars", "steps")}
     return Needs(**{name: tuple(sorted(names)) for name, names in found.items()})
 
 
@@ -222,7 +255,8 @@ def _block(building: Building, name: str, place: Place, node: Node, outer: Value
     loop_node = field(node, "loop")
     iterator = iterator_of(loop_node)
     home = Home(block=name, iterators=(iterator,) if iterator else ())
-    layered = merge(outer, knobs(field(loop_node, "spec")))
+    first_use = len(building.uses)
+    layered = merge(outer, noted_knobs(building, field(loop_node, "spec"), home))
     frame = Frame(home=home, spec=layered)
     is_task = "kind" in entries(node)
     made = Block(
@@ -235,4 +269,5 @@ def _block(building: Building, name: str, place: Place, node: Node, outer: Value
         tasks=pipeline(building, node if is_task or items(node) else field(node, "tool"), frame),
     )
     building.mark(made, place)
+    building.blocks[name] = (made, building.uses[first_use:])
     return made

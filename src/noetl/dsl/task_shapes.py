@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from noetl.dsl.grammar import (
 )
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
+from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
 SUGAR = ("choose", "while", "until")
@@ -124,17 +126,39 @@ def is_config(key: str, tool: ToolShape) -> bool:
     return key in tool.config.__struct_fields__ or key in tool.aliases
 
 
+@cache
+def _field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each field; msgspec works them out anew every time it is asked."""
+    return {found.name: found.type for found in msgspec.structs.fields(config)}
+
+
 def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
-    if _holds_template(node):
+    """Check a value as far as it is written out.
+
+    A template stands for a value we cannot know, so where one is refused we take it away and
+    look at the rest; what is missing then is not missed.
+    """
+    if isinstance(node, Scalar) and _is_template(node):
         return
-    field = tool.aliases.get(key, key)
-    fields = {found.name: found for found in msgspec.structs.fields(tool.config)}
-    try:
-        msgspec.convert(nodes.plain(node), fields[field].type, strict=True)
-    except msgspec.ValidationError as error:
-        _report_config(key, node, tool, str(error), look)
+    wanted = _field_types(tool.config)[tool.aliases.get(key, key)]
+    value = nodes.plain(node)
+    for _ in range(TEMPLATES_TAKEN_AWAY_MAX):
+        try:
+            msgspec.convert(value, wanted, strict=True)
+        except msgspec.ValidationError as error:
+            found = _AT.search(str(error))
+            path = found.group(1) if found else ""
+            part = _part(node, path)
+            if isinstance(part, Scalar) and _is_template(part):
+                value = _without(value, _steps(path))
+                continue
+            missing = str(error).startswith("Object missing required field")
+            if not (missing and _holds_template(part)):
+                _report_config(key, node, tool, str(error), look)
+        return
 
 
+TEMPLATES_TAKEN_AWAY_MAX = 20
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
@@ -145,25 +169,56 @@ def _report_config(key: str, node: Node, tool: ToolShape, error: str, look: Insp
     reason = error[: found.start()] if found else error
     part = _part(node, found.group(1)) if found else node
     unknown = _UNKNOWN_FIELD.fullmatch(reason)
-    if unknown and isinstance(part, Mapping) and unknown.group(1) in part.keys:
-        look.report.add(
-            "unknown-key",
-            f"`{key}` of kind {tool.kind} has no `{unknown.group(1)}`.",
-            part.keys[unknown.group(1)],
-        )
+    place = _key_place(part, unknown.group(1)) if unknown else None
+    if unknown and place is not None:
+        name = unknown.group(1)
+        look.report.add("unknown-key", f"`{key}` of kind {tool.kind} has no `{name}`.", place)
         return
     code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
     look.report.add(code, f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}.", part.place)
 
 
+def _key_place(node: Node, key: str) -> Place | None:
+    """Where that key stands; below free keys msgspec does not say in which mapping."""
+    if isinstance(node, Mapping):
+        if key in node.keys:
+            return node.keys[key]
+        parts = list(node.entries.values())
+    else:
+        parts = node.items if isinstance(node, nodes.Sequence) else []
+    return next((place for part in parts if (place := _key_place(part, key))), None)
+
+
+def _steps(path: str) -> list[str | int]:
+    """msgspec's path as keys and indexes."""
+    found = re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)
+    return [name or int(index) for name, index in found]
+
+
 def _part(node: Node, path: str) -> Node:
     """Follow msgspec's path as far as it can be followed."""
-    for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path):
-        if name and isinstance(node, Mapping) and name in node.entries:
-            node = node.entries[name]
-        elif index and isinstance(node, nodes.Sequence) and int(index) < len(node.items):
-            node = node.items[int(index)]
+    for step in _steps(path):
+        if isinstance(node, Mapping) and step in node.entries:
+            node = node.entries[str(step)]
+        elif isinstance(node, nodes.Sequence) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
     return node
+
+
+def _without(value: Any, path: list[str | int]) -> Any:
+    """The value less what lies at the path; a list keeps its other items."""
+    head, *rest = path
+    if isinstance(value, dict):
+        if not rest:
+            return {key: part for key, part in value.items() if key != head}
+        return {key: _without(part, rest) if key == head else part for key, part in value.items()}
+    if not rest:
+        return [part for index, part in enumerate(value) if index != head]
+    return [_without(part, rest) if index == head else part for index, part in enumerate(value)]
+
+
+def _is_template(node: Scalar) -> bool:
+    return isinstance(node.value, str) and has_template(node.value)
 
 
 def _in_our_words(message: str) -> str:

@@ -16,7 +16,7 @@ from noetl.dsl.building import (
     text,
 )
 from noetl.dsl.grammar import has_template
-from noetl.dsl.layers import knobs, merge, within
+from noetl.dsl.layers import merge, noted_knobs, within
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policies import policy_of, retry_rules, task_rules
 from noetl.dsl.sugar import expand
@@ -33,17 +33,19 @@ class Frame(msgspec.Struct, frozen=True):
     spec: Values = {}
     retries: tuple[Rule, ...] = ()
     where: Where = Where.TASK
+    prefix: str = ""
+    """Of generated names, so that those of hooks are their own."""
 
 
 def pipeline(building: Building, node: Node | None, frame: Frame) -> tuple[Task, ...]:
     """The tasks of a step, a workbook entry, a hook or a branch."""
     if isinstance(node, Mapping) and not is_labelled(node):
-        single = f"{frame.home.name or frame.home.block}_task"
+        single = f"{frame.prefix}{frame.home.name or frame.home.block}_task"
         return (_single(building, node, single, frame),)
     written = [node] if isinstance(node, Mapping) else items(node)
     tasks: list[Task] = []
     for index, item in enumerate(written):
-        tasks += _entry(building, item, f"task_{index}", frame)
+        tasks += _entry(building, item, f"{frame.prefix}task_{index}", frame)
     return tuple(tasks)
 
 
@@ -95,10 +97,10 @@ def task(
     """One tool call as written in a mapping with `kind`."""
     home = frame.home
     kind = text(node, "kind") or ""
-    spec = merge(frame.spec, knobs(field(node, "spec")))
+    spec = merge(frame.spec, noted_knobs(building, field(node, "spec"), home))
     policy = policy_of(node)
-    plain_frame = msgspec.structs.replace(frame, retries=())
-    after_frame = msgspec.structs.replace(frame, retries=(), where=Where.HOOK)
+    before = msgspec.structs.replace(frame, retries=())
+    after = msgspec.structs.replace(before, where=Where.HOOK)
     timeout = spec.pop("timeout", None)
     made = Task(
         name=name,
@@ -108,9 +110,9 @@ def task(
         rules=task_rules(building, policy, home),
         retries=retry_rules(building, field(node, "retry"), home) or frame.retries,
         poll=_poll(building, field(node, "poll"), home),
-        before=pipeline(building, field(policy, "before"), plain_frame),
-        after=pipeline(building, field(policy, "after"), after_frame),
-        finally_=pipeline(building, field(policy, "finally"), after_frame),
+        before=_hook(building, policy, "before", name, before),
+        after=_hook(building, policy, "after", name, after),
+        finally_=_hook(building, policy, "finally", name, after),
         patch=building.patch(field(node, "set"), Where.AFTER, home),
         select=_select(field(node, "output_select") or deep(node, "output", "select")),
         timeout=_bounded_timeout(building, timeout, node),
@@ -126,6 +128,14 @@ def task(
         task=_place(field(node, "task", "name")),
     )
     return made
+
+
+def _hook(
+    building: Building, policy: Node | None, hook: str, name: str, frame: Frame
+) -> tuple[Task, ...]:
+    """Tasks around a task; their generated names carry its name."""
+    named = msgspec.structs.replace(frame, prefix=f"{name}_{hook}_")
+    return pipeline(building, field(policy, hook), named)
 
 
 def _place(node: Node | None) -> Place | None:
@@ -219,10 +229,13 @@ def nothing(building: Building, name: str, place: Place) -> Task:
     return made
 
 
-def sink_task(building: Building, node: Node, name: str, home: Home) -> Task:
+def sink_task(building: Building, node: Node, name: str, home: Home, spec: Values) -> Task:
     """`sink: {tool, args}`: a task whose inputs are the sink's args."""
     frame = Frame(
-        home=home, where=Where.SINK, retries=retry_rules(building, field(node, "retry"), home)
+        home=home,
+        spec=spec,
+        where=Where.SINK,
+        retries=retry_rules(building, field(node, "retry"), home),
     )
     tool = field(node, "tool")
     if tool is None:
