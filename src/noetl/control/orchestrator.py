@@ -16,13 +16,14 @@ from typing import Any
 
 from noetl.control.clock import Clock
 from noetl.control.dispatch import Dispatch, Waiter
+from noetl.control.jobs import Batch, Job, cancel_job, fail, merged, parent_job
 from noetl.control.live import Live, fold, key_of
 from noetl.control.programs import Programs
 from noetl.engine import advance
 from noetl.engine.turn import CancelChild, Close, Decision, Effect, Issue, StartChild, TellParent
 from noetl.errors import LeaseLost, NoetlError, NotFound, StoreError
 from noetl.model.commands import Answer, Lease, Report
-from noetl.model.events import ChildFinished, ExecutionRequested
+from noetl.model.events import ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
@@ -32,40 +33,6 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
 COMMIT_ATTEMPTS_MAX = 5
-Decide = Callable[[Live], Decision]
-
-
-class _Job:
-    """Something that happened to one execution, and who waits for it to be stored."""
-
-    __slots__ = ("closes", "create", "decide", "execution_id", "future", "waiter")
-
-    def __init__(
-        self,
-        execution_id: ExecutionId,
-        decide: Decide,
-        *,
-        create: Live | None = None,
-        closes: CommandId | None = None,
-        waiter: Waiter | None = None,
-    ) -> None:
-        self.execution_id = execution_id
-        self.decide = decide
-        self.create = create
-        self.closes = closes
-        self.waiter = waiter
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-
-class _Batch:
-    """What one round decides."""
-
-    def __init__(self) -> None:
-        self.writes: dict[ExecutionId, Write] = {}
-        self.jobs: list[_Job] = []
-        self.todo: deque[_Job] = deque()
-        self.closed: list[tuple[CommandId, bool]] = []
-        self.wakes: list[float] = []
 
 
 class Orchestrator:
@@ -77,7 +44,7 @@ class Orchestrator:
         self.programs = Programs(store)
         self.dispatch = Dispatch(lease_seconds)
         self._live: dict[ExecutionId, Live] = {}
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._ended: dict[ExecutionId, list[asyncio.Future[None]]] = {}
         self._watchers: dict[ExecutionId, list[asyncio.Event]] = {}
@@ -91,10 +58,14 @@ class Orchestrator:
         request: ExecutionRequested,
         *,
         workload: dict[str, Any],
-        reused: dict[str, Any] | None = None,
+        before: ExecutionState | None = None,
         entry: str | None = None,
+        refused: TaskError | None = None,
     ) -> None:
-        """Start an execution. The same id again changes nothing."""
+        """Start an execution. The same id again changes nothing.
+
+        `before` is the state a rerun begins with; `refused` makes it fail at once, for that reason.
+        """
         program = await self.programs.by_digest(request.digest)
         live = Live(execution_id, program, ExecutionState())
         live.key = request.key
@@ -106,11 +77,12 @@ class Orchestrator:
                 execution_id,
                 request,
                 workload=workload,
-                reused=reused,
+                before=before,
                 entry=entry,
+                refused=refused,
             )
 
-        await self._submit(_Job(execution_id, decide, create=live))
+        await self._submit(Job(execution_id, decide, create=live))
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
@@ -130,7 +102,7 @@ class Orchestrator:
         def decide(live: Live) -> Decision:
             return advance.reported(live.program, live.state, report.execution_id, now, report)
 
-        await self._submit(_Job(report.execution_id, decide, closes=closes, waiter=waiter))
+        await self._submit(Job(report.execution_id, decide, closes=closes, waiter=waiter))
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
@@ -184,7 +156,7 @@ class Orchestrator:
                 worker_id,
             )
 
-        await self._submit(_Job(command.execution_id, decide))
+        await self._submit(Job(command.execution_id, decide))
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases; the commands that are no longer this worker's."""
@@ -226,13 +198,13 @@ class Orchestrator:
         def decide(live: Live) -> Decision:
             return advance.lapsed(live.program, live.state, execution_id, now, command_id, worker)
 
-        await self._submit(_Job(execution_id, decide, closes=command_id))
+        await self._submit(Job(execution_id, decide, closes=command_id))
 
     async def _happen(
         self, execution_id: ExecutionId, decide: Callable[[Live, float], Decision]
     ) -> None:
         now = self._clock.now()
-        await self._submit(_Job(execution_id, lambda live: decide(live, now)))
+        await self._submit(Job(execution_id, lambda live: decide(live, now)))
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
@@ -259,15 +231,15 @@ class Orchestrator:
                 taken = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
                 await self._round(taken)
 
-    async def _submit(self, job: _Job) -> None:
+    async def _submit(self, job: Job) -> None:
         self._jobs.append(job)
         self._arrived.set()
         await job.future
 
-    async def _round(self, jobs: list[_Job]) -> None:
+    async def _round(self, jobs: list[Job]) -> None:
         """One batch. Jobs whose execution moved under us are decided again."""
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            batch = _Batch()
+            batch = Batch()
             batch.todo.extend(jobs)
             while batch.todo:
                 await self._decide(batch, batch.todo.popleft())
@@ -279,13 +251,13 @@ class Orchestrator:
             if not jobs:
                 return
         for job in jobs:
-            _fail(job, StoreError(f"execution {job.execution_id} keeps moving; try again."))
+            fail(job, StoreError(f"execution {job.execution_id} keeps moving; try again."))
 
-    async def _decide(self, batch: _Batch, job: _Job) -> None:
+    async def _decide(self, batch: Batch, job: Job) -> None:
         try:
             live = await self._live_for(job)
         except NoetlError as error:
-            _fail(job, error)
+            fail(job, error)
             return
         write = batch.writes.get(job.execution_id)
         if write is None:
@@ -299,7 +271,7 @@ class Orchestrator:
         except Exception as error:
             logger.exception("a decision failed", extra={"execution_id": job.execution_id})
             self._forget(batch, job.execution_id)
-            _fail(job, error)
+            fail(job, error)
             return
         batch.jobs.append(job)
         live.add(write, decision)
@@ -308,7 +280,7 @@ class Orchestrator:
             batch.closed.append((job.closes, False))
         await self._perform(batch, live, write, decision.effects)
 
-    async def _live_for(self, job: _Job) -> Live:
+    async def _live_for(self, job: Job) -> Live:
         if job.create is not None and job.execution_id not in self._live:
             existing = await self._store.load(job.execution_id)
             if existing is None:
@@ -316,7 +288,7 @@ class Orchestrator:
         return await self._get(job.execution_id)
 
     async def _perform(
-        self, batch: _Batch, live: Live, write: Write, effects: tuple[Effect, ...]
+        self, batch: Batch, live: Live, write: Write, effects: tuple[Effect, ...]
     ) -> None:
         """Turn effects into parts of the same transaction, or into jobs of the same batch."""
         now = self._clock.now()
@@ -342,11 +314,11 @@ class Orchestrator:
                 case StartChild():
                     batch.todo.append(await self._child_job(effect, now))
                 case TellParent():
-                    batch.todo.append(_parent_job(live.execution_id, effect, now))
+                    batch.todo.append(parent_job(live.execution_id, effect, now))
                 case CancelChild(child=child, reason=reason):
-                    batch.todo.append(_cancel_job(child, reason, now))
+                    batch.todo.append(cancel_job(child, reason, now))
 
-    async def _child_job(self, effect: StartChild, now: float) -> _Job:
+    async def _child_job(self, effect: StartChild, now: float) -> Job:
         """The start of a child; if there is no such playbook, its end."""
         parent, request = effect.parent, effect.request
         try:
@@ -354,7 +326,7 @@ class Orchestrator:
         except NotFound as error:
             missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
             ended = TellParent(parent, "FAILED", None, missing)
-            return _parent_job(effect.child, ended, now)
+            return parent_job(effect.child, ended, now)
         requested = ExecutionRequested(
             at=now,
             path=entry.path,
@@ -371,9 +343,9 @@ class Orchestrator:
                 live.program, live.state, effect.child, requested, workload=workload
             )
 
-        return _Job(effect.child, decide, create=live)
+        return Job(effect.child, decide, create=live)
 
-    async def _commit(self, batch: _Batch) -> set[ExecutionId] | None:
+    async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
         """Store the batch. None: it could not be stored, and everybody has been told."""
         writes = []
         for execution_id, write in batch.writes.items():
@@ -389,14 +361,14 @@ class Orchestrator:
                 self._live.pop(execution_id, None)
             self.dispatch.take_back()
             for job in batch.jobs:
-                _fail(job, error)
+                fail(job, error)
             return None
         for execution_id in moved:
             self._live.pop(execution_id, None)
         self._settle(batch, set(moved))
         return set(moved) if moved else None
 
-    def _settle(self, batch: _Batch, moved: set[ExecutionId]) -> None:
+    def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
         timers = False
         for execution_id, write in batch.writes.items():
@@ -440,7 +412,7 @@ class Orchestrator:
         if signal in signals:
             signals.remove(signal)
 
-    def _forget(self, batch: _Batch, execution_id: ExecutionId) -> None:
+    def _forget(self, batch: Batch, execution_id: ExecutionId) -> None:
         self._live.pop(execution_id, None)
         batch.writes.pop(execution_id, None)
 
@@ -456,45 +428,3 @@ class Orchestrator:
             live.snapshot_seq = loaded.snapshot_seq
             self._live[execution_id] = live
         return live
-
-
-def _fail(job: _Job, error: Exception) -> None:
-    if not job.future.done():
-        job.future.set_exception(error)
-        # A job of our own making (the end of a child, say) has nobody who would look.
-        job.future.exception()
-
-
-def _parent_job(child: ExecutionId, effect: TellParent, now: float) -> _Job:
-    parent = effect.parent
-    fact = ChildFinished(
-        at=now,
-        step_run_id=parent.step_run_id,
-        child=child,
-        status=effect.status,
-        result=effect.result,
-        error=effect.error,
-        iteration=parent.iteration,
-    )
-
-    def decide(live: Live) -> Decision:
-        return advance.child_ended(live.program, live.state, parent.execution_id, fact)
-
-    return _Job(parent.execution_id, decide)
-
-
-def _cancel_job(child: ExecutionId, reason: str, now: float) -> _Job:
-    def decide(live: Live) -> Decision:
-        return advance.cancel(live.program, live.state, child, now, reason)
-
-    return _Job(child, decide)
-
-
-def merged(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The workload: the playbook's defaults with the request's values deep-merged over them."""
-    result = dict(defaults)
-    for key, value in given.items():
-        below = result.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
-    return result

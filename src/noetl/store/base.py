@@ -185,13 +185,17 @@ class Store(Protocol):
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lease]:
         """Open commands whose lease has lapsed, oldest first. Changes nothing."""
 
-    async def open_commands(self, execution_id: ExecutionId | None = None) -> list[tuple[Command, str | None, float | None]]:
+    async def open_commands(
+        self, execution_id: ExecutionId | None = None
+    ) -> list[tuple[Command, str | None, float | None]]:
         """Commands not closed, with worker and expiry where leased; of one execution, or all."""
 
     async def void_leases(self, *, worker_prefix: str = "") -> int:
         """Let go of every lease held by workers of that name: they are known to be gone."""
 
-    async def due_timers(self, *, now: float, limit: int = 100) -> list[tuple[ExecutionId, str, float]]:
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
         """Timers whose time has come, earliest first. They stay until a commit clears them."""
 
     async def next_timer(self) -> float | None:

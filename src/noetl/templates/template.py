@@ -41,7 +41,7 @@ class Template:
     """
 
     __slots__ = (
-        "_fast", "_makes_shared", "_makes_tuples", "_roots", "_run", "_uses", "called",
+        "_fast", "_makes_shared", "_makes_tuples", "_roots", "_run", "_tree", "_uses", "called",
         "expression", "filters", "parts", "reads", "source",
     )  # fmt: skip
 
@@ -59,15 +59,24 @@ class Template:
         self.filters: Final = frozenset(found.filters)
         self.called: Final = frozenset(found.called)
         self._roots = frozenset(path[0] for path in found.paths)
-        self._makes_tuples = (
-            not found.filters.isdisjoint(MAKE_TUPLES)
-            or ".items" in found.called
-            or tree.find(nodes.Tuple) is not None
-        )
-        self._makes_shared = any(_builds(node) for node in tree.find_all(BUILDING))
-        self._run = self._compile(tree)
+        self._tree = tree
+        self._run: Run | None = None
+        self._makes_tuples = self._makes_shared = True
         self._fast: Fast | None = None
         self._uses = 0
+
+    def _prepared(self) -> Run:
+        """Made for the first evaluation: checking a playbook evaluates nothing."""
+        if self._run is None:
+            tree = self._tree
+            self._makes_tuples = (
+                not self.filters.isdisjoint(MAKE_TUPLES)
+                or ".items" in self.called
+                or tree.find(nodes.Tuple) is not None
+            )
+            self._makes_shared = any(_builds(node) for node in tree.find_all(BUILDING))
+            self._run = self._compile(tree)
+        return self._run
 
     def _compile(self, tree: nodes.Template) -> Run:
         if self.expression is not None:
@@ -118,7 +127,7 @@ class Template:
             place=place or self.source,
         )
         try:
-            value = self._finished(run, self._run(run))
+            value = self._finished(run, self._prepared()(run))
         except EvaluationFailed as error:
             raise explained(error, self.source, place) from None
         except RecursionError:

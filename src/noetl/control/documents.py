@@ -1,0 +1,133 @@
+"""An execution as people and programs read it: the documents of the API, made from the state."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from noetl.engine.program import Program
+from noetl.model.events import decode
+from noetl.model.ids import ExecutionId
+from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState, StepSummary
+from noetl.store.base import EventRow, Summary
+
+
+def moment(at: float | None) -> str | None:
+    """RFC 3339, UTC."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def execution(execution_id: ExecutionId, state: ExecutionState, program: Program) -> dict[str, Any]:
+    """The document of `GET /api/executions/{id}`."""
+    ended = state.ended_at
+    begun = state.started_at or state.requested_at
+    return {
+        "execution_id": execution_id,
+        "path": state.path,
+        "version": state.version,
+        "status": state.status,
+        "start_time": moment(begun),
+        "end_time": moment(ended),
+        "duration_seconds": round(ended - begun, 6) if ended is not None else None,
+        "progress": _progress(state, program),
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "vars": state.vars,
+        "result": state.result,
+        "error": error(state.failure),
+        "failed_step": state.failed_step or None,
+        "parent_execution_id": state.parent.execution_id if state.parent is not None else None,
+        "steps": [
+            _step(name, state.steps[name], state) for name in program.steps if name in state.steps
+        ],
+    }
+
+
+def _progress(state: ExecutionState, program: Program) -> dict[str, int]:
+    ended = sum(1 for step in state.steps.values() if step.status != "running")
+    return {"steps": len(program.steps), "ended": ended, "running": len(state.runs)}
+
+
+def _step(name: str, summary: StepSummary, state: ExecutionState) -> dict[str, Any]:
+    result = state.results.get(name)
+    document: dict[str, Any] = {
+        "step": name,
+        "status": summary.status,
+        "runs": summary.runs,
+        "attempts": summary.attempts,
+        "started_at": moment(summary.started_at),
+        "ended_at": moment(summary.ended_at),
+        "result": result.value if result is not None else None,
+        "error": error(summary.error),
+    }
+    if summary.loop_total is not None:
+        document["loop"] = {
+            "total": summary.loop_total,
+            "done": summary.loop_success,
+            "failed": summary.loop_failed,
+        }
+    return document
+
+
+def error(found: TaskError | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    shown: dict[str, Any] = {"kind": found.kind, "message": found.message}
+    for name in ("code", "retryable", "retry_after", "status", "details"):
+        value = getattr(found, name)
+        if value not in (None, False):
+            shown[name] = value
+    return shown
+
+
+def summary(row: Summary) -> dict[str, Any]:
+    """An entry of the list of executions."""
+    return {
+        "execution_id": row.execution_id,
+        "path": row.path,
+        "version": row.version,
+        "status": row.status,
+        "start_time": moment(row.requested_at),
+        "end_time": moment(row.ended_at),
+        "duration_seconds": round(row.ended_at - row.requested_at, 6) if row.ended_at else None,
+        "parent_execution_id": row.parent_execution_id,
+        "current_steps": list(row.current_steps),
+        "error": row.error,
+    }
+
+
+SERVER_EVENTS = frozenset({"task.started", "task.done", "retry.started", "policy.unmatched"})
+_ENTITIES = ("playbook", "workflow", "step", "task", "loop", "token", "command", "timer", "child")
+
+
+def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
+    """The envelope of an event (LANGUAGE §10)."""
+    fact = decode(row.body)
+    payload = {
+        name: value
+        for name in fact.__struct_fields__
+        if name not in ("at", "step", "step_run_id")
+        and (value := getattr(fact, name)) not in (None, {}, (), "")
+    }
+    entity = row.type.partition(".")[0]
+    return {
+        "event_id": row.event_id,
+        "seq": row.seq,
+        "event_type": row.type,
+        "name": row.type,
+        "timestamp": moment(row.at),
+        "source": "worker" if row.type in SERVER_EVENTS else "server",
+        "execution_id": execution_id,
+        "step": row.step or None,
+        "step_run_id": row.step_run_id or None,
+        "entity_type": entity if entity in _ENTITIES else "playbook",
+        "entity_id": row.step_run_id or execution_id,
+        "parent_id": execution_id,
+        "attempt": getattr(fact, "attempt", None),
+        "iteration": getattr(fact, "iteration", None),
+        "action_id": getattr(fact, "action_id", None),
+        "payload": payload,
+    }

@@ -1,0 +1,180 @@
+"""Executions as a service: start, look, act. What the command line and the API both call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from noetl.control import documents, waiting
+from noetl.control.clock import Clock
+from noetl.control.identity import new_id
+from noetl.control.jobs import merged
+from noetl.control.orchestrator import Orchestrator
+from noetl.engine.evolve import evolve
+from noetl.errors import Finished, NotFound
+from noetl.model.events import ExecutionRequested, StepScheduled, decode
+from noetl.model.ids import ExecutionId
+from noetl.model.net import Net
+from noetl.model.outcome import TaskError
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import TERMINAL, ExecutionState
+from noetl.store.base import EventRow, Store
+
+KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
+PAGE = 1000
+
+
+class Executions:
+    """Everything one can do with executions."""
+
+    def __init__(
+        self, orchestrator: Orchestrator, store: Store, clock: Clock, check: KeychainCheck
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._clock = clock
+        self._check = check
+
+    async def start(
+        self,
+        digest: str,
+        path: str,
+        version: int | None,
+        payload: dict[str, Any],
+        *,
+        key: str | None = None,
+    ) -> ExecutionId:
+        """Start an execution. Under a key that was used before, it is that execution."""
+        if key is not None:
+            known = await self._store.by_key(key)
+            if known is not None:
+                return known.execution_id
+        now = self._clock.now()
+        execution_id = new_id(now)
+        program = await self._orchestrator.programs.by_digest(digest)
+        request = ExecutionRequested(
+            at=now, path=path, digest=digest, version=version, payload=payload, key=key
+        )
+        await self._orchestrator.start(
+            execution_id,
+            request,
+            workload=merged(program.net.workload, payload),
+            refused=await self._check(program.net),
+        )
+        return execution_id
+
+    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
+        """The whole execution as the API shows it."""
+        state = await self._orchestrator.state(execution_id)
+        program = await self._orchestrator.programs.by_digest(state.digest)
+        return documents.execution(execution_id, state, program)
+
+    async def wait(self, execution_id: ExecutionId) -> dict[str, Any]:
+        """The same, when it has ended."""
+        await self._orchestrator.wait_for_end(execution_id)
+        return await self.document(execution_id)
+
+    async def follow(
+        self, execution_id: ExecutionId, after: int = 0
+    ) -> AsyncIterator[list[EventRow]]:
+        """Events as they are stored, until the last one."""
+        signal = self._orchestrator.watch(execution_id)
+        try:
+            while True:
+                signal.clear()
+                rows = await self._store.events(execution_id, after=after, limit=PAGE)
+                if rows:
+                    after = rows[-1].seq
+                    yield rows
+                    if rows[-1].type == "playbook.processed":
+                        return
+                else:
+                    await signal.wait()
+        finally:
+            self._orchestrator.unwatch(execution_id, signal)
+
+    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """What an unfinished execution waits for."""
+        state = await self._orchestrator.state(execution_id)
+        return waiting.reasons(state, await self._store.open_commands(execution_id))
+
+    async def cancel(self, execution_id: ExecutionId, reason: str = "") -> None:
+        await self._refuse_finished(execution_id)
+        await self._orchestrator.cancel(execution_id, reason)
+
+    async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
+        await self._refuse_finished(execution_id)
+        await self._orchestrator.pause(execution_id, reason)
+
+    async def resume(self, execution_id: ExecutionId) -> None:
+        await self._refuse_finished(execution_id)
+        await self._orchestrator.resume(execution_id)
+
+    async def _refuse_finished(self, execution_id: ExecutionId) -> None:
+        state = await self._orchestrator.state(execution_id)
+        if state.status in TERMINAL:
+            raise Finished(
+                f"execution {execution_id} has ended ({state.status}), and ended it stays."
+                " `noetl executions rerun` starts a new one."
+            )
+
+    async def rerun(
+        self,
+        execution_id: ExecutionId,
+        *,
+        step: str | None = None,
+        workload: dict[str, Any] | None = None,
+    ) -> ExecutionId:
+        """A new execution of the same playbook; from a step on, with what was there before it."""
+        old = await self._orchestrator.state(execution_id)
+        program = await self._orchestrator.programs.by_digest(old.digest)
+        before = ExecutionState()
+        if step is not None:
+            if step not in program.steps:
+                hint = did_you_mean(step, program.steps)
+                raise NotFound(f'the playbook has no step "{step}".{hint}')
+            before = await self._before(execution_id, step)
+        now = self._clock.now()
+        new = new_id(now)
+        payload = merged(old.payload, workload or {})
+        request = ExecutionRequested(
+            at=now,
+            path=old.path,
+            digest=old.digest,
+            version=old.version,
+            payload=payload,
+            rerun_of=execution_id,
+        )
+        await self._orchestrator.start(
+            new,
+            request,
+            workload=merged(program.net.workload, payload),
+            before=before,
+            entry=step,
+            refused=await self._check(program.net),
+        )
+        return new
+
+    async def _before(self, execution_id: ExecutionId, step: str) -> ExecutionState:
+        """The state in which the step was last about to run."""
+        state = ExecutionState()
+        found: ExecutionState | None = None
+        after = 0
+        while rows := await self._store.events(execution_id, after=after, limit=PAGE):
+            after = rows[-1].seq
+            for row in rows:
+                fact = decode(row.body)
+                if isinstance(fact, StepScheduled) and fact.step == step:
+                    found = ExecutionState(
+                        ctx=dict(state.ctx),
+                        vars=dict(state.vars),
+                        results=dict(state.results),
+                        payload={"args": fact.args},
+                    )
+                evolve(state, fact)
+        if found is None:
+            raise NotFound(
+                f'execution {execution_id} never reached step "{step}", so nothing can start'
+                " from there. Choose one of: " + ", ".join(state.steps) + "."
+            )
+        return found

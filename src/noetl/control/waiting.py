@@ -1,0 +1,78 @@
+"""Why an execution is not over: who owns it, and until when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.control.documents import moment
+from noetl.model.commands import Command
+from noetl.model.state import ExecutionState, Run, TimerState
+
+Open = list[tuple[Command, str | None, float | None]]
+
+
+def reasons(state: ExecutionState, open_commands: Open) -> list[dict[str, Any]]:
+    """What an unfinished execution waits for, most immediate first."""
+    if state.is_finished:
+        return []
+    found: list[dict[str, Any]] = []
+    if state.status == "PAUSED":
+        found.append({"waits_for": "resume", "text": "it is paused; `resume` lets it go on"})
+    by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
+    for run in state.runs.values():
+        found += _of_run(run, by_id)
+    for timer in state.timers.values():
+        found.append(_of_timer(timer, state))
+    for token in state.tokens.values():
+        if token.ready_at is None:
+            found.append(
+                {
+                    "waits_for": "other tokens",
+                    "step": token.step,
+                    "text": f'a token waits at step "{token.step}" until no other can arrive',
+                }
+            )
+    return found
+
+
+def _of_run(run: Run, by_id: dict[str, tuple[str | None, float | None]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for command_id in run.commands:
+        worker, until = by_id.get(command_id, (None, None))
+        common = {"step": run.step, "command_id": command_id}
+        if worker is None:
+            text = f'step "{run.step}" waits for a free worker'
+            found.append({"waits_for": "worker", "text": text, **common})
+        else:
+            text = f'step "{run.step}" runs on {worker}, whose lease holds until {moment(until)}'
+            found.append(
+                {
+                    "waits_for": "lease",
+                    "owner": worker,
+                    "until": moment(until),
+                    "text": text,
+                    **common,
+                }
+            )
+    for child in run.children:
+        text = f'step "{run.step}" waits for the end of execution {child}'
+        found.append({"waits_for": "child", "step": run.step, "owner": child, "text": text})
+    return found
+
+
+def _of_timer(timer: TimerState, state: ExecutionState) -> dict[str, Any]:
+    run = state.runs.get(timer.step_run_id or "")
+    token = state.tokens.get(timer.token_id or "")
+    step = run.step if run is not None else token.step if token is not None else ""
+    purpose = {
+        "token": "a delayed token becomes ready",
+        "wake": "it goes on after a wait",
+        "timeout": "it would time out",
+        "deadline": "its deadline passes",
+    }.get(timer.purpose, timer.purpose)
+    return {
+        "waits_for": "timer",
+        "step": step,
+        "until": moment(timer.fires_at),
+        "text": f'step "{step}": {purpose} at {moment(timer.fires_at)}',
+    }

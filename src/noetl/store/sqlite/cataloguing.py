@@ -1,0 +1,98 @@
+"""What is kept by name: documents in versions, nets by digest, credentials."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.sqlite.queries import QUERIES
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+    """The newest version if its content is this, else the next.
+
+    Going back to an earlier content is a new version too: by default the newest is what runs.
+    """
+    newest = catalog_entry(db, entry.path, None)
+    if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
+        return newest
+    put_net(db, entry.digest, net)
+    version = newest.version + 1 if newest else 1
+    row = (entry.path, version, entry.catalog_id, entry.kind, entry.digest)
+    more = (entry.content, entry.description, entry.created_at)
+    db.execute(QUERIES["insert_catalog_entry"], row + more)
+    return msgspec.structs.replace(entry, version=version)
+
+
+def catalog_entry(db: sqlite3.Connection, path: str, version: int | None) -> CatalogEntry | None:
+    if version is None:
+        row = db.execute(QUERIES["newest_entry"], (path,)).fetchone()
+    else:
+        row = db.execute(QUERIES["entry_of_version"], (path, version)).fetchone()
+    return _entry(row) if row else None
+
+
+def catalog(db: sqlite3.Connection, kind: str | None, prefix: str) -> list[CatalogEntry]:
+    rows = db.execute(QUERIES["newest_entries"], {"kind": kind, "prefix": prefix})
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: tuple[Any, ...]) -> CatalogEntry:
+    catalog_id, path, version, kind, digest, content, description, created_at = row
+    return CatalogEntry(
+        catalog_id=catalog_id,
+        path=path,
+        version=version,
+        kind=kind,
+        digest=digest,
+        content=content,
+        description=description,
+        created_at=created_at,
+    )
+
+
+def put_net(db: sqlite3.Connection, digest: str, net: bytes) -> None:
+    db.execute(QUERIES["put_net"], (digest, net))
+
+
+def net(db: sqlite3.Connection, digest: str) -> bytes | None:
+    row = db.execute(QUERIES["net"], (digest,)).fetchone()
+    return row[0] if row else None
+
+
+def put_credential(db: sqlite3.Connection, new: StoredCredential) -> None:
+    tags = msgspec.json.encode(new.tags).decode()
+    times = (new.created_at, new.updated_at)
+    row = (new.name, new.type, new.data, new.description, tags, *times)
+    db.execute(QUERIES["put_credential"], row)
+
+
+def credential(db: sqlite3.Connection, name: str) -> StoredCredential | None:
+    row = db.execute(QUERIES["credential"], (name,)).fetchone()
+    return _credential(row) if row else None
+
+
+def credentials(db: sqlite3.Connection) -> list[StoredCredential]:
+    return [_credential(row) for row in db.execute(QUERIES["credentials"])]
+
+
+def _credential(row: tuple[Any, ...]) -> StoredCredential:
+    name, type_, data, description, tags, created_at, updated_at = row
+    return StoredCredential(
+        name=name,
+        type=type_,
+        data=data,
+        description=description,
+        tags=_decode_tags(tags),
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def delete_credential(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute(QUERIES["delete_credential"], (name,)).rowcount > 0

@@ -1,0 +1,66 @@
+"""Looks at everything there is and names what is damaged, for `noetl db check`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterator
+
+from noetl.errors import Corrupted
+from noetl.store.sqlite.checksums import Head, agrees, chain_start
+from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite.reading import follow_log
+
+
+def structure_problems(db: sqlite3.Connection) -> Iterator[str]:
+    """What SQLite itself finds wrong with its file."""
+    for (finding,) in db.execute(QUERIES["check_structure"]):
+        if finding != "ok":
+            yield f"The file itself: {finding}"
+    for table, _, parent, _ in db.execute(QUERIES["check_references"]):
+        yield f"A row of {table} belongs to a row of {parent} that is not there"
+
+
+def log_problems(db: sqlite3.Connection) -> Iterator[str]:
+    """Logs with events that are missing, changed or out of order, snapshots or not."""
+    for execution_id, *end in db.execute(QUERIES["check_heads"]):
+        start = Head(0, chain_start(execution_id))
+        try:
+            deque(follow_log(db, execution_id, start, Head(*end)), maxlen=0)
+        except Corrupted as error:
+            yield describe(error)
+        except sqlite3.DatabaseError as error:
+            yield f"The log of execution {execution_id} cannot be read: {error}"
+
+
+def snapshot_problems(db: sqlite3.Connection) -> Iterator[str]:
+    for execution_id, body, checksum in db.execute(QUERIES["check_snapshots"]):
+        if not agrees(body, checksum):
+            yield f"The snapshot of execution {execution_id} is not what was written"
+
+
+def command_problems(db: sqlite3.Connection) -> Iterator[str]:
+    for execution_id, command_id, body, checksum in db.execute(QUERIES["check_commands"]):
+        if not agrees(body, checksum):
+            yield f"Command {command_id} of execution {execution_id} is not what was written"
+
+
+def row_problems(db: sqlite3.Connection) -> list[str]:
+    """All of it; a part that cannot even be read is itself a finding."""
+    found: list[str] = []
+    for part in (structure_problems, log_problems, snapshot_problems, command_problems):
+        try:
+            found += part(db)
+        except sqlite3.DatabaseError as error:
+            what = part.__name__.removesuffix("_problems")
+            found.append(f"The {what} cannot be read to its end: {error}")
+    return found
+
+
+def result_keys(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute(QUERIES["check_results"]).fetchall()
+
+
+def describe(error: Corrupted) -> str:
+    """The first sentence: what, without the remedy."""
+    return str(error).split(". ")[0]

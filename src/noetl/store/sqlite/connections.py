@@ -1,0 +1,68 @@
+"""Connections to a database file, set up the one way this store needs them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from noetl.errors import StoreError
+
+MEMORY = ":memory:"
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with STRICT tables."""
+
+WRITER_SETUP = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -32000",
+    # The bound under steady load; the writer's own checkpoints come sooner, in idle moments.
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+READER_SETUP = ("PRAGMA query_only = ON", "PRAGMA cache_size = -8000")
+EVERYWHERE = (
+    "PRAGMA busy_timeout = 5000",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+def database_path(url: str) -> Path | None:
+    """The file that a URL or a plain path names; None for `:memory:`."""
+    text = url
+    if url.startswith("sqlite:"):
+        # Three slashes are relative to the working directory, four absolute.
+        text = unquote(urlsplit(url).path).removeprefix("/") or MEMORY
+    return None if text == MEMORY else Path(text).absolute()
+
+
+def _lenient_text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def connect(path: Path | None, role: Literal["writer", "reader"]) -> sqlite3.Connection:
+    """A connection that any one thread at a time may use, in autocommit."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: NoETL needs 3.37 or newer."
+            " Use a newer Python, or NOETL_DATABASE_URL=postgresql://…"
+        )
+    name = MEMORY
+    if path is not None:
+        name = f"{path.as_uri()}?mode={'rwc' if role == 'writer' else 'ro'}"
+    connection = sqlite3.connect(
+        name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    if role == "reader":
+        # A damaged text must not hide the rows beside it; checksums tell which one it is.
+        connection.text_factory = _lenient_text
+    try:
+        for statement in EVERYWHERE + (WRITER_SETUP if role == "writer" else READER_SETUP):
+            connection.execute(statement)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,67 @@
+"""What went wrong in SQLite or on the disk, as one of our errors: where, what, and what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from noetl.errors import Corrupted, NoetlError, StoreBusy, StoreError
+
+FORESEEN = (sqlite3.Error, OSError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError)
+"""Everything that a statement, its parameters or a file can raise."""
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_DISK = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+
+
+def fault(error: Exception, place: str) -> NoetlError:
+    """The error to raise instead. `place` is the file."""
+    if isinstance(error, sqlite3.Error):
+        return _database_fault(error, place)
+    if isinstance(error, OSError):
+        return StoreError(
+            f"{place}: {error.strerror or error}. Nothing of this was kept."
+            " Check free space and permissions, then do it again."
+        )
+    return StoreError(
+        f"{place}: a value cannot be stored, or was stored by another version of NoETL: {error}."
+        " Nothing was changed."
+    )
+
+
+def _database_fault(error: sqlite3.Error, place: str) -> NoetlError:
+    # The low byte is the kind of error; the rest says which of its kind.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(
+            f"{place}: the disk is full ({error}). Nothing of this was written and nothing stored"
+            " is lost. Free some space; writing works again as soon as there is room."
+        )
+    if code in _BUSY:
+        return StoreBusy(
+            f"{place}: another program keeps the database locked ({error})."
+            " Close it, or wait until it has finished, then do it again."
+        )
+    if code in _DAMAGED or "decode to UTF-8" in str(error):
+        return Corrupted(
+            f"{place}: what is stored is not what was written ({error})."
+            " Run `noetl db check` to see what is affected, and restore that from a backup."
+        )
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreError(
+            f"{place}: the database cannot be written ({error})."
+            " Check that its file and directory belong to you and are writable."
+        )
+    if code in _DISK:
+        return StoreError(
+            f"{place}: the disk refused ({error}). Nothing of this was written."
+            " Check that the directory exists, is writable and has free space, then do it again."
+        )
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        return StoreError(
+            f"{place}: the write contradicts what is stored ({error}). Nothing of it was kept."
+            " This is an error in NoETL: please report it."
+        )
+    return StoreError(f"{place}: {error}. Nothing of this was written.")

@@ -1,0 +1,306 @@
+-- Every statement this store sends, by name. `?` where many rows are sent at once.
+
+-- head --
+-- Where the log of an execution ends.
+SELECT seq, checksum FROM noetl_execution WHERE execution_id = ?
+
+-- event_exists --
+SELECT 1 FROM noetl_event WHERE execution_id = ? AND event_id = ?
+
+-- key_owner --
+SELECT execution_id FROM noetl_execution WHERE idempotency_key = ?
+
+-- insert_execution --
+INSERT INTO noetl_execution (
+    execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
+    parent_execution_id, idempotency_key, current_steps, error
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- update_execution --
+-- What was requested never changes, so its columns and their indexes are left alone.
+UPDATE noetl_execution
+   SET seq = ?, checksum = ?, status = ?, ended_at = ?, current_steps = ?, error = ?
+ WHERE execution_id = ?
+
+-- advance_execution --
+UPDATE noetl_execution SET seq = ?, checksum = ? WHERE execution_id = ?
+
+-- insert_event --
+INSERT INTO noetl_event (
+    execution_id, seq, event_id, type, at, step, step_run_id, body, checksum
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- insert_command --
+INSERT INTO noetl_queue (
+    execution_id, command_id, pool, priority, deliveries, body, checksum,
+    worker_id, token, lease_expires_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- release_command --
+-- Only forward: a lease given out since, under this number or a later one, stays.
+UPDATE noetl_queue
+   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, deliveries = ?1
+ WHERE execution_id = ?2 AND command_id = ?3 AND deliveries < ?1
+
+-- close_command --
+DELETE FROM noetl_queue WHERE execution_id = ? AND command_id = ?
+
+-- set_timer --
+INSERT INTO noetl_timer (execution_id, timer_id, fires_at) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET fires_at = excluded.fires_at
+
+-- clear_timer --
+DELETE FROM noetl_timer WHERE execution_id = ? AND timer_id = ?
+
+-- set_var --
+INSERT INTO noetl_transient (execution_id, name, value) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET value = excluded.value
+
+-- delete_var --
+DELETE FROM noetl_transient WHERE execution_id = ? AND name = ?
+
+-- put_snapshot --
+INSERT INTO noetl_snapshot (execution_id, seq, event_checksum, body, checksum)
+VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET seq = excluded.seq, event_checksum = excluded.event_checksum,
+       body = excluded.body, checksum = excluded.checksum
+
+-- snapshot --
+SELECT seq, event_checksum, body, checksum FROM noetl_snapshot WHERE execution_id = ?
+
+-- events_after --
+SELECT seq, event_id, type, at, step, step_run_id, body, checksum
+  FROM noetl_event
+ WHERE execution_id = ? AND seq > ?
+ ORDER BY seq
+
+-- events_page --
+-- Each with the checksum of the event before it, so that any selection can be verified.
+SELECT event.seq, event.event_id, event.type, event.at, event.step, event.step_run_id,
+       event.body, event.checksum, before.checksum
+  FROM noetl_event AS event
+  LEFT JOIN noetl_event AS before
+    ON before.execution_id = event.execution_id AND before.seq = event.seq - 1
+ WHERE event.execution_id = :execution_id
+   AND event.seq > :after
+   AND (:types IS NULL OR event.type IN (SELECT value FROM json_each(:types)))
+   AND (:step IS NULL OR event.step = :step)
+ ORDER BY event.seq
+ LIMIT :limit
+
+-- commands_to_verify --
+SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = ?
+
+-- summary --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE execution_id = ?
+
+-- summary_by_key --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE idempotency_key = ?
+
+-- summaries --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE requested_at >= :since
+   AND (requested_at, execution_id) < (:before_at, :before_id)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- summaries_of_parent --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE parent_execution_id = :parent
+   AND (:path IS NULL OR path = :path)
+   AND (:status IS NULL OR status = :status)
+   AND requested_at >= :since
+   AND (requested_at, execution_id) < (:before_at, :before_id)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- summaries_of_path --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE path = :path
+   AND (:status IS NULL OR status = :status)
+   AND requested_at >= :since
+   AND (requested_at, execution_id) < (:before_at, :before_id)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- summaries_of_status --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE status = :status
+   AND requested_at >= :since
+   AND (requested_at, execution_id) < (:before_at, :before_id)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- unfinished --
+SELECT execution_id
+  FROM noetl_execution
+ WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY requested_at, execution_id
+
+-- open_for_claim --
+-- Open: never leased, or the lease has lapsed; the latter are few.
+SELECT position, execution_id, command_id, deliveries + (worker_id IS NOT NULL), body, checksum
+  FROM (
+        SELECT * FROM (
+            SELECT * FROM noetl_queue
+             WHERE pool = :pool AND worker_id IS NULL AND is_corrupted = 0
+             ORDER BY priority DESC, position
+             LIMIT :limit
+        )
+        UNION ALL
+        SELECT * FROM noetl_queue
+         WHERE worker_id IS NOT NULL AND lease_expires_at <= :now
+           AND pool = :pool AND is_corrupted = 0
+       )
+ ORDER BY priority DESC, position
+ LIMIT :limit
+
+-- lease_command --
+UPDATE noetl_queue
+   SET worker_id = ?, token = ?, lease_expires_at = ?, deliveries = ?
+ WHERE position = ?
+
+-- set_aside --
+-- A command that is not what was written is nobody's work, and in nobody's way.
+UPDATE noetl_queue
+   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, is_corrupted = 1
+ WHERE position = ?
+
+-- renew_leases --
+-- Walks the leases that hold: they are few, and an index by token would cost every delivery.
+UPDATE noetl_queue
+   SET lease_expires_at = :expires_at
+ WHERE worker_id IS NOT NULL AND lease_expires_at > :now
+   AND token IN (SELECT value FROM json_each(:tokens))
+RETURNING token
+
+-- lapsed --
+SELECT deliveries, body, checksum, token, lease_expires_at
+  FROM noetl_queue
+ WHERE worker_id IS NOT NULL AND lease_expires_at <= :now AND is_corrupted = 0
+ ORDER BY lease_expires_at, position
+ LIMIT :limit
+
+-- open_commands --
+SELECT deliveries, body, checksum, worker_id, lease_expires_at
+  FROM noetl_queue
+ WHERE is_corrupted = 0
+ ORDER BY position
+
+-- open_commands_of --
+SELECT deliveries, body, checksum, worker_id, lease_expires_at
+  FROM noetl_queue
+ WHERE execution_id = ? AND is_corrupted = 0
+ ORDER BY position
+
+-- void_leases --
+-- The next delivery gets a number, and so a token, of its own.
+UPDATE noetl_queue
+   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, deliveries = deliveries + 1
+ WHERE worker_id IS NOT NULL AND substr(worker_id, 1, length(:prefix)) = :prefix
+
+-- due_timers --
+SELECT execution_id, timer_id, fires_at
+  FROM noetl_timer
+ WHERE fires_at <= :now
+ ORDER BY fires_at, execution_id, timer_id
+ LIMIT :limit
+
+-- next_timer --
+SELECT min(fires_at) FROM noetl_timer
+
+-- put_result --
+INSERT INTO noetl_result (execution_id, key, sha256, size, body) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING
+
+-- result_checksum --
+SELECT sha256 FROM noetl_result WHERE execution_id = ? AND key = ?
+
+-- result --
+SELECT sha256, size, body FROM noetl_result WHERE execution_id = ? AND key = ?
+
+-- vars --
+SELECT name, value FROM noetl_transient WHERE execution_id = ? ORDER BY name
+
+-- put_net --
+INSERT INTO noetl_net (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- net --
+SELECT body FROM noetl_net WHERE digest = ?
+
+-- insert_catalog_entry --
+INSERT INTO noetl_catalog (
+    path, version, catalog_id, kind, digest, content, description, created_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- newest_entry --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl_catalog
+ WHERE path = ?
+ ORDER BY version DESC
+ LIMIT 1
+
+-- entry_of_version --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl_catalog
+ WHERE path = ? AND version = ?
+
+-- newest_entries --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl_catalog AS entry
+ WHERE version = (SELECT max(version) FROM noetl_catalog WHERE path = entry.path)
+   AND (:kind IS NULL OR kind = :kind)
+   AND substr(path, 1, length(:prefix)) = :prefix
+ ORDER BY path
+
+-- put_credential --
+INSERT INTO noetl_credential (name, type, data, description, tags, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET type = excluded.type, data = excluded.data,
+       description = excluded.description, tags = excluded.tags,
+       updated_at = excluded.updated_at
+
+-- credential --
+SELECT name, type, data, description, tags, created_at, updated_at
+  FROM noetl_credential
+ WHERE name = ?
+
+-- credentials --
+SELECT name, type, data, description, tags, created_at, updated_at
+  FROM noetl_credential
+ ORDER BY name
+
+-- delete_credential --
+DELETE FROM noetl_credential WHERE name = ?
+
+-- check_structure --
+PRAGMA quick_check(20)
+
+-- check_references --
+PRAGMA foreign_key_check
+
+-- check_heads --
+SELECT execution_id, seq, checksum FROM noetl_execution ORDER BY execution_id
+
+-- check_snapshots --
+SELECT execution_id, body, checksum FROM noetl_snapshot ORDER BY execution_id
+
+-- check_commands --
+SELECT execution_id, command_id, body, checksum FROM noetl_queue ORDER BY position
+
+-- check_results --
+SELECT execution_id, key FROM noetl_result ORDER BY execution_id, key

@@ -1,0 +1,99 @@
+"""Brings a database file to the schema this code is written for, in one transaction."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from noetl.errors import StoreError
+
+_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class Migration(NamedTuple):
+    """One step from a schema to the next."""
+
+    version: int
+    name: str
+    script: str
+
+
+def _read_migrations() -> tuple[Migration, ...]:
+    found = []
+    for file in (files(__package__) / "migrations").iterdir():
+        if match := _FILE_NAME.fullmatch(file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return tuple(sorted(found))
+
+
+MIGRATIONS = _read_migrations()
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    """The newest migration that was applied; 0 for a new file."""
+    known = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'noetl_schema'").fetchone()
+    if known is None:
+        return 0
+    (version,) = db.execute("SELECT coalesce(max(version), 0) FROM noetl_schema").fetchone()
+    return int(version)
+
+
+def require_current(
+    db: sqlite3.Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Raise unless this code can read and write the database as it is."""
+    version, newest = schema_version(db), migrations[-1].version
+    refuse_newer(version, newest, place)
+    if version < newest:
+        raise StoreError(
+            f"{place} has schema {version}; this version of NoETL reads schema {newest}."
+            " Upgrade it in place with `noetl db migrate`."
+        )
+
+
+def refuse_newer(version: int, newest: int, place: str) -> None:
+    if version > newest:
+        raise StoreError(
+            f"{place} has schema {version}, but this version of NoETL knows only up to {newest}:"
+            " a newer NoETL wrote it. Upgrade NoETL, or use another database."
+        )
+
+
+def migrate(
+    db: sqlite3.Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Apply what is missing: all of it, or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = schema_version(db)
+        refuse_newer(version, migrations[-1].version, place)
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS noetl_schema"
+            " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL) STRICT"
+        )
+        for migration in migrations:
+            if migration.version > version:
+                _apply(db, migration)
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _apply(db: sqlite3.Connection, migration: Migration) -> None:
+    for statement in _statements(migration.script):
+        db.execute(statement)
+    db.execute("INSERT INTO noetl_schema VALUES (?, ?)", (migration.version, migration.name))
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one, because `executescript` would commit before it starts."""
+    text = ""
+    for line in script.splitlines(keepends=True):
+        text += line
+        if sqlite3.complete_statement(text):
+            yield text
+            text = ""

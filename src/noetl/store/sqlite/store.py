@@ -1,0 +1,331 @@
+"""The store in one SQLite file. Every method hands a job to the lane it belongs on.
+
+What the methods promise is written in `noetl.store.base`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from noetl.errors import Corrupted, StoreError
+from noetl.model.commands import Command, Lease
+from noetl.model.ids import ExecutionId
+from noetl.store.base import (
+    CatalogEntry,
+    EventRow,
+    Loaded,
+    StoredCredential,
+    Summary,
+    Write,
+)
+from noetl.store.sqlite import cataloguing, checking, committing, reading, working
+from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
+from noetl.store.sqlite.connections import MEMORY, connect, database_path
+from noetl.store.sqlite.faults import FORESEEN, fault
+from noetl.store.sqlite.lanes import Inline, Job, Lane, Readers
+from noetl.store.sqlite.lock import FileLock
+from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite.schema import migrate, require_current
+from noetl.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+READERS = 2
+
+
+class SqliteStore:
+    """See `noetl.store.base.Store`. Open it with `open`."""
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        writer: Lane | None,
+        reader: Lane,
+        files: BodyFiles | None = None,
+        lock: FileLock | None = None,
+        threads: bool = True,
+    ) -> None:
+        self._place = place
+        self._writer = writer
+        self._reader = reader
+        self._files = files
+        self._lock = lock
+        self._threads = threads
+
+    @classmethod
+    async def open(cls, url: str, *, shared: bool = False, threads: bool = True) -> SqliteStore:
+        """Open a database: `sqlite:///file`, a path or `:memory:`; create or upgrade it if need be.
+
+        `shared` only reads, beside the process that writes. Without `threads` every call is done
+        when it returns, on the caller's thread: for simulations, where order must not vary.
+        """
+        path = database_path(url)
+        place = str(path or MEMORY)
+        try:
+            if path is None:
+                return cls._open_memory(threads)
+            return cls._open_shared(path) if shared else cls._open_file(path, threads)
+        except FORESEEN as error:
+            raise fault(error, place) from error
+
+    @classmethod
+    def _open_memory(cls, threads: bool) -> SqliteStore:
+        db = connect(None, "writer")
+        migrate(db, MEMORY)
+        # The database lives in its connection, so reading takes turns with writing.
+        lane: Lane = Writer(db) if threads else Inline(db)
+        return cls(MEMORY, writer=lane, reader=lane, threads=threads)
+
+    @classmethod
+    def _open_file(cls, path: Path, threads: bool) -> SqliteStore:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            # Executions hold what people work with: nobody else's to read.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            db = connect(path, "writer")
+            try:
+                migrate(db, str(path))
+                lane: Lane = Inline(db)
+                reader = lane
+                if threads:
+                    readers = [connect(path, "reader") for _ in range(READERS)]
+                    lane, reader = Writer(db), Readers(readers)
+            except BaseException:
+                db.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+        files = BodyFiles(path)
+        return cls(str(path), writer=lane, reader=reader, files=files, lock=lock, threads=threads)
+
+    @classmethod
+    def _open_shared(cls, path: Path) -> SqliteStore:
+        if not path.exists():
+            raise StoreError(
+                f"{path} does not exist. Run a playbook first, or name another database with --db."
+            )
+        db = connect(path, "reader")
+        try:
+            require_current(db, str(path))
+        except BaseException:
+            db.close()
+            raise
+        return cls(str(path), writer=None, reader=Readers([db]), files=BodyFiles(path))
+
+    async def close(self) -> None:
+        await self._reader.close()
+        if self._writer is not None:
+            await self._writer.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # --- How calls travel ---
+
+    async def _read(self, job: Job[T]) -> T:
+        try:
+            return await self._reader.run(job)
+        except FORESEEN as error:
+            raise fault(error, self._place) from error
+
+    async def _write(self, job: Job[T]) -> T:
+        try:
+            return await self._writer_lane().run(job)
+        except FORESEEN as error:
+            raise fault(error, self._place) from error
+
+    def _writer_lane(self) -> Lane:
+        if self._writer is None:
+            raise StoreError(f"{self._place} was opened for reading only.")
+        return self._writer
+
+    async def _on_disk(self, task: Callable[[], T]) -> T:
+        """Work on files, beside the event loop."""
+        try:
+            return await asyncio.to_thread(task) if self._threads else task()
+        except OSError as error:
+            raise fault(error, self._place) from error
+
+    # --- Writing executions ---
+
+    async def commit(self, writes: Sequence[Write]) -> list[ExecutionId]:
+        filed = await self._file_large_results(writes)
+        try:
+            return await self._writer_lane().run(lambda db: committing.commit(db, writes, filed))
+        except sqlite3.IntegrityError:
+            # An id or key is taken. Look whose it is; that execution has moved.
+            return await self._write(
+                lambda db: committing.commit(db, writes, filed, one_by_one=True)
+            )
+        except FORESEEN as error:
+            raise fault(error, self._place) from error
+
+    async def _file_large_results(self, writes: Sequence[Write]) -> committing.Filed:
+        filed: dict[tuple[ExecutionId, str], tuple[str, int]] = {}
+        for write in writes:
+            for key, body in write.results:
+                if entry := await self._filed(body):
+                    filed[write.execution_id, key] = entry
+        return filed
+
+    async def _filed(self, body: bytes) -> tuple[str, int] | None:
+        """Put a large body into a file; None if it belongs in its row."""
+        files = self._files
+        if files is None or len(body) <= ROW_MAX:
+            return None
+        self._writer_lane()
+        return await self._on_disk(lambda: files.write(body))
+
+    # --- Reading executions ---
+
+    async def load(self, execution_id: ExecutionId) -> Loaded | None:
+        return await self._read(lambda db: reading.load(db, execution_id))
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        step: str | None = None,
+    ) -> list[EventRow]:
+        return await self._read(
+            lambda db: reading.events(db, execution_id, after, limit, types, step)
+        )
+
+    async def summary(self, execution_id: ExecutionId) -> Summary | None:
+        return await self._read(lambda db: reading.summary(db, execution_id))
+
+    async def summaries(
+        self,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        parent: ExecutionId | None = None,
+        since: float | None = None,
+        before: tuple[float, ExecutionId] | None = None,
+        limit: int = 50,
+    ) -> list[Summary]:
+        return await self._read(
+            lambda db: reading.summaries(db, status, path, parent, since, before, limit)
+        )
+
+    async def by_key(self, key: str) -> Summary | None:
+        return await self._read(lambda db: reading.by_key(db, key))
+
+    async def unfinished(self) -> list[ExecutionId]:
+        return await self._read(reading.unfinished)
+
+    # --- Work ---
+
+    async def claim(
+        self, worker_id: str, *, pool: str, limit: int, now: float, expires_at: float
+    ) -> list[Lease]:
+        return await self._write(
+            lambda db: working.claim(db, worker_id, pool, limit, now, expires_at)
+        )
+
+    async def renew(self, tokens: Sequence[str], *, now: float, expires_at: float) -> list[str]:
+        return await self._write(lambda db: working.renew(db, tokens, now, expires_at))
+
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lease]:
+        return await self._read(lambda db: working.lapsed(db, now, limit))
+
+    async def open_commands(
+        self, execution_id: ExecutionId | None = None
+    ) -> list[tuple[Command, str | None, float | None]]:
+        return await self._read(lambda db: working.open_commands(db, execution_id))
+
+    async def void_leases(self, *, worker_prefix: str = "") -> int:
+        return await self._write(lambda db: working.void_leases(db, worker_prefix))
+
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
+        return await self._read(lambda db: working.due_timers(db, now, limit))
+
+    async def next_timer(self) -> float | None:
+        return await self._read(working.next_timer)
+
+    # --- Results ---
+
+    async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        entry = await self._filed(body)
+        filed = {(execution_id, key): entry} if entry else {}
+
+        def put(db: sqlite3.Connection) -> str:
+            row = committing.result_row(execution_id, key, body, filed)
+            db.execute(QUERIES["put_result"], row)
+            (checksum,) = db.execute(QUERIES["result_checksum"], (execution_id, key)).fetchone()
+            return str(checksum)
+
+        return await self._write(put)
+
+    async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        row = await self._read(
+            lambda db: db.execute(QUERIES["result"], (execution_id, key)).fetchone()
+        )
+        if row is None:
+            return None
+        digest, _, body = row
+        if body is not None:
+            return verified(body, digest, execution_id, key)
+        files = self._files
+        assert files is not None, "a database in memory keeps every body in its row"
+        return await self._on_disk(lambda: files.read(digest, execution_id, key))
+
+    # --- Variables ---
+
+    async def get_vars(self, execution_id: ExecutionId) -> dict[str, bytes]:
+        return await self._read(lambda db: reading.variables(db, execution_id))
+
+    # --- Catalog and nets ---
+
+    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+        return await self._write(lambda db: cataloguing.register(db, entry, net))
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
+        return await self._read(lambda db: cataloguing.catalog_entry(db, path, version))
+
+    async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
+        return await self._read(lambda db: cataloguing.catalog(db, kind, prefix))
+
+    async def net(self, digest: str) -> bytes | None:
+        return await self._read(lambda db: cataloguing.net(db, digest))
+
+    async def put_net(self, digest: str, net: bytes) -> None:
+        await self._write(lambda db: cataloguing.put_net(db, digest, net))
+
+    # --- Credentials ---
+
+    async def put_credential(self, credential: StoredCredential) -> None:
+        await self._write(lambda db: cataloguing.put_credential(db, credential))
+
+    async def credential(self, name: str) -> StoredCredential | None:
+        return await self._read(lambda db: cataloguing.credential(db, name))
+
+    async def credentials(self) -> list[StoredCredential]:
+        return await self._read(cataloguing.credentials)
+
+    async def delete_credential(self, name: str) -> bool:
+        return await self._write(lambda db: cataloguing.delete_credential(db, name))
+
+    # --- Upkeep ---
+
+    async def check(self) -> list[str]:
+        """Everything that is not what was written, one sentence each; reads all there is."""
+        found = await self._read(checking.row_problems)
+        for execution_id, key in await self._read(checking.result_keys):
+            try:
+                await self.get_result(execution_id, key)
+            except Corrupted as error:
+                found.append(checking.describe(error))
+        return found

@@ -1,0 +1,83 @@
+"""Writes and their parts, with everything filled in that a test does not talk about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.model.commands import Command
+from noetl.model.ids import ExecutionId, derive
+from noetl.store.base import CatalogEntry, EventRow, NewCommand, StoredCredential, Summary, Write
+
+NOON = 1_760_000_000.0
+MINUTE = 60.0
+ONE, TWO, THREE = "7000000000000000001", "7000000000000000002", "7000000000000000003"
+
+
+def event(seq: int, **fields: Any) -> EventRow:
+    given = {
+        "event_id": f"event-{seq}",
+        "type": "task.done",
+        "at": NOON + seq,
+        "step": "fetch",
+        "step_run_id": "run-1",
+        "body": b'{"seq":%d}' % seq,
+    }
+    return EventRow(seq, **given | fields)
+
+
+def events(first: int, last: int) -> list[EventRow]:
+    return [event(seq) for seq in range(first, last + 1)]
+
+
+def summary(execution_id: ExecutionId = ONE, **fields: Any) -> Summary:
+    given = {
+        "path": "orders/sync",
+        "version": 1,
+        "digest": "d1",
+        "status": "RUNNING",
+        "requested_at": NOON,
+    }
+    return Summary(execution_id=execution_id, **given | fields)
+
+
+def start(execution_id: ExecutionId = ONE, *, count: int = 1, **fields: Any) -> Write:
+    """The first write of an execution: so many events."""
+    given = {"events": events(1, count), "summary": summary(execution_id)}
+    return Write(execution_id=execution_id, seq_before=0, **given | fields)
+
+
+def more(seq_before: int, execution_id: ExecutionId = ONE, **fields: Any) -> Write:
+    """A later write: by default of one event."""
+    given = {"events": [event(seq_before + 1)]}
+    return Write(execution_id=execution_id, seq_before=seq_before, **given | fields)
+
+
+def command(name: str, execution_id: ExecutionId = ONE, **fields: Any) -> Command:
+    given = {"digest": "d1", "step": "fetch", "step_run_id": "run-1"}
+    return Command(command_id=name, execution_id=execution_id, **given | fields)
+
+
+def free(*names: str, execution_id: ExecutionId = ONE, **fields: Any) -> list[NewCommand]:
+    """Commands that nobody holds yet."""
+    return [NewCommand(command(name, execution_id, **fields)) for name in names]
+
+
+def born_leased(name: str, worker_id: str, expires_at: float) -> NewCommand:
+    return NewCommand(command(name), worker_id, derive(name, 1), expires_at)
+
+
+def entry(content: str, **fields: Any) -> CatalogEntry:
+    given = {
+        "catalog_id": f"id of {content}",
+        "path": "orders/sync",
+        "version": 1,
+        "kind": "Playbook",
+        "digest": f"digest of {content}",
+        "created_at": NOON,
+    }
+    return CatalogEntry(content=content, **given | fields)
+
+
+def credential(name: str, **fields: Any) -> StoredCredential:
+    given = {"type": "postgres", "data": b"\x00\xff sealed", "created_at": NOON, "updated_at": NOON}
+    return StoredCredential(name=name, **given | fields)

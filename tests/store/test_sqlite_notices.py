@@ -1,0 +1,232 @@
+"""Bytes that changed on disk are noticed, and only those who own them suffer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from noetl.errors import Corrupted
+from noetl.store.sqlite import SqliteStore
+from tests.store.making import MINUTE, NOON, ONE, TWO, event, events, free, more, start, summary
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "noetl.db"
+
+
+async def filled(path: Path) -> None:
+    """Two executions; what belongs to the first has "precious" in it."""
+    store = await SqliteStore.open(str(path))
+    await store.commit(
+        [
+            start(
+                ONE,
+                events=[event(seq, body=b"precious event %d" % seq) for seq in range(1, 8)],
+                commands=free("precious", args={"x": "precious argument"}),
+                results=[("k", b"precious result"), ("big", b"precious file" * 100_000)],
+            )
+        ]
+    )
+    await store.commit([start(TWO, count=7, commands=free("other", execution_id=TWO))])
+    await store.close()
+
+
+def flip(path: Path, text: bytes, *, offset: int = 0) -> None:
+    """Change one bit of the byte at `offset` after the only occurrence of `text`."""
+    data = bytearray(path.read_bytes())
+    assert data.count(text) == 1
+    data[data.index(text) + offset] ^= 0x04
+    path.write_bytes(data)
+
+
+async def assert_only_the_first_suffers(path: Path) -> None:
+    store = await SqliteStore.open(str(path))
+    with pytest.raises(Corrupted, match=ONE) as raised:
+        await store.load(ONE)
+    assert "noetl db check" in str(raised.value)
+    assert await store.load(TWO) == (0, None, [row.body for row in events(1, 7)])
+    assert await store.events(TWO) == events(1, 7)
+    assert {row.execution_id for row in await store.summaries()} == {ONE, TWO}
+    assert await store.commit([more(7, TWO)]) == []
+    problems = await store.check()
+    assert problems
+    assert all(ONE in problem for problem in problems if not problem.startswith("The file"))
+    await store.close()
+
+
+async def test_an_untouched_database_has_no_problems(path: Path):
+    await filled(path)
+    store = await SqliteStore.open(str(path))
+
+    assert await store.check() == []
+    await store.close()
+
+
+@pytest.mark.parametrize("seq", range(1, 8))
+async def test_a_changed_byte_of_any_event_is_noticed(path: Path, seq: int):
+    await filled(path)
+    flip(path, b"precious event %d" % seq, offset=3)
+
+    await assert_only_the_first_suffers(path)
+
+
+async def test_a_changed_event_is_not_served_and_the_events_before_it_are(path: Path):
+    await filled(path)
+    flip(path, b"precious event 5")
+    store = await SqliteStore.open(str(path))
+
+    assert len(await store.events(ONE, limit=4)) == 4
+    with pytest.raises(Corrupted, match="event 5"):
+        await store.events(ONE)
+    with pytest.raises(Corrupted, match="event 5"):
+        await store.events(ONE, after=4, types=["task.done"], limit=1)
+    await store.close()
+
+
+async def test_a_text_that_is_no_text_any_more_is_noticed(path: Path):
+    store = await SqliteStore.open(str(path))
+    odd = [event(1), event(2, step="peculiar")]
+    await store.commit([start(ONE, events=odd, summary=summary(current_steps=("peculiarity",)))])
+    await store.commit([start(TWO, count=7)])
+    await store.close()
+    data = path.read_bytes()
+    assert data.count(b"peculiarrun-1") == 1
+    path.write_bytes(data.replace(b"peculiarrun-1", b"peculi\xffrrun-1"))
+
+    await assert_only_the_first_suffers(path)
+
+
+def change(path: Path, statement: str, *parameters: object) -> None:
+    with sqlite3.connect(path) as db:
+        assert db.execute(statement, parameters).rowcount >= 1
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 1",
+        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 4",
+        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 7",
+        "DELETE FROM noetl_event WHERE execution_id = ?",
+        "UPDATE noetl_event SET seq = 9 WHERE execution_id = ? AND seq = 7",
+        "UPDATE noetl_event SET event_id = 'x' WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_event SET type = 'x' WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_event SET at = at + 0.001 WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_event SET step = 'x' WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_event SET step_run_id = 'x' WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_event SET checksum = checksum + 1 WHERE execution_id = ? AND seq = 7",
+        "UPDATE noetl_execution SET seq = seq - 1 WHERE execution_id = ?",
+    ],
+)
+async def test_every_column_and_every_row_of_the_log_is_covered(path: Path, statement: str):
+    await filled(path)
+    change(path, statement, ONE)
+
+    await assert_only_the_first_suffers(path)
+
+
+async def test_a_changed_snapshot_is_noticed(path: Path):
+    store = await SqliteStore.open(str(path))
+    await store.commit([start(ONE, snapshot=b"precious state"), start(TWO, count=7)])
+    await store.close()
+    flip(path, b"precious state")
+
+    await assert_only_the_first_suffers(path)
+
+
+async def test_a_snapshot_and_the_events_after_it_must_fit_together(path: Path):
+    store = await SqliteStore.open(str(path))
+    await store.commit([start(ONE, count=3, snapshot=b"state"), start(TWO, count=7)])
+    await store.commit([more(3)])
+    await store.close()
+    change(path, "UPDATE noetl_snapshot SET seq = 2 WHERE execution_id = ?", ONE)
+
+    store = await SqliteStore.open(str(path))
+    with pytest.raises(Corrupted, match=ONE):
+        await store.load(ONE)
+    await store.close()
+
+
+async def test_a_changed_command_is_nobodys_work_and_in_nobodys_way(path: Path):
+    await filled(path)
+    flip(path, b"precious argument", offset=2)
+    store = await SqliteStore.open(str(path))
+
+    async def claim() -> list[str]:
+        leases = await store.claim("w", pool="default", limit=1, now=NOON, expires_at=NOON + MINUTE)
+        return [lease.command.command_id for lease in leases]
+
+    assert await claim() == ["other"]
+    assert await claim() == []
+    assert [command.command_id for command, _, _ in await store.open_commands()] == ["other"]
+    assert await store.lapsed(now=NOON) == []
+    assert await store.void_leases() == 1
+    with pytest.raises(Corrupted, match="Command precious"):
+        await store.open_commands(ONE)
+    await store.close()
+    await assert_only_the_first_suffers(path)
+
+
+async def read(path: Path, key: str) -> bytes | None:
+    store = await SqliteStore.open(str(path))
+    try:
+        return await store.get_result(ONE, key)
+    finally:
+        await store.close()
+
+
+def flip_file(path: Path) -> None:
+    [file] = path.with_name("noetl.db.results").iterdir()
+    data = bytearray(file.read_bytes())
+    data[777_777] ^= 1
+    file.write_bytes(data)
+
+
+def remove_file(path: Path) -> None:
+    [file] = path.with_name("noetl.db.results").iterdir()
+    file.unlink()
+
+
+def flip_row(path: Path) -> None:
+    flip(path, b"precious result")
+
+
+@pytest.mark.parametrize(
+    ("damage", "key", "other"),
+    [(flip_row, "k", "big"), (flip_file, "big", "k"), (remove_file, "big", "k")],
+)
+async def test_a_changed_result_is_noticed(
+    path: Path, damage: Callable[[Path], None], key: str, other: str
+):
+    await filled(path)
+    damage(path)
+
+    with pytest.raises(Corrupted, match=ONE):
+        await read(path, key)
+    assert await read(path, other)
+    store = await SqliteStore.open(str(path))
+    [problem] = await store.check()
+    assert ONE in problem
+    await store.close()
+
+
+async def test_a_torn_page_is_an_error_of_ours_and_the_rest_can_be_checked(path: Path):
+    await filled(path)
+    data = bytearray(path.read_bytes())
+    page = data.index(b"precious event 3") // 4096 * 4096
+    data[page : page + 100] = b"\xff" * 100
+    path.write_bytes(data)
+
+    store = await SqliteStore.open(str(path))
+    with pytest.raises(Corrupted, match=r"noetl db check"):
+        await store.load(ONE)
+    assert await store.check()
+    assert await store.summary(TWO) is not None
+    await store.close()

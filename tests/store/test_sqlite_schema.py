@@ -1,0 +1,162 @@
+"""A database file of another age, and queries that walk indexes whatever there is in it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from noetl.errors import StoreError
+from noetl.store.sqlite import SqliteStore
+from noetl.store.sqlite.connections import connect
+from noetl.store.sqlite.queries import QUERIES, read_queries
+from noetl.store.sqlite.schema import MIGRATIONS, Migration, migrate, schema_version
+from tests.store.making import ONE, events, start
+
+NEXT = MIGRATIONS[-1].version + 1
+BETTER = Migration(
+    NEXT,
+    "notes",
+    """
+    -- Statements may hold semicolons; in comments and 'texts' too.
+    ALTER TABLE noetl_execution ADD COLUMN note TEXT NOT NULL DEFAULT 'none; yet';
+    CREATE TRIGGER noetl_noted AFTER UPDATE ON noetl_execution BEGIN
+        UPDATE noetl_execution SET note = 'changed' WHERE execution_id = new.execution_id;
+        SELECT 1;
+    END;
+    """,
+)
+BROKEN = Migration(NEXT + 1, "broken", "CREATE TABLE half_done (x);\nCREATE TABLE half_done (x);")
+
+
+async def filled(path: Path) -> None:
+    store = await SqliteStore.open(str(path))
+    await store.commit([start(ONE, count=3)])
+    await store.close()
+
+
+def test_migrations_are_numbered_from_1_without_gaps():
+    assert [migration.version for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_an_older_schema_is_upgraded_in_place(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    await filled(path)
+    db = connect(path, "writer")
+
+    migrate(db, "here", (*MIGRATIONS, BETTER))
+
+    assert schema_version(db) == NEXT
+    assert db.execute("SELECT execution_id, note FROM noetl_execution").fetchall() == [
+        (ONE, "none; yet")
+    ]
+    assert db.execute("SELECT count(*) FROM noetl_event").fetchone() == (3,)
+    migrate(db, "here", (*MIGRATIONS, BETTER))
+    db.close()
+
+
+async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    await filled(path)
+    db = connect(path, "writer")
+    with pytest.raises(sqlite3.OperationalError, match="half_done"):
+        migrate(db, "here", (*MIGRATIONS, BETTER, BROKEN))
+
+    assert schema_version(db) == MIGRATIONS[-1].version
+    db.close()
+    store = await SqliteStore.open(str(path))
+    assert await store.events(ONE) == events(1, 3)
+    await store.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_newer_schema_is_refused_untouched(tmp_path: Path, shared: bool):
+    path = tmp_path / "noetl.db"
+    await filled(path)
+    db = connect(path, "writer")
+    migrate(db, "here", (*MIGRATIONS, BETTER))
+    db.close()
+
+    with pytest.raises(StoreError, match=rf"schema {NEXT}.*Upgrade NoETL"):
+        await SqliteStore.open(str(path), shared=shared)
+
+
+async def test_a_reader_does_not_upgrade(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
+
+    with pytest.raises(StoreError, match="noetl db migrate"):
+        await SqliteStore.open(str(path), shared=True)
+
+
+async def test_tables_of_others_in_the_same_file_are_left_alone(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE event (x)")
+        db.execute("INSERT INTO event VALUES ('mine')")
+    db.close()
+    await filled(path)
+
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT x FROM event").fetchall() == [("mine",)]
+    names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    assert all(name.startswith("noetl_") for name in names if name != "event")
+    db.close()
+
+
+def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
+    db = connect(tmp_path / "noetl.db", "writer")
+
+    settings = ("journal_mode", "synchronous", "foreign_keys")
+    found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
+    db.close()
+    assert found == ["wal", 2, 1]
+
+
+READS_EVERYTHING = {"newest_entries", "credentials", "open_commands"}
+PAGED = {"events_after", "events_page", "due_timers"} | {
+    name for name in QUERIES if name.startswith("summaries")
+}
+
+
+def plan_of(name: str) -> list[str]:
+    db = connect(None, "writer")
+    migrate(db, ":memory:")
+    named = dict.fromkeys(re.findall(r":(\w+)", QUERIES[name]))
+    numbered = set(re.findall(r"\?\d", QUERIES[name]))
+    parameters = named or [None] * (len(numbered) or QUERIES[name].count("?"))
+    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + QUERIES[name], parameters)]
+    db.close()
+    return plan
+
+
+@pytest.mark.parametrize("name", sorted(name for name in QUERIES if not name.startswith("check_")))
+def test_no_query_walks_a_whole_table(name: str):
+    if name in READS_EVERYTHING:
+        return
+    walks = [line for line in plan_of(name) if re.match(r"SCAN noetl_\w+$", line)]
+
+    assert walks == []
+
+
+@pytest.mark.parametrize("name", sorted(PAGED))
+def test_a_page_costs_what_is_on_it(name: str):
+    plan = plan_of(name)
+
+    assert any("INDEX" in line or "PRIMARY KEY" in line for line in plan)
+    assert [line for line in plan if "TEMP B-TREE" in line] == []
+
+
+def test_every_query_is_used():
+    source = "".join(
+        file.read_text() for file in Path(SqliteStore.open.__code__.co_filename).parent.glob("*.py")
+    )
+
+    assert [name for name in QUERIES if f'"{name}"' not in source] == []
+
+
+def test_two_queries_of_one_name_are_refused():
+    with pytest.raises(AssertionError):
+        read_queries("-- a --\nSELECT 1\n\n-- a --\nSELECT 2")
