@@ -115,6 +115,13 @@ def _level(text: str) -> str:
     return text.lower()
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+        raise ValueError
+    return names
+
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DATABASE = Kind(
     _url("sqlite", "postgresql"),
@@ -124,6 +131,7 @@ HTTP = Kind(_url("http", "https"), "a URL like https://noetl.example.com")
 NATS = Kind(_url("nats", "tls", "ws", "wss"), "a URL like nats://host:4222")
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
+NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,DB_PASSWORD")
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
 
@@ -134,42 +142,57 @@ TABLE: tuple[Setting, ...] = (
         kind=DATABASE,
         default="sqlite:///.noetl/noetl.db",
         secrecy="password",
-        help="Where executions are kept (sqlite:///… or postgresql://…). Used from 0.2 on.",
+        help="Where executions are kept: sqlite:///… (postgresql://… from 0.3 on).",
     ),
     Setting(
         name="NOETL_SERVER_URL",
         field="server_url",
         kind=HTTP,
         secrecy="password",
-        help="The server that commands and workers talk to. Used from 0.2 on.",
+        help="The server that commands and workers talk to. Used from 0.3 on.",
     ),
     Setting(
         name="NOETL_NATS_URL",
         field="nats_url",
         kind=NATS,
         secrecy="password",
-        help="NATS for faster wake-ups between machines; optional. Used from 0.2 on.",
+        help="NATS for faster wake-ups between machines; optional. Used from 0.3 on.",
     ),
     Setting(
         name="NOETL_TOKEN",
         field="token",
         kind=SECRET,
         secrecy="whole",
-        help="What we show to the server to be let in. Used from 0.2 on.",
+        help="What we show to the server to be let in. Used from 0.3 on.",
     ),
     Setting(
         name="NOETL_SECRET_KEY",
         field="secret_key",
         kind=SECRET,
         secrecy="whole",
-        help="The key that stored credentials are encrypted with. Used from 0.2 on.",
+        help="The key that stored credentials are encrypted with; else a key file is made.",
+    ),
+    Setting(
+        name="NOETL_ENV_SECRETS",
+        field="env_secrets",
+        kind=NAMES,
+        default=(),
+        help="Variables that playbooks may read as secrets (keychain kind env), with commas.",
+    ),
+    Setting(
+        name="NOETL_SLOTS",
+        field="slots",
+        kind=COUNT,
+        default=16,
+        unit="commands",
+        help="How many commands a worker runs at the same time.",
     ),
     Setting(
         name="NOETL_LOG",
         field="log",
         kind=LEVEL,
         default="info",
-        help="How much servers and workers log: debug, info, warning, error. Used from 0.2 on.",
+        help="How much servers and workers log: debug, info, warning, error. Used from 0.3 on.",
     ),
     Setting(
         name="NOETL_MAX_PAYLOAD_BYTES",
@@ -217,6 +240,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str | None
     token: str | None
     secret_key: str | None
+    env_secrets: tuple[str, ...]
+    slots: int
     log: str
     max_payload_bytes: int | None
     max_attempts: int | None

@@ -13,6 +13,11 @@ import click
 from noetl.version import __version__
 
 GROUPS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "Run a playbook to its end, in this process.",
+        "executions": "Look at executions, and act on them.",
+        "credential": "Keep the secrets that playbooks use.",
+    },
     "Check and understand": {
         "validate": "Report every problem of playbooks, with line and column.",
         "plan": "Draw what a playbook would run, without running it.",

@@ -32,11 +32,13 @@ class Caller:
         tools: Mapping[str, Tool],
         resources: ToolResources,
         now: Any,
+        variables: Mapping[str, str],
     ) -> None:
         self._control = control
         self._tools = tools
         self._resources = resources
         self._now = now
+        self._variables = variables
 
     async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation."""
@@ -150,7 +152,7 @@ class Caller:
         async def stored(name: str) -> dict[str, Any]:
             return await self._control.credential(name, frame.command.execution_id)
 
-        return await resolve(entry, stored)
+        return await resolve(entry, stored, self._variables)
 
     async def _resolve_keychain(self, program: TaskProgram, frame: Frame, mask: Mask) -> None:
         """`keychain.<name>` is resolved at the moment of use, and only what is used."""

@@ -44,10 +44,11 @@ class Worker:
         slots: int = 16,
         renew_every: float = 10.0,
         now: Callable[[], float],
+        variables: Mapping[str, str] | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         self._control = control
-        self._caller = Caller(control, tools, resources, now)
+        self._caller = Caller(control, tools, resources, now, variables or {})
         self.worker_id = worker_id
         self.pool = pool
         self.slots = slots
