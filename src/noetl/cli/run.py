@@ -134,7 +134,8 @@ async def register_neighbours(system: System, net: Net, folder: Path) -> None:
 
 async def _missing(system: System, net: Net) -> set[str]:
     """Paths of playbooks that are called and not registered."""
-    tasks = [task for body in (*net.steps, *net.workbook) for task in body.tasks]
+    pipelines = [*(step.tasks for step in net.steps), *(block.tasks for block in net.workbook)]
+    tasks = [task for pipeline in pipelines for task in pipeline]
     paths = {str(task.config.get("path")) for task in tasks if task.kind == "playbook"}
     return {path for path in paths if await system.store.catalog_entry(path) is None}
 

@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from noetl.engine import looping
+from noetl.engine.ending import fail_run
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
 from noetl.engine.program import Program
-from noetl.engine.reporting import absorb_report, lost_for_good
+from noetl.engine.reporting import absorb_report, close_command, lost_for_good, run_of
 from noetl.engine.routing import route
-from noetl.engine.running import command_for, fail_run, issue
+from noetl.engine.running import command_for, issue
 from noetl.engine.turn import Decision, Issue, Turn
 from noetl.model.commands import Report
 from noetl.model.events import (
     ChildFinished,
-    CommandIssued,
     CommandLost,
     CommandRequeued,
     Event,
@@ -46,10 +46,8 @@ from noetl.model.ids import ExecutionId, derive
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run, TimerState
 
-DELIVERIES_MAX = 5
+DELIVERIES_MAX = 20
 """A command that was lost so often is not lost by accident."""
-SETTLE_MAX = 1_000_000
-"""Turns of the loop within one decision; a guard against the impossible."""
 
 
 def _advance(
@@ -68,17 +66,18 @@ def _advance(
 
 def settle(turn: Turn) -> None:
     """Let consequences follow until only the world can act."""
-    for _ in range(SETTLE_MAX):
+    state = turn.state
+    while True:
         while turn.pending:
             _consequences(turn, turn.pending.popleft())
-        if turn.state.is_finished:
+        if state.is_finished:
             return
-        if turn.state.failure is not None or not fire_ready(turn):
-            if not turn.pending:
-                finish_if_over(turn)
-            if not turn.pending:
-                return
-    raise AssertionError("an execution does not settle")
+        # A paused execution starts nothing: its tokens wait for it to be resumed.
+        if state.failure is None and state.status != "PAUSED" and fire_ready(turn):
+            continue
+        finish_if_over(turn)
+        if not turn.pending:
+            return
 
 
 def _consequences(turn: Turn, fact: Event) -> None:
@@ -105,23 +104,41 @@ def start(
     request: ExecutionRequested,
     *,
     workload: dict[str, Any],
-    reused: dict[str, Any] | None = None,
+    before: ExecutionState | None = None,
     entry: str | None = None,
+    refused: TaskError | None = None,
 ) -> Decision:
-    """An execution was asked for."""
+    """An execution was asked for.
+
+    A rerun begins with what was there `before`; one that is `refused` fails at once.
+    """
+    earlier = before or ExecutionState()
 
     def happen(turn: Turn) -> None:
+        if turn.state.status != "PENDING":
+            return
         turn.record(request)
         first = entry or turn.program.net.entry
         turn.record(
-            RequestEvaluated(at=turn.at, workload=workload, reused=reused or {}, entry=first)
+            RequestEvaluated(
+                at=turn.at,
+                workload=workload,
+                reused={name: result.value for name, result in earlier.results.items()},
+                ctx=earlier.ctx,
+                vars=earlier.vars,
+                entry=first,
+            )
         )
         turn.record(WorkflowStarted(at=turn.at))
+        if refused is not None:
+            turn.record(WorkflowFailing(at=turn.at, error=refused))
+            return
         turn.record(
             TokenCreated(
                 at=turn.at,
                 token_id=derive(execution_id, "entry"),
                 step=first,
+                args=earlier.payload.get("args", {}),
                 event={"name": "workflow.started", "step": ""},
             )
         )
@@ -169,7 +186,8 @@ def lapsed(
     """A lease ran out: the work goes on under a new command, from where it was recorded."""
 
     def happen(turn: Turn) -> None:
-        run = next((r for r in turn.state.runs.values() if command_id in r.commands), None)
+        run = run_of(turn.state, command_id)
+        turn.last_word = command_id
         if run is not None:
             _requeue(turn, run, command_id, worker)
 
@@ -186,6 +204,11 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
             reason="the lease lapsed",
         )
     )
+    if run.loop is not None and run.loop.widths.get(command_id) == 0:
+        # All it had begun is waiting by now: the rest is handed out when there is room.
+        close_command(turn, run, command_id)
+        looping.hand_out(turn, run)
+        return
     deliveries = run.commands[command_id] + 1
     if deliveries > DELIVERIES_MAX:
         fail_run(turn, run.step_run_id, lost_for_good(deliveries - 1))
@@ -200,7 +223,10 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
             deliveries=deliveries,
         )
     )
-    _issue_part(turn, run, again, deliveries)
+    if run.loop is not None:
+        looping.issue_part(turn, run, again)
+    else:
+        turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
 
 
 def fired(
@@ -258,44 +284,23 @@ def child_ended(
 
 def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     """Give a waiting run, or one waiting iteration of it, back to a worker."""
+    if not _waits(run, iteration):
+        return
     turn.record(
         StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=iteration)
     )
-    if iteration is None or run.loop is None:
-        issue(turn, run, progress=run.progress)
-        return
-    command_id = derive(run.step_run_id, "iteration", iteration, turn.state.seq)
-    turn.record(
-        CommandIssued(
-            at=turn.at,
-            command_id=command_id,
-            step_run_id=run.step_run_id,
-            start=iteration,
-            stop=iteration + 1,
-            iteration=iteration,
-        )
-    )
-    _issue_part(turn, run, command_id, deliveries=1)
+    if run.loop is not None:
+        looping.hand_out(turn, run)
+    else:
+        issue(turn, run)
 
 
-def _issue_part(turn: Turn, run: Run, command_id: str, deliveries: int) -> None:
-    """A chunk of a loop, or the one suspended iteration that goes on, or the whole run."""
-    if run.loop is None or command_id not in run.loop.chunks:
-        command = command_for(turn, run, command_id, progress=run.progress, deliveries=deliveries)
-        turn.effect(Issue(command))
-        return
-    begin, stop = run.loop.chunks[command_id]
-    alone = begin if stop == begin + 1 and begin in run.loop.suspended else None
-    command = command_for(
-        turn,
-        run,
-        command_id,
-        chunk=looping.chunk_of(run, begin, stop, looping.concurrency_of(turn, run)),
-        iteration=alone,
-        progress=run.loop.suspended[alone] if alone is not None else None,
-        deliveries=deliveries,
-    )
-    turn.effect(Issue(command))
+def _waits(run: Run, iteration: int | None) -> bool:
+    """Whether it still waits: of a moment and a child, the first to come wakes it."""
+    if run.loop is None or iteration is None:
+        return run.waiting
+    under_way = iteration in run.loop.woken or iteration in run.loop.alone.values()
+    return iteration in run.loop.suspended and not under_way
 
 
 def cancel(
@@ -337,6 +342,6 @@ def resume(
             if run.loop is not None:
                 looping.hand_out(turn, run)
             elif not run.commands and not run.waiting and not run.children:
-                issue(turn, run, progress=run.progress)
+                issue(turn, run)
 
     return _advance(program, state, execution_id, at, happen)

@@ -14,6 +14,7 @@ from noetl.model.events import Event, Progress
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
+from noetl.model.state import StepResult
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,6 +25,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     items: Any = None
     """Their elements, or a reference to all elements of the loop; None for a range."""
     total: int | None = None
+    begin: int | float = 0
+    by: int | float = 1
+    """A range: iteration 0 has `begin`, each further one `by` more."""
     concurrency: int = 1
     skip: tuple[int, ...] = ()
     """Iterations that have been recorded already."""
@@ -43,7 +47,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: Values = {}
     ctx: Values = {}
     vars: Values = {}
-    steps: Values = {}
+    steps: dict[str, StepResult] = {}
     """Results of earlier steps that the body reads."""
     chunk: Chunk | None = None
     iteration: int | None = None
