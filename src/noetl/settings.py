@@ -117,9 +117,15 @@ def _level(text: str) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
-    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", name) for name in names):
         raise ValueError
     return names
+
+
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError
+    return text
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -131,7 +137,8 @@ HTTP = Kind(_url("http", "https"), "a URL like https://noetl.example.com")
 NATS = Kind(_url("nats", "tls", "ws", "wss"), "a URL like nats://host:4222")
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
-NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,DB_PASSWORD")
+NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
+PATH = Kind(_path, "the path of a directory")
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
 
@@ -178,6 +185,12 @@ TABLE: tuple[Setting, ...] = (
         kind=NAMES,
         default=(),
         help="Variables that playbooks may read as secrets (keychain kind env), with commas.",
+    ),
+    Setting(
+        name="NOETL_SECRET_FILES",
+        field="secret_files",
+        kind=PATH,
+        help="A directory; playbooks may read files below it as secrets (keychain kind file).",
     ),
     Setting(
         name="NOETL_SLOTS",
@@ -241,6 +254,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None
     secret_key: str | None
     env_secrets: tuple[str, ...]
+    secret_files: str | None
     slots: int
     log: str
     max_payload_bytes: int | None

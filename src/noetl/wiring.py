@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
     from noetl.control.orchestrator import Orchestrator
     from noetl.dsl import Compiled
     from noetl.dsl.migrate import Migration as Migration
+    from noetl.model.ids import ExecutionId
+    from noetl.secrets.keychain import Sources
+    from noetl.secrets.vault import Vault
     from noetl.settings import Settings
     from noetl.store.sqlite.store import SqliteStore as Store
+
+
+BUSY_PAUSE = 0.05
 
 
 def compiler(settings: Settings) -> Callable[[str], Compiled]:
@@ -49,6 +56,21 @@ def plain_value(text: str) -> Any:
     if root is None:
         raise ValueError(report.problems(None)[0].message)
     return plain(root.get("value"))
+
+
+def plain_document(text: str) -> dict[str, Any]:
+    """A YAML or JSON document that is a mapping; raises ValueError for anything else."""
+    from noetl.dsl.nodes import plain
+    from noetl.dsl.read import read
+    from noetl.dsl.report import Report
+
+    report = Report()
+    root = read(text, report)
+    if root is None:
+        raise ValueError(report.problems(None)[0].message)
+    found = plain(root)
+    assert isinstance(found, dict)
+    return found
 
 
 def schema() -> dict[str, Any]:
@@ -83,46 +105,59 @@ class System(msgspec.Struct, frozen=True):
     keys: Keys
     store: Store
     orchestrator: Orchestrator
-    recovered: int = 0
-    """Commands of an earlier process that go on in this one."""
+    clock: Clock
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, *, work: bool = True) -> AsyncIterator[System]:
+async def embedded(
+    settings: Settings, *, work: bool = True, patience: float = 1.0
+) -> AsyncIterator[System]:
     """A whole system in this process: store, orchestrator and worker, joined by plain calls.
 
-    Without `work` nothing runs: for commands that act on executions which have stopped.
+    Without `work` nothing runs: for commands that act on executions which have stopped. If another
+    process has the database for longer than `patience` seconds, StoreBusy is raised.
     """
     from noetl.control.catalog import Catalog
     from noetl.control.clock import SystemClock
     from noetl.control.executions import Executions
     from noetl.control.orchestrator import Orchestrator
-    from noetl.control.timekeeping import recover
 
     clock = SystemClock()
-    async with _store(settings) as store:
+    async with _store(settings, patience) as store:
         orchestrator = Orchestrator(store, clock)
-        keys = await _keys(settings, store, clock)
+        keys = _keys(settings, store, clock)
         system = System(
             executions=Executions(orchestrator, store, clock, keys.missing),
             catalog=Catalog(store, compiler(settings), clock),
             keys=keys,
             store=store,
             orchestrator=orchestrator,
+            clock=clock,
         )
-        async with _running(orchestrator.run()):
+        async with _running(orchestrator.run(), _requests(settings, system.executions)):
             if not work:
                 yield system
                 return
-            recovered = await recover(orchestrator, store)
-            async with _at_work(orchestrator, store, clock, keys, settings):
-                yield msgspec.structs.replace(system, recovered=recovered)
+            async with working(system, settings):
+                yield system
 
 
 @asynccontextmanager
-async def _at_work(
-    orchestrator: Orchestrator, store: Store, clock: Clock, keys: Keys, settings: Settings
+async def working(
+    system: System, settings: Settings, chosen: set[ExecutionId] | None = None
 ) -> AsyncIterator[None]:
+    """Let executions go on: these with their children, or all that have not ended."""
+    from noetl.control.timekeeping import family, recover
+
+    if chosen is not None:
+        system.orchestrator.chosen = await family(system.store, chosen)
+    await recover(system.orchestrator, system.store)
+    async with _at_work(system, settings):
+        yield
+
+
+@asynccontextmanager
+async def _at_work(system: System, settings: Settings) -> AsyncIterator[None]:
     """Timers that fire, leases that lapse, and a worker that runs what is handed out."""
     from noetl.control.local import LocalControl
     from noetl.control.timekeeping import fire_timers, requeue_lapsed
@@ -131,15 +166,16 @@ async def _at_work(
     from noetl.worker.sandbox import SandboxPool
     from noetl.worker.worker import Worker
 
+    orchestrator, store, clock = system.orchestrator, system.store, system.clock
     resources = ToolResources(SandboxPool)
     worker = Worker(
-        LocalControl(orchestrator, store, keys.credential),
+        LocalControl(orchestrator, store, system.keys.credential),
         tools(),
         resources,
         worker_id=f"embedded-{os.getpid()}",
         slots=settings.slots,
         now=clock.now,
-        variables=_variables(settings),
+        sources=_sources(settings),
     )
     try:
         async with _running(
@@ -155,18 +191,68 @@ async def _at_work(
 @asynccontextmanager
 async def _running(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Keep these going while the body does; if one of them breaks, so does the body."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(job) for job in jobs]
-        yield
-        for task in tasks:
-            task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+            yield
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as several:
+        if len(several.exceptions) > 1:
+            raise
+        # As a rule one thing went wrong, and callers know it by its own name.
+        raise several.exceptions[0] from None
+
+
+async def _requests(settings: Settings, executions: Executions) -> None:
+    """Do what other processes ask of the one that has the database."""
+    from noetl.control.requests import serve
+
+    folder = requests_folder(settings)
+    if folder is not None:
+        await serve(folder, executions.act)
+
+
+def requests_folder(settings: Settings) -> Path | None:
+    """Where to ask the process that has the database; None for a database in memory."""
+    from noetl.control.requests import folder_of
+    from noetl.store.sqlite.connections import database_path
+
+    database = database_path(settings.database_url)
+    return folder_of(database) if database is not None else None
+
+
+def is_in_use(settings: Settings) -> bool:
+    """Whether some process, perhaps this one, has the database at this moment."""
+    from noetl.errors import StoreBusy
+    from noetl.store.sqlite.connections import database_path
+    from noetl.store.sqlite.lock import FileLock
+
+    database = database_path(settings.database_url)
+    if database is None or not database.exists():
+        return False
+    try:
+        FileLock(database).release()
+    except StoreBusy:
+        return True
+    return False
 
 
 @asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[Store]:
+async def _store(settings: Settings, patience: float) -> AsyncIterator[Store]:
+    """The store, for writing. Short commands hold it for a moment: that is worth waiting for."""
+    from noetl.errors import StoreBusy
     from noetl.store.sqlite.store import SqliteStore
 
-    store = await SqliteStore.open(settings.database_url)
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            store = await SqliteStore.open(settings.database_url)
+            break
+        except StoreBusy:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(BUSY_PAUSE)
     try:
         yield store
     finally:
@@ -185,21 +271,37 @@ async def looking(settings: Settings) -> AsyncIterator[Store]:
         await store.close()
 
 
-async def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
+def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     from noetl.control.keys import Keys
-    from noetl.secrets.vault import Vault, derived_key, key_from_file
-    from noetl.store.sqlite.connections import database_path
 
-    if settings.secret_key is not None:
-        master = derived_key(settings.secret_key)
-    else:
+    def open_vault(may_create: bool) -> Vault:
+        from noetl.secrets.vault import Vault, key_from_text, keys_from_file
+        from noetl.store.sqlite.connections import database_path
+
+        if settings.secret_key is not None:
+            return Vault([key_from_text(settings.secret_key)])
         database = database_path(settings.database_url)
         folder = database.parent if database is not None else Path(".noetl")
-        sealed = await store.credentials()
-        master = key_from_file(folder / "secret.key", may_create=not sealed)
-    return Keys(store, Vault(master), clock, _variables(settings))
+        return Vault(keys_from_file(folder / "secret.key", may_create=may_create))
+
+    return Keys(store, open_vault, clock, _sources(settings))
 
 
-def _variables(settings: Settings) -> dict[str, str]:
-    """The variables that playbooks may read as secrets."""
-    return {name: os.environ[name] for name in settings.env_secrets if name in os.environ}
+@asynccontextmanager
+async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
+    """Stored credentials, to read them beside whoever is writing."""
+    from noetl.control.clock import SystemClock
+
+    async with looking(settings) as store:
+        yield _keys(settings, store, SystemClock())
+
+
+def _sources(settings: Settings) -> Sources:
+    """Where playbooks may read secrets from, beside the stored ones."""
+    from noetl.secrets.keychain import Sources
+
+    return Sources(
+        environment=os.environ,
+        env_allowed=settings.env_secrets,
+        file_root=settings.secret_files,
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.simulation.world import World, simulate
 
 from noetl.engine.evolve import evolve
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
+from tests.simulation.world import World, simulate
 
 MIXED = """
 apiVersion: noetl.io/v2

@@ -261,3 +261,25 @@ async def test_setting_a_timer_again_moves_it(store: Store):
 
 async def test_without_timers_nothing_fires_next(store: Store):
     assert await store.next_timer() is None
+
+
+async def test_a_claim_may_be_for_some_executions_only(store: Store):
+    await store.commit(
+        [start(ONE, commands=free("a", "b")), start(TWO, commands=free("c", execution_id=TWO))]
+    )
+
+    async def claim_of(*executions: str) -> list[str]:
+        return names(
+            await store.claim(
+                "w1",
+                pool="default",
+                limit=9,
+                now=NOON,
+                expires_at=NOON + MINUTE,
+                executions=executions,
+            )
+        )
+
+    assert await claim_of() == []
+    assert await claim_of(TWO, "no such execution") == ["c"]
+    assert await claim_of(ONE, TWO) == ["a", "b"]

@@ -16,7 +16,8 @@ from msgspec import inspect
 
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
-from noetl.tools.registry import BUILT_IN, shapes
+from noetl.tools.base import Tool
+from noetl.tools.registry import BUILT_IN, shapes, tools
 
 DOCS = Path(__file__).parents[2] / "docs" / "tools"
 
@@ -306,6 +307,25 @@ def test_an_installed_plugin_adds_its_kind(site):
     assert msgspec.convert({"whom": "you"}, found["greet"].config)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"who": "you"}, found["greet"].config)
+
+
+RUNNING = """
+async def run(config, context):
+    return config.whom
+
+TOOL = Tool(kind="greet", summary="Says hello.", config=Config, run=run)
+"""
+
+
+def test_a_plugin_runs_if_it_says_how_and_else_is_only_checked(site):
+    source = plugin("greet").replace("ToolShape,", "Tool, ToolShape,").replace("TOOL =", "SHAPE =")
+    install(site, "noetl_greet", source + RUNNING, "greet = noetl_greet:TOOL")
+    install(site, "noetl_wave", plugin("wave"), "wave = noetl_wave:TOOL")
+
+    found = tools()
+    assert found["greet"].run is not None
+    assert found["wave"].run is None
+    assert isinstance(found["wave"], Tool)
 
 
 def test_a_plugin_cannot_replace_a_kind_of_ours(site):

@@ -16,6 +16,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Run": {
         "run": "Run a playbook to its end, in this process.",
         "executions": "Look at executions, and act on them.",
+        "register": "Keep playbooks and credentials, to be used by their names.",
+        "catalog": "Look at the playbooks that are registered.",
         "credential": "Keep the secrets that playbooks use.",
     },
     "Check and understand": {

@@ -10,6 +10,9 @@ FAILED = 1
 WRONG = 2
 """What we were given is wrong: the command line, a setting, a file or a playbook."""
 
+INTERRUPTED = 130
+"""Somebody pressed Ctrl-C, as shells say it."""
+
 
 def exit_code(error: NoetlError) -> int:
     """Whose fault it was, as an exit code."""

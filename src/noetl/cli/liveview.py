@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,85 +14,129 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from noetl.cli.lines import clock_time, length
 from noetl.cli.printing import one_line
 
 if TYPE_CHECKING:
-    from noetl.model.state import ExecutionState, StepSummary
-    from noetl.wiring import System
+    from noetl.model.state import ExecutionState, Run, StepSummary
 
 FRAMES_PER_SECOND = 10
-STEPS_SHOWN = 40
+LINES_KEPT_FREE = 4
+"""Of the window, for the heading and what stands around it."""
+STEPS_AT_END = 200
+DEPTH_MAX = 3
 BAR_WIDTH = 24
+REMARK_MAX = 100
 MARKS = {
     "done": ("✓", "green"),
     "failed": ("✗", "red"),
     "skipped": ("–", "dim"),
     "cancelled": ("■", "yellow"),
 }
+COLOURS = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow", "PAUSED": "yellow"}
+
+StateOf = Callable[[str], Awaitable["ExecutionState"]]
+RetriesAfter = Callable[[str, int], Awaitable[dict[str, str]]]
+"""What to say about steps that are being tried again: those of an execution since an event."""
 
 
-async def show_live(system: System, execution_id: str) -> dict[str, Any]:
-    """Draw the execution until it has ended; its document."""
-    console = Console(stderr=True)
-    view = _View(system, execution_id)
-    ended = asyncio.create_task(system.orchestrator.wait_for_end(execution_id))
+async def show_live(
+    execution_id: str,
+    state_of: StateOf,
+    retries: RetriesAfter,
+    ended: Awaitable[object],
+    console: Console,
+) -> None:
+    """Draw the execution until `ended` comes back."""
+    view = _View(execution_id, state_of, retries, console)
+    over = asyncio.ensure_future(ended)
     with Live(
         await view.frame(), console=console, refresh_per_second=FRAMES_PER_SECOND, transient=False
     ) as live:
-        while not ended.done():
-            await asyncio.wait([ended], timeout=1 / FRAMES_PER_SECOND)
+        while not over.done():
+            await asyncio.wait([over], timeout=1 / FRAMES_PER_SECOND)
             live.update(await view.frame())
-        live.update(await view.frame())
-    await ended
-    return await system.executions.document(execution_id)
+        live.update(await view.frame(whole=True))
+    await over
 
 
 class _View:
     """Draws one execution; spinners keep turning between frames."""
 
-    def __init__(self, system: System, execution_id: str) -> None:
-        self._system = system
+    def __init__(
+        self, execution_id: str, state_of: StateOf, retries: RetriesAfter, console: Console
+    ) -> None:
         self._execution_id = execution_id
-        self._spinners: dict[str, Spinner] = {}
+        self._state_of = state_of
+        self._retries_after = retries
+        self._console = console
+        self._spinner = Spinner("dots", style="cyan")
+        self._seen: dict[str, int] = {}
+        self._retries: dict[str, dict[str, str]] = {}
 
-    async def frame(self) -> RenderableType:
-        state = await self._system.orchestrator.state(self._execution_id)
+    async def frame(self, *, whole: bool = False) -> RenderableType:
+        state = await self._state_of(self._execution_id)
+        rows = await self._rows(self._execution_id, state, 0)
+        room = STEPS_AT_END if whole else max(3, self._console.height - LINES_KEPT_FREE)
         table = Table.grid(padding=(0, 1))
         for _ in range(5):
-            table.add_column()
-        shown = list(state.steps.items())
-        if len(shown) > STEPS_SHOWN:
-            hidden = len(shown) - STEPS_SHOWN
-            table.add_row("", Text(f"… {hidden} earlier steps", style="dim"))
-            shown = shown[-STEPS_SHOWN:]
-        for name, summary in shown:
-            table.add_row(*self._row(name, summary, state))
+            table.add_column(overflow="ellipsis", no_wrap=True)
+        if len(rows) > room:
+            table.add_row("", Text(f"… {len(rows) - room} earlier steps", style="dim"))
+        for row in rows[-room:]:
+            table.add_row(*row)
         return Group(self._head(state), table)
 
     def _head(self, state: ExecutionState) -> Text:
-        colour = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow"}.get(
-            state.status, "cyan"
-        )
-        head = Text(f"{state.path}  ", style="bold")
-        head.append(state.status.lower(), style=colour)
+        head = Text(f"{state.path}  ", style="bold", overflow="ellipsis", no_wrap=True)
+        head.append(state.status.lower(), style=COLOURS.get(state.status, "cyan"))
+        if state.started_at is not None:
+            head.append(f"  {length((state.ended_at or time.time()) - state.started_at)}")
         head.append(f"  {self._execution_id}", style="dim")
+        if state.status == "PAUSED":
+            head.append("  `noetl executions resume` lets it go on", style="dim")
         return head
 
+    async def _rows(
+        self, execution_id: str, state: ExecutionState, depth: int
+    ) -> list[tuple[RenderableType, ...]]:
+        after = self._seen.get(execution_id, 0)
+        self._seen[execution_id] = state.seq
+        if state.seq > after:
+            retries = self._retries.setdefault(execution_id, {})
+            retries |= await self._retries_after(execution_id, after)
+        running = {run.step: run for run in state.runs.values()}
+        rows = []
+        for name, summary in list(state.steps.items()):
+            retried = self._retries.get(execution_id, {}).get(name, "")
+            rows.append(self._row(name, summary, running.get(name), state, retried, depth))
+            run = running.get(name)
+            for child in list(run.children)[:3] if run is not None and depth < DEPTH_MAX else ():
+                rows += await self._rows(child, await self._state_of(child), depth + 1)
+        return rows
+
     def _row(
-        self, name: str, summary: StepSummary, state: ExecutionState
+        self,
+        name: str,
+        summary: StepSummary,
+        run: Run | None,
+        state: ExecutionState,
+        retried: str,
+        depth: int,
     ) -> tuple[RenderableType, ...]:
-        mark: RenderableType
-        if summary.status == "running":
-            mark = self._spinners.setdefault(name, Spinner("dots", style="cyan"))
-        else:
-            sign, style = MARKS[summary.status]
-            mark = Text(sign, style=style)
+        is_running = summary.status == "running"
+        mark: RenderableType = self._spinner
+        if not is_running:
+            mark = Text(*MARKS[summary.status])
+        elif run is not None and run.waiting:
+            mark = Text("◷", style="cyan")
+        remark = _remark(summary, run, state, retried if is_running else "")
         return (
             mark,
-            Text(name),
+            Text("  " * depth + name),
             _bar(summary) if summary.loop_total is not None else Text(""),
-            Text(_times(summary), style="dim"),
-            Text(_remark(summary), style="red" if summary.error else "dim", overflow="ellipsis"),
+            Text(_time_of(summary), style="dim"),
+            Text(remark, style="red" if summary.error else "yellow" if retried else "dim"),
         )
 
 
@@ -105,20 +151,31 @@ def _bar(summary: StepSummary) -> RenderableType:
     return grid
 
 
-def _times(summary: StepSummary) -> str:
-    if summary.started_at is None or summary.ended_at is None:
+def _time_of(summary: StepSummary) -> str:
+    if summary.started_at is None:
         return ""
-    return f"{summary.ended_at - summary.started_at:.2f} s"
+    if summary.status == "running":
+        return length(time.time() - summary.started_at)
+    return length((summary.ended_at or summary.started_at) - summary.started_at)
 
 
-def _remark(summary: StepSummary) -> str:
+def _remark(summary: StepSummary, run: Run | None, state: ExecutionState, retried: str) -> str:
     if summary.error is not None:
-        return one_line(summary.error.message)[:100]
+        return one_line(summary.error.message)[:REMARK_MAX]
     parts = []
     if summary.runs > 1:
         parts.append(f"run {summary.runs}")
-    if summary.loop_total is None and summary.attempts > summary.runs:
-        parts.append(f"{summary.attempts} calls")
     if summary.loop_failed:
         parts.append(f"{summary.loop_failed} failed")
-    return ", ".join(parts)
+    if run is not None and run.waiting:
+        parts.append(_wait(run, state))
+    elif retried:
+        parts.append(retried)
+    return ", ".join(part for part in parts if part)[:REMARK_MAX]
+
+
+def _wait(run: Run, state: ExecutionState) -> str:
+    if run.children:
+        return "waits for a sub-playbook"
+    moments = [state.timers[timer].fires_at for timer in run.timers if timer in state.timers]
+    return f"waits until {clock_time(min(moments))}" if moments else "waits"

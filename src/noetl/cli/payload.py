@@ -8,9 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-SET_HELP = "A value for the workload, e.g. --set days=3 or --set shop.url=http://…; YAML."
-PAYLOAD_HELP = "The workload as JSON, or @FILE with JSON in it."
-
 
 def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
     """The values to merge over the playbook's own workload; `--set` wins over `--payload`."""

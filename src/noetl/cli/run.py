@@ -7,36 +7,41 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from noetl.cli.context import current_settings
 from noetl.cli.exits import WRONG
-from noetl.cli.payload import PAYLOAD_HELP, SET_HELP, workload
+from noetl.cli.options import db_option, json_option, payload_option, set_option, settings_for
 from noetl.cli.printing import problem_line, say
-from noetl.cli.running import (
-    cancelled_by_ctrl_c,
-    conclude,
-    follow,
-    print_output,
-    with_database,
-)
-from noetl.errors import PlaybookRejected
 
 if TYPE_CHECKING:
+    from noetl.dsl import Compiled
     from noetl.model.net import Net
     from noetl.settings import Settings
     from noetl.wiring import System
 
 
+class Chosen(NamedTuple):
+    """The playbook to run."""
+
+    digest: str
+    path: str
+    version: int | None
+
+
 @click.command(short_help="Run a playbook to its end, in this process.")
 @click.argument("target", metavar="FILE_OR_PATH")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
-@click.option("--payload", metavar="JSON", help=PAYLOAD_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print the execution as one JSON document.")
-@click.option("--db", metavar="URL", help="Where to keep executions. Default .noetl/noetl.db.")
-@click.option("--resume/--new", "resume", default=None, help="Go on with interrupted executions.")
+@set_option
+@payload_option
+@json_option
+@db_option
+@click.option(
+    "--resume/--new",
+    "resume",
+    default=None,
+    help="Go on with an interrupted execution of this playbook, or do not ask and start anew.",
+)
 def command(
     target: str,
     sets: tuple[str, ...],
@@ -49,7 +54,8 @@ def command(
 
     Everything is recorded in a database below the working directory, so that an execution
     survives whatever happens to this process: start the command again to go on with it.
-    The result goes to stdout, everything else to stderr. Exits with 1 if the execution fails.
+    The result goes to stdout, everything else to stderr. Exits with 1 if the execution fails,
+    with 130 if Ctrl-C cancelled it.
 
     \b
     Examples:
@@ -57,8 +63,10 @@ def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
+    from noetl.cli.payload import workload
+
     given = workload(sets, payload)
-    settings = with_database(current_settings(), db)
+    settings = settings_for(db)
     sys.exit(asyncio.run(_run(settings, target, given, as_json=as_json, resume=resume)))
 
 
@@ -66,78 +74,140 @@ async def _run(
     settings: Settings, target: str, given: dict[str, Any], *, as_json: bool, resume: bool | None
 ) -> int:
     from noetl import wiring
+    from noetl.cli.running import run_to_end
+    from noetl.errors import NotFound
 
-    source = Path(target)
     compiled = None
-    if source.is_file():
-        compiled = wiring.compiler(settings)(source.read_text(encoding="utf-8"))
-        for problem in compiled.problems:
-            if problem.severity == "error" or sys.stderr.isatty():
-                say(str(problem_line(target, problem)))
-        if compiled.net is None:
+    if _is_file(target):
+        compiled = _compiled(settings, target)
+        if compiled is None:
             return WRONG
-    async with wiring.embedded(settings) as system:
-        if compiled is not None and compiled.net is not None:
-            digest, path, version = compiled.digest, compiled.net.path, None
-            await system.orchestrator.programs.keep(compiled.net, digest)
-            await register_neighbours(system, compiled.net, source.parent)
-        else:
-            entry = await system.catalog.entry(target)
-            digest, path, version = entry.digest, entry.path, entry.version
-        execution_id = await _interrupted(system, path, digest, resume)
+    async with wiring.embedded(settings, work=False) as system:
+        try:
+            chosen = await _chosen(system, target, compiled)
+        except NotFound as error:
+            say(str(error))
+            return WRONG
+        execution_id = await _interrupted(system, chosen, resume)
         if execution_id is None:
-            execution_id = await system.executions.start(digest, path, version, given)
-        live = sys.stderr.isatty() and not as_json
-        async with cancelled_by_ctrl_c(system, execution_id):
-            document = await follow(system, execution_id, as_json=as_json, live=live)
-        if document["status"] == "FAILED" and not as_json:
-            await print_output(system, execution_id)
-        return conclude(document, as_json=as_json)
+            execution_id = await system.executions.start(*chosen, given)
+        elif given:
+            say("going on with the workload it was started with; --new starts with another")
+        async with wiring.working(system, settings, {execution_id}):
+            return await run_to_end(system, execution_id, as_json=as_json)
 
 
-async def _interrupted(system: System, path: str, digest: str, resume: bool | None) -> str | None:
+# --- Which playbook ----------------------------------------------------------------------------
+
+
+def _is_file(target: str) -> bool:
+    """Names that end like a playbook file are files, whether they exist or not."""
+    return target == "-" or target.endswith((".yaml", ".yml")) or Path(target).exists()
+
+
+def _compiled(settings: Settings, target: str) -> Compiled | None:
+    """The playbook in a file; None, and said why, if there is none to run."""
+    from noetl import wiring
+    from noetl.cli.files import Unreadable, source
+
+    text = source(target)
+    if isinstance(text, Unreadable):
+        say(f"{text.name}: {text.reason}.")
+        return None
+    compiled = wiring.compiler(settings)(text.text)
+    for problem in compiled.problems:
+        if problem.severity == "error" or sys.stderr.isatty():
+            click.echo(str(problem_line(text.name, problem)), err=True)
+    if compiled.net is None:
+        say(f"{text.name} has errors, so nothing was run.")
+        return None
+    return compiled
+
+
+async def _chosen(system: System, target: str, compiled: Compiled | None) -> Chosen:
+    from noetl.errors import NotFound
+    from noetl.model.spelling import did_you_mean
+
+    if compiled is not None and compiled.net is not None:
+        await system.orchestrator.programs.keep(compiled.net, compiled.digest)
+        await register_neighbours(system, compiled.net, Path(target).parent)
+        return Chosen(compiled.digest, compiled.net.path, None)
+    try:
+        entry = await system.catalog.entry(target)
+    except NotFound:
+        known = [entry.path for entry in await system.store.catalog()]
+        raise NotFound(
+            f'there is no file "{target}", and no playbook of that path is registered.'
+            f"{did_you_mean(target, known)} `noetl catalog list` shows those there are."
+        ) from None
+    return Chosen(entry.digest, entry.path, entry.version)
+
+
+# --- What was cut short ------------------------------------------------------------------------
+
+
+async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> str | None:
     """An execution of this very playbook that was cut short, if people want to go on with it."""
     if resume is False:
         return None
-    for execution_id in await system.store.unfinished():
+    for execution_id in reversed(await system.store.unfinished()):
         row = await system.store.summary(execution_id)
-        if row is None or row.path != path or row.parent_execution_id is not None:
+        if row is None or row.path != chosen.path or row.parent_execution_id is not None:
             continue
-        if row.digest != digest:
-            say(f"execution {execution_id} of an earlier version goes on in the background")
+        if row.digest != chosen.digest:
+            say(
+                f"execution {execution_id} of another version of this playbook was interrupted and"
+                f" stays so. `noetl executions resume {execution_id}` goes on with it."
+            )
             continue
         question = f"Execution {execution_id} of this playbook was interrupted. Go on with it?"
         if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
             say(f"going on with execution {execution_id}")
+            if row.status == "PAUSED":
+                await system.executions.resume(execution_id)
             return execution_id
-        say(f"execution {execution_id} was interrupted earlier; `--resume` goes on with it")
+        say(f"execution {execution_id} was interrupted and stays so; --resume goes on with it")
     return None
 
 
+# --- Playbooks beside it -----------------------------------------------------------------------
+
+
 async def register_neighbours(system: System, net: Net, folder: Path) -> None:
-    """Playbooks that this one calls and the catalog does not have: perhaps they lie beside it."""
-    wanted = await _missing(system, net)
+    """Playbooks that this one calls and that lie beside it: the catalog gets them as they are."""
+    wanted = _called(net)
     if not wanted:
         return
     found = {path: text for file in sorted(folder.glob("*.y*ml")) for path, text in _named(file)}
-    while wanted:
+    done: set[str] = set()
+    while wanted := wanted - done:
         path = wanted.pop()
-        if path not in found:
-            continue  # starting it will say that it is missing, at the step that calls it
-        try:
-            _, compiled = await system.catalog.register(found.pop(path))
-        except PlaybookRejected as error:
-            say(f"{path}, which this playbook calls, has errors:\n{error}")
-            continue
-        wanted |= await _missing(system, compiled.unwrap())
+        done.add(path)
+        if path in found:
+            wanted |= await _register(system, path, found[path])
+        # Otherwise the catalog may have it; if not, the step that calls it will say so.
 
 
-async def _missing(system: System, net: Net) -> set[str]:
-    """Paths of playbooks that are called and not registered."""
+async def _register(system: System, path: str, text: str) -> set[str]:
+    """Keep a neighbour; the paths of the playbooks it calls in turn."""
+    from noetl.errors import PlaybookRejected
+
+    try:
+        before = await system.store.catalog_entry(path)
+        entry, compiled = await system.catalog.register(text)
+    except PlaybookRejected as error:
+        say(f"{path}, which this playbook calls, has errors:\n{error}")
+        return set()
+    if before is not None and before.version != entry.version:
+        say(f"{path} has changed and is registered as version {entry.version}")
+    return _called(compiled.unwrap())
+
+
+def _called(net: Net) -> set[str]:
+    """Paths of playbooks that this one calls."""
     pipelines = [*(step.tasks for step in net.steps), *(block.tasks for block in net.workbook)]
     tasks = [task for pipeline in pipelines for task in pipeline]
-    paths = {str(task.config.get("path")) for task in tasks if task.kind == "playbook"}
-    return {path for path in paths if await system.store.catalog_entry(path) is None}
+    return {str(task.config.get("path")) for task in tasks if task.kind == "playbook"}
 
 
 def _named(file: Path) -> Iterator[tuple[str, str]]:

@@ -1,128 +1,152 @@
-"""What commands that run executions share: following one, and stopping it by Ctrl-C."""
+"""What commands that run executions share: following one to its end, and stopping it by Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from noetl.cli.exits import FAILED, OK
+from noetl.cli.exits import FAILED, INTERRUPTED, OK
+from noetl.cli.lines import length, plain_line
+from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, print_json, print_text, say
 
 if TYPE_CHECKING:
-    from noetl.settings import Settings
-    from noetl.store.base import EventRow
+    from rich.console import Console
+
+    from noetl.model.events import TaskDone
+    from noetl.store.base import Store
     from noetl.wiring import System
 
-LOG_SHOWN = 2_000
-INTERRUPTED = 130
+OUTPUT_SHOWN = 4_000
+FAILURES_SHOWN = 3
+FAILURES_KEPT = 100
 
 
-def with_database(settings: Settings, url: str | None) -> Settings:
-    """The settings, with `--db` over the environment."""
-    if url is None:
-        return settings
-    return msgspec.structs.replace(
-        settings, database_url=url if "://" in url else f"sqlite:///{url}"
-    )
+async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int:
+    """Show an execution that this process runs until it has ended; the exit code."""
+    console = _console() if is_rich(sys.stderr) and not as_json else None
+    async with cancelled_by_ctrl_c(system, execution_id, _teller(console)) as was_pressed:
+        if as_json:
+            await system.orchestrator.wait_for_end(execution_id)
+        elif console is not None:
+            await _show_live(system, execution_id, console)
+        else:
+            await _print_lines(system, execution_id)
+        document = await system.executions.wait(execution_id)
+    if document["status"] == "FAILED" and not as_json:
+        await print_output(system.store, execution_id)
+    code = conclude(document, as_json=as_json)
+    return INTERRUPTED if was_pressed() and code != OK else code
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _teller(console: Console | None) -> Callable[[str], None]:
+    """How to say something: above the live view, if there is one."""
+    if console is None:
+        return say
+    return lambda text: console.print(f"noetl: {text}", markup=False, highlight=False)
 
 
 @asynccontextmanager
-async def cancelled_by_ctrl_c(system: System, execution_id: str) -> AsyncIterator[None]:
-    """The first Ctrl-C cancels the execution and waits for that; the second one quits."""
+async def cancelled_by_ctrl_c(
+    system: System, execution_id: str, tell: Callable[[str], None]
+) -> AsyncIterator[Callable[[], bool]]:
+    """The first Ctrl-C cancels the execution and waits for that; the second one quits.
+
+    SIGTERM stops this process and leaves the execution as it is, to be resumed.
+    """
     loop = asyncio.get_running_loop()
-    pressed = 0
     cancelling: list[asyncio.Task[None]] = []
 
-    def on_signal() -> None:
-        nonlocal pressed
-        pressed += 1
-        if pressed > 1:
+    def on_interrupt() -> None:
+        if cancelling:
+            tell("quitting; the execution may not have ended. `noetl executions resume-all`")
             os._exit(INTERRUPTED)
-        say("cancelling; press Ctrl-C again to quit at once")
-        cancelling.append(asyncio.create_task(_cancel(system, execution_id)))
+        tell("cancelling; press Ctrl-C again to quit at once")
+        cancelling.append(asyncio.create_task(_cancel(system, execution_id, tell)))
 
-    loop.add_signal_handler(signal.SIGINT, on_signal)
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
     try:
-        yield
+        yield lambda: bool(cancelling)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        await asyncio.gather(*cancelling)
 
 
-async def _cancel(system: System, execution_id: str) -> None:
+async def _cancel(system: System, execution_id: str, tell: Callable[[str], None]) -> None:
     from noetl.errors import Finished
 
     try:
         await system.executions.cancel(execution_id, "cancelled by Ctrl-C")
     except Finished:
-        say("it has just ended by itself")
+        tell("it has just ended by itself")
 
 
-async def follow(system: System, execution_id: str, *, as_json: bool, live: bool) -> dict[str, Any]:
-    """Show an execution until it has ended; its document."""
-    if live and not as_json:
-        from noetl.cli.liveview import show_live
-
-        return await show_live(system, execution_id)
-    if not as_json:
-        say(f"execution {execution_id}")
-        async for rows in system.executions.follow(execution_id):
-            for row in rows:
-                line = plain_line(row)
-                if line is not None:
-                    say(line)
-    return await system.executions.wait(execution_id)
+# --- Showing it --------------------------------------------------------------------------------
 
 
-def plain_line(row: EventRow) -> str | None:
-    """One event for people without a terminal; None for what would only be noise."""
-    from noetl.model.events import decode
-
-    make = _LINES.get(row.type)
-    return None if make is None else make(decode(row.body))
-
-
-def _retry(fact: Any) -> str:
-    wait = f" in {fact.delay:.3g} s" if fact.delay else ""
-    return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
+async def _print_lines(system: System, execution_id: str) -> None:
+    say(f"execution {execution_id}")
+    async for rows in system.executions.follow(execution_id):
+        for row in rows:
+            line = plain_line(row)
+            if line is not None:
+                say(line)
 
 
-def _failed(fact: Any) -> str:
-    return f"{fact.step}: failed: {one_line(fact.error.message)}"
+async def _show_live(system: System, execution_id: str, console: Console) -> None:
+    from noetl.cli.liveview import show_live
+
+    await show_live(
+        execution_id,
+        system.orchestrator.state,
+        retries_in(system.store),
+        system.orchestrator.wait_for_end(execution_id),
+        console,
+    )
 
 
-_LINES: dict[str, Callable[[Any], str]] = {
-    "step.started": lambda fact: f"{fact.step}: started",
-    "step.done": lambda fact: f"{fact.step}: done",
-    "step.failed": _failed,
-    "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
-    "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",
-    "step.waiting": lambda fact: f"{fact.step}: waits, holding no worker",
-    "loop.started": lambda fact: f"{fact.step}: a loop over {fact.total} elements",
-    "loop.done": lambda fact: f"{fact.step}: {fact.success} of {fact.total} iterations succeeded",
-    "retry.started": _retry,
-    "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
-    "playbook.paused": lambda _: "paused",
-    "playbook.resumed": lambda _: "resumed",
-}
+def retries_in(store: Store) -> Callable[[str, int], Awaitable[dict[str, str]]]:
+    """For the live view: which steps were tried again since an event, in words."""
+    from noetl.model.events import RetryStarted, decode
+
+    async def retries(execution_id: str, after: int) -> dict[str, str]:
+        rows = await store.events(execution_id, after=after, types=("retry.started",))
+        found = {}
+        for row in rows:
+            fact = decode(row.body)
+            if isinstance(fact, RetryStarted):
+                wait = f", after {fact.delay:.3g} s" if fact.delay else ""
+                found[fact.step] = f"try {fact.attempt} of {fact.task}{wait}"
+        return found
+
+    return retries
 
 
 def conclude(document: dict[str, Any], *, as_json: bool) -> int:
     """Print how it ended; the exit code."""
     if as_json:
         print_json(document)
+    elif document["status"] == "CANCELLED":
+        say("cancelled")
     elif document["status"] == "COMPLETED":
-        say(f"completed in {document['duration_seconds']:.3g} s")
+        say(f"completed in {length(document['duration_seconds'])}")
         _print_result(document["result"])
     else:
         error = document["error"] or {}
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
-        say(f"{document['status'].lower()}{where}: {error.get('message', 'no reason given')}")
+        message = one_line(error.get("message", "no reason given"))
+        say(f"{document['status'].lower()}{where}: {message}")
     return OK if document["status"] == "COMPLETED" else FAILED
 
 
@@ -133,14 +157,42 @@ def _print_result(result: Any) -> None:
         print_json(result)
 
 
-async def print_output(system: System, execution_id: str) -> None:
-    """What failed tasks printed, for whoever wants to know why."""
+async def print_output(store: Store, execution_id: str) -> None:
+    """What failed tasks printed, and where their code broke: for whoever wants to know why."""
     from noetl.model.events import TaskDone, decode
 
-    rows = await system.store.events(execution_id, types=["task.done"], limit=1000)
-    for row in rows[-20:]:
-        fact = decode(row.body)
-        if isinstance(fact, TaskDone) and not fact.outcome.is_ok and fact.log:
-            say(f"output of {fact.step}.{fact.task}, try {fact.attempt}:")
-            for line in fact.log[-LOG_SHOWN:].splitlines():
-                say(f"  {line}")
+    last: dict[tuple[str, str, int | None], TaskDone] = {}
+    after = 0
+    while rows := await store.events(execution_id, types=("task.done",), after=after, limit=1000):
+        after = rows[-1].seq
+        for row in rows:
+            fact = decode(row.body)
+            if isinstance(fact, TaskDone):
+                key = (fact.step, fact.task, fact.iteration)
+                last.pop(key, None)
+                if not fact.outcome.is_ok:
+                    last[key] = fact
+                if len(last) > FAILURES_KEPT:
+                    last.pop(next(iter(last)))
+    for fact in list(last.values())[-FAILURES_SHOWN:]:
+        _print_failure(fact)
+
+
+def _print_failure(fact: TaskDone) -> None:
+    where = f"{fact.step}.{fact.task}"
+    if fact.iteration is not None:
+        where += f", iteration {fact.iteration}"
+    if fact.attempt > 1:
+        where += f", try {fact.attempt}"
+    _print_block(f"output of {where}", fact.log)
+    error = fact.outcome.error
+    details = error.details if error is not None else None
+    if isinstance(details, dict) and isinstance(details.get("traceback"), str):
+        _print_block(f"traceback of {where}", details["traceback"])
+
+
+def _print_block(title: str, text: str) -> None:
+    if text.strip():
+        say(f"{title}:")
+        for line in text[-OUTPUT_SHOWN:].splitlines():
+            say(f"  {line}")

@@ -10,6 +10,7 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.control.jobs import merged
 from noetl.control.orchestrator import Orchestrator
+from noetl.control.requests import Request
 from noetl.engine.evolve import evolve
 from noetl.errors import Finished, NotFound
 from noetl.model.events import ExecutionRequested, StepScheduled, decode
@@ -108,7 +109,18 @@ class Executions:
 
     async def resume(self, execution_id: ExecutionId) -> None:
         await self._refuse_finished(execution_id)
+        self._orchestrator.choose(execution_id)
         await self._orchestrator.resume(execution_id)
+
+    async def act(self, request: Request) -> None:
+        """What another process asked for."""
+        match request.action:
+            case "cancel":
+                await self.cancel(request.execution_id, request.reason)
+            case "pause":
+                await self.pause(request.execution_id, request.reason)
+            case "resume":
+                await self.resume(request.execution_id)
 
     async def _refuse_finished(self, execution_id: ExecutionId) -> None:
         state = await self._orchestrator.state(execution_id)

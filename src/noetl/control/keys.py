@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,21 +11,32 @@ from noetl.control.clock import Clock
 from noetl.errors import NoetlError, NotFound
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
-from noetl.secrets.keychain import resolve
-from noetl.secrets.vault import Vault
+from noetl.secrets.keychain import Sources, resolve
 from noetl.store.base import Store, StoredCredential
+
+if TYPE_CHECKING:
+    from noetl.secrets.vault import Vault
+
+OpenVault = Callable[[bool], "Vault"]
+"""The vault; whether it may make a new key, because nothing is sealed yet."""
 
 
 class Keys:
     """The credentials of one system."""
 
-    def __init__(
-        self, store: Store, vault: Vault, clock: Clock, variables: Mapping[str, str]
-    ) -> None:
+    def __init__(self, store: Store, open_vault: OpenVault, clock: Clock, sources: Sources) -> None:
         self._store = store
-        self._vault = vault
+        self._open_vault = open_vault
+        self._opened: Vault | None = None
         self._clock = clock
-        self._variables = variables
+        self._sources = sources
+
+    async def _vault(self) -> Vault:
+        """Opened when it is first needed: most executions use no stored credential."""
+        if self._opened is None:
+            sealed = await self._store.credentials()
+            self._opened = self._open_vault(not sealed)
+        return self._opened
 
     async def put(
         self, name: str, kind: str, fields: dict[str, Any], description: str = ""
@@ -33,11 +44,12 @@ class Keys:
         """Create a credential, or replace it."""
         now = self._clock.now()
         old = await self._store.credential(name)
+        vault = await self._vault()
         await self._store.put_credential(
             StoredCredential(
                 name=name,
                 type=kind,
-                data=self._vault.seal(name, fields),
+                data=vault.seal(name, fields),
                 description=description,
                 created_at=old.created_at if old is not None else now,
                 updated_at=now,
@@ -47,13 +59,13 @@ class Keys:
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""
         found = await self._store.credential(name)
-        return None if found is None else self._vault.open(name, found.data)
+        return None if found is None else (await self._vault()).open(name, found.data)
 
     async def missing(self, net: Net) -> TaskError | None:
         """The first keychain entry that cannot be resolved, as the reason not to start."""
         for entry in net.keychain:
             try:
-                await resolve(entry, self._existing, self._variables)
+                await resolve(entry, self._existing, self._sources)
             except NoetlError as error:
                 return TaskError(kind="auth", code=error.code, message=str(error))
         return None
@@ -68,10 +80,12 @@ class Keys:
         return found
 
     async def rotate(self, new: Vault) -> int:
-        """Put every credential under another master key; how many there are."""
-        stored = await self._store.credentials()
-        for found in stored:
-            data = self._vault.rewrap(found.name, found.data, new)
-            await self._store.put_credential(msgspec.structs.replace(found, data=data))
-        self._vault = new
-        return len(stored)
+        """Put every credential under the newest key of another vault; how many were not yet."""
+        moved = 0
+        for found in await self._store.credentials():
+            if not new.is_current(found.data):
+                data = new.rotated(found.name, found.data)
+                await self._store.put_credential(msgspec.structs.replace(found, data=data))
+                moved += 1
+        self._opened = new
+        return moved

@@ -49,6 +49,8 @@ class Orchestrator:
         self._ended: dict[ExecutionId, list[asyncio.Future[None]]] = {}
         self._watchers: dict[ExecutionId, list[asyncio.Event]] = {}
         self.timer_changed = asyncio.Event()
+        self.chosen: set[ExecutionId] | None = None
+        """The executions that go on in this process, with their children; None: all."""
 
     # --- What callers may ask ---
 
@@ -132,6 +134,7 @@ class Orchestrator:
             limit=want,
             now=now,
             expires_at=now + self.dispatch.lease_seconds,
+            executions=self.chosen,
         )
         if len(leases) < want:
             self.dispatch.backlog[pool] = 0
@@ -205,6 +208,20 @@ class Orchestrator:
     ) -> None:
         now = self._clock.now()
         await self._submit(Job(execution_id, lambda live: decide(live, now)))
+
+    def choose(self, execution_id: ExecutionId) -> None:
+        """It goes on here, whatever else does."""
+        if self.chosen is not None:
+            self.chosen.add(execution_id)
+
+    def is_chosen(self, execution_id: ExecutionId) -> bool:
+        return self.chosen is None or execution_id in self.chosen
+
+    def next_chosen_timer(self) -> float | None:
+        """When the earliest timer of the chosen executions fires, as far as they are in memory."""
+        chosen = [live.state for live in self._live.values() if self.is_chosen(live.execution_id)]
+        moments = (timer.fires_at for state in chosen for timer in state.timers.values())
+        return min(moments, default=None)
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
@@ -312,6 +329,7 @@ class Orchestrator:
                         write.closed.append(command_id)
                         batch.closed.append((command_id, True))
                 case StartChild():
+                    self.choose(effect.child)
                     batch.todo.append(await self._child_job(effect, now))
                 case TellParent():
                     batch.todo.append(parent_job(live.execution_id, effect, now))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from noetl.control.clock import Clock
 from noetl.control.orchestrator import Orchestrator
 from noetl.errors import NoetlError
+from noetl.model.ids import ExecutionId
 from noetl.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -16,13 +17,14 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 """Even if every wake-up is lost, timers fire no later than this."""
 BATCH = 200
+EVERY = 1_000_000
 
 
 async def fire_timers(orchestrator: Orchestrator, store: Store, clock: Clock) -> None:
     """Fire what is due, sleep until the next, for ever."""
     while True:
         orchestrator.timer_changed.clear()
-        due = await store.due_timers(now=clock.now(), limit=BATCH)
+        due = await _due(orchestrator, store, clock)
         for execution_id, timer_id, _ in due:
             try:
                 await orchestrator.fire(execution_id, timer_id)
@@ -30,18 +32,37 @@ async def fire_timers(orchestrator: Orchestrator, store: Store, clock: Clock) ->
                 logger.exception("a timer could not fire", extra={"execution_id": execution_id})
         if due:
             continue
-        following = await store.next_timer()
+        following = await _next(orchestrator, store)
         pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
         with suppress(TimeoutError):
             await asyncio.wait_for(orchestrator.timer_changed.wait(), min(pause, POLL_SECONDS))
+
+
+async def _due(
+    orchestrator: Orchestrator, store: Store, clock: Clock
+) -> list[tuple[ExecutionId, str, float]]:
+    if orchestrator.chosen is None:
+        return await store.due_timers(now=clock.now(), limit=BATCH)
+    # Timers of executions that do not go on here stay due; they must not hide the others.
+    due = await store.due_timers(now=clock.now(), limit=EVERY)
+    return [timer for timer in due if orchestrator.is_chosen(timer[0])]
+
+
+async def _next(orchestrator: Orchestrator, store: Store) -> float | None:
+    if orchestrator.chosen is None:
+        return await store.next_timer()
+    return orchestrator.next_chosen_timer()
 
 
 async def requeue_lapsed(orchestrator: Orchestrator, store: Store, clock: Clock) -> None:
     """Give the work of lost leases to somebody else, for ever."""
     while True:
         await clock.sleep(POLL_SECONDS)
-        for lease in await store.lapsed(now=clock.now(), limit=BATCH):
+        limit = BATCH if orchestrator.chosen is None else EVERY
+        for lease in await store.lapsed(now=clock.now(), limit=limit):
             command = lease.command
+            if not orchestrator.is_chosen(command.execution_id):
+                continue
             held = orchestrator.dispatch.held.get(command.command_id)
             await orchestrator.lapse(
                 command.execution_id,
@@ -57,7 +78,23 @@ async def recover(orchestrator: Orchestrator, store: Store) -> int:
     """
     found = 0
     for command, worker, _ in await store.open_commands():
-        if worker is not None:
+        if worker is not None and orchestrator.is_chosen(command.execution_id):
             await orchestrator.lapse(command.execution_id, command.command_id, worker)
             found += 1
+    return found
+
+
+async def family(store: Store, chosen: set[ExecutionId]) -> set[ExecutionId]:
+    """These executions and all that was started by them and has not ended."""
+    found = set(chosen)
+    unfinished = [await store.summary(execution_id) for execution_id in await store.unfinished()]
+    grown = True
+    while grown:
+        children = {
+            row.execution_id
+            for row in unfinished
+            if row is not None and row.parent_execution_id in found
+        }
+        grown = not children <= found
+        found |= children
     return found

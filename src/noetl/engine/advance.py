@@ -61,7 +61,7 @@ def _advance(
     if not state.is_finished:
         happen(turn)
         settle(turn)
-    return Decision(tuple(turn.events), tuple(turn.effects))
+    return turn.decision()
 
 
 def settle(turn: Turn) -> None:

@@ -30,7 +30,7 @@ def wait_before(
         case "linear":
             waited = delay * attempt
         case "exponential":
-            waited = delay * multiplier ** min(attempt - 1, 64)
+            waited = _grown(delay, multiplier, attempt - 1)
         case _:
             waited = delay
     if max_delay is not None:
@@ -38,6 +38,13 @@ def wait_before(
     if action.jitter:
         waited *= 0.5 + 0.5 * _fraction(seed, attempt)
     return min(max(waited, retry_after or 0.0), DELAY_MAX)
+
+
+def _grown(delay: float, multiplier: float, times: int) -> float:
+    try:
+        return min(delay * float(multiplier) ** times, DELAY_MAX)
+    except OverflowError:
+        return DELAY_MAX
 
 
 def _fraction(seed: str, attempt: int) -> float:

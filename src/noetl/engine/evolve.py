@@ -6,7 +6,7 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -34,6 +34,7 @@ from noetl.model.events import (
     NextUnmatched,
     PolicyUnmatched,
     Progress,
+    Reported,
     RequestEvaluated,
     RetryStarted,
     StepCancelled,
@@ -66,12 +67,15 @@ from noetl.model.state import (
     StepSummary,
     TimerState,
     Token,
+    Undo,
 )
 
 
 def evolve(state: ExecutionState, fact: Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
+    if isinstance(fact, Reported) and fact.report:
+        _heard(state, fact)
     match fact:
         case TaskStarted() | RetryStarted() | PolicyUnmatched() | IterationStarted():
             pass
@@ -103,6 +107,14 @@ def evolve(state: ExecutionState, fact: Event) -> None:
             assert_never(fact)
 
 
+def _heard(state: ExecutionState, fact: Reported) -> None:
+    """Remember which report this was. A command that gets somewhere is not a poison one."""
+    run = state.runs[state.holders[fact.command_id]]
+    run.reported[fact.command_id] = fact.report
+    if fact.settled:
+        run.commands[fact.command_id] = 1
+
+
 def _beginning(
     state: ExecutionState, fact: ExecutionRequested | RequestEvaluated | WorkflowStarted
 ) -> None:
@@ -114,6 +126,7 @@ def _beginning(
         case RequestEvaluated():
             state.workload = fact.workload
             state.entry = fact.entry or ""
+            state.ctx, state.vars = dict(fact.ctx), dict(fact.vars)
             for step, value in fact.reused.items():
                 state.results[step] = StepResult(value=value)
                 state.steps[step] = StepSummary(status="done")
@@ -146,6 +159,7 @@ def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> Non
             state.tokens.clear()
             state.runs.clear()
             state.timers.clear()
+            state.holders.clear()
 
 
 def _token(state: ExecutionState, fact: TokenCreated | TokenConsumed | TokenAbsorbed) -> None:
@@ -160,15 +174,13 @@ def _token(state: ExecutionState, fact: TokenCreated | TokenConsumed | TokenAbso
                 ready_at=fact.ready_at,
                 priority=fact.priority,
                 event=fact.event,
+                past=fact.past,
                 order=state.arrivals,
             )
-        case TokenConsumed():
+        case TokenConsumed() | TokenAbsorbed():
             token = state.tokens.pop(fact.token_id)
-            state.seen[token.step] = [token.arc]
-        case TokenAbsorbed():
-            token = state.tokens.pop(fact.token_id)
-            state.seen.setdefault(token.step, []).append(token.arc)
-            _drop_timers(state, token_id=fact.token_id)
+            if token.timer is not None:
+                del state.timers[token.timer]
 
 
 def _run(
@@ -185,9 +197,14 @@ def _run(
                 args=fact.args,
                 scheduled_at=fact.at,
                 compensates=fact.compensates,
+                block=fact.block,
+                priority=fact.priority,
+                past=fact.past,
                 commands={fact.command_id: 1} if fact.command_id else {},
                 order=state.arrivals,
             )
+            if fact.command_id:
+                state.holders[fact.command_id] = fact.step_run_id
             summary = state.steps.setdefault(fact.step, StepSummary())
             summary.runs, summary.status = fact.number, "running"
             summary.started_at, summary.ended_at, summary.error = fact.at, None, None
@@ -204,16 +221,29 @@ def _run(
             if fact.iteration is None or run.loop is None:
                 run.waiting, run.progress = True, fact.progress
             else:
-                run.loop.suspended[fact.iteration] = fact.progress
+                _suspended(run.loop, fact, fact.iteration)
         case StepResumed():
             run = state.runs[fact.step_run_id]
-            if fact.iteration is None:
+            if fact.iteration is None or run.loop is None:
                 run.waiting = False
+            else:
+                run.loop.woken.append(fact.iteration)
+
+
+def _suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
+    """A waiting iteration is still in flight: its chunk runs one less beside it."""
+    loop.suspended[iteration] = fact.progress
+    loop.suspends = True
+    if fact.command_id in loop.widths:
+        loop.widths[fact.command_id] = max(0, loop.widths[fact.command_id] - 1)
 
 
 def _run_ended(state: ExecutionState, fact: StepDone | StepFailed | StepCancelled) -> None:
     run = state.runs.pop(fact.step_run_id)
-    _drop_timers(state, step_run_id=fact.step_run_id)
+    for command_id in run.commands:
+        del state.holders[command_id]
+    for timer_id in run.timers:
+        del state.timers[timer_id]
     summary = state.steps[fact.step]
     summary.ended_at = fact.at
     match fact:
@@ -223,11 +253,19 @@ def _run_ended(state: ExecutionState, fact: StepDone | StepFailed | StepCancelle
                 state.results[fact.step] = StepResult(value=fact.result, tasks=fact.tasks)
                 state.last_step = fact.step
                 if fact.undo is not None:
-                    state.undo.append((fact.step_run_id, fact.step, fact.undo))
+                    state.undo.append(
+                        Undo(
+                            step_run_id=fact.step_run_id,
+                            step=fact.step,
+                            by=fact.undo,
+                            result=fact.result,
+                        )
+                    )
         case StepFailed():
             summary.status, summary.error = "failed", fact.error
-            state.last_step = fact.step
-            if fact.result is not None:
+            if run.compensates is None:
+                state.last_step = fact.step
+            if fact.result is not None and run.compensates is None:
                 state.results[fact.step] = StepResult(value=fact.result)
         case StepCancelled():
             summary.status = "cancelled"
@@ -263,7 +301,15 @@ def _loop(
     run = state.runs[fact.step_run_id]
     summary = state.steps[fact.step]
     if isinstance(fact, LoopStarted):
-        run.loop = LoopState(total=fact.total, items=fact.items)
+        run.loop = LoopState(
+            total=fact.total,
+            items=fact.items,
+            begin=fact.begin,
+            by=fact.by,
+            in_flight=fact.in_flight,
+            lanes=fact.lanes,
+            size=fact.size,
+        )
         summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
         return
     loop = run.loop
@@ -293,32 +339,65 @@ def _command(
         return  # the run has ended; its commands went with it
     match fact:
         case CommandIssued():
-            run.commands[fact.command_id] = 1
-            if run.loop is not None and fact.start is not None and fact.stop is not None:
-                run.loop.chunks[fact.command_id] = (fact.start, fact.stop)
-                run.loop.given = max(run.loop.given, fact.stop)
-        case CommandClosed():
-            run.commands.pop(fact.command_id, None)
+            _open(state, run, fact.command_id, 1)
             if run.loop is not None:
-                run.loop.chunks.pop(fact.command_id, None)
+                _chunk_issued(run.loop, fact)
+        case CommandClosed():
+            _close(state, run, fact.command_id)
+            if run.loop is not None:
+                _chunk_closed(run.loop, fact)
         case CommandLost():
             pass
         case CommandRequeued():
-            run.commands.pop(fact.lost, None)
-            run.commands[fact.command_id] = fact.deliveries
-            if run.loop is not None and fact.lost in run.loop.chunks:
-                run.loop.chunks[fact.command_id] = run.loop.chunks.pop(fact.lost)
+            _close(state, run, fact.lost)
+            _open(state, run, fact.command_id, fact.deliveries)
+            if run.loop is not None:
+                for held in (run.loop.chunks, run.loop.widths, run.loop.alone):
+                    _rename(held, fact.lost, fact.command_id)
 
 
-def _drop_timers(
-    state: ExecutionState, *, step_run_id: str | None = None, token_id: str | None = None
-) -> None:
-    """What a timer was set for is gone, and so is the timer."""
-    for timer in list(state.timers.values()):
-        if (step_run_id is not None and timer.step_run_id == step_run_id) or (
-            token_id is not None and timer.token_id == token_id
-        ):
-            del state.timers[timer.timer_id]
+def _open(state: ExecutionState, run: Run, command_id: str, deliveries: int) -> None:
+    run.commands[command_id] = deliveries
+    state.holders[command_id] = run.step_run_id
+
+
+def _close(state: ExecutionState, run: Run, command_id: str) -> None:
+    run.commands.pop(command_id, None)
+    run.reported.pop(command_id, None)
+    state.holders.pop(command_id, None)
+
+
+def _rename(held: dict[str, Any], old: str, new: str) -> None:
+    if old in held:
+        held[new] = held.pop(old)
+
+
+def _chunk_issued(loop: LoopState, fact: CommandIssued) -> None:
+    if fact.iteration is not None:
+        loop.alone[fact.command_id] = fact.iteration
+        loop.woken.remove(fact.iteration)
+        return
+    assert fact.start is not None
+    assert fact.stop is not None
+    loop.chunks[fact.command_id] = (fact.start, fact.stop)
+    loop.widths[fact.command_id] = fact.width
+    if fact.start >= loop.given:
+        loop.given = fact.stop
+        return
+    # A part of what came back.
+    index = next(i for i, (start, _) in enumerate(loop.returned) if start == fact.start)
+    _, stop = loop.returned.pop(index)
+    if fact.stop < stop:
+        loop.returned.insert(index, (fact.stop, stop))
+
+
+def _chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
+    loop.alone.pop(fact.command_id, None)
+    loop.widths.pop(fact.command_id, None)
+    chunk = loop.chunks.pop(fact.command_id, None)
+    if chunk is not None and fact.rest is not None:
+        loop.returned.append((fact.rest, chunk[1]))
+        loop.returned.sort()
 
 
 def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
@@ -332,10 +411,17 @@ def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
                 token_id=fact.token_id,
                 iteration=fact.iteration,
             )
+            if fact.step_run_id is not None:
+                state.runs[fact.step_run_id].timers[fact.timer_id] = None
+            if fact.token_id is not None:
+                state.tokens[fact.token_id].timer = fact.timer_id
         case TimerFired():
             timer = state.timers.pop(fact.timer_id)
-            if timer.token_id is not None and timer.token_id in state.tokens:
-                state.tokens[timer.token_id].ready_at = None
+            if timer.step_run_id is not None:
+                del state.runs[timer.step_run_id].timers[fact.timer_id]
+            if timer.token_id is not None:
+                token = state.tokens[timer.token_id]
+                token.ready_at = token.timer = None
 
 
 def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from noetl.engine.running import command_for
-from noetl.engine.turn import CancelChild, Close, Issue, TellParent, Turn
+from noetl.engine.entering import start_undoing
+from noetl.engine.turn import TellParent, Turn
 from noetl.model.events import (
     ExecutionProcessed,
     FinalStatus,
     StepCancelled,
-    StepScheduled,
     TokenAbsorbed,
     WorkflowFinished,
 )
-from noetl.model.ids import derive
 from noetl.model.outcome import TaskError
-from noetl.model.state import StepSummary
 
 END = "end"
 
@@ -24,45 +21,12 @@ def finish_if_over(turn: Turn) -> None:
     state = turn.state
     if state.is_finished or state.tokens or state.runs or state.timers:
         return
-    if state.failure is not None:
-        if not _undo_next(turn):
-            finish(turn, "FAILED", error=state.failure)
-        return
-    finish(turn, "COMPLETED")
-
-
-def _undo_next(turn: Turn) -> bool:
-    """Start the newest compensation that has not run; False when there is none left."""
-    state = turn.state
-    if not state.undo:
-        return False
-    run_id, name, undoing = state.undo[-1]
-    _compensate(turn, run_id, name, undoing)
-    return True
-
-
-def _compensate(turn: Turn, run_id: str, name: str, undoing: str) -> None:
-    state = turn.state
-    is_block = undoing in turn.program.blocks
-    step = name if is_block else undoing
-    result = state.results.get(name)
-    args = {"step": name, "result": result.value if result is not None else None}
-    number = state.steps.get(step, StepSummary()).runs + 1
-    new_id = derive(run_id, "compensate")
-    command_id = derive(new_id, 1)
-    turn.record(
-        StepScheduled(
-            at=turn.at,
-            step_run_id=new_id,
-            step=step,
-            number=number,
-            args=args,
-            command_id=command_id,
-            compensates=run_id,
-        )
-    )
-    command = command_for(turn, state.runs[new_id], command_id, block=undoing if is_block else None)
-    turn.effect(Issue(command))
+    if state.failure is None:
+        finish(turn, "COMPLETED")
+    elif not state.undo:
+        finish(turn, "FAILED", error=state.failure)
+    elif state.status != "PAUSED":
+        start_undoing(turn, state.undo[-1])
 
 
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:
@@ -88,10 +52,7 @@ def stop_everything(turn: Turn, reason: str) -> None:
     absorb_tokens(turn, reason)
     state = turn.state
     for run in list(state.runs.values()):
-        for command_id in run.commands:
-            turn.effect(Close(command_id))
-        for child in run.children:
-            turn.effect(CancelChild(child, reason))
+        turn.close(run, reason)
         turn.record(
             StepCancelled(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason)
         )

@@ -117,15 +117,23 @@ def decide(
         if isinstance(rule.last, Retry):
             again = _retry(rule, rule.last, outcome, scope, attempt, seed, limits)
             if again is None:
-                exhausted = True
+                # Further pages of a success (`retry` of the task) may simply run out.
+                exhausted = exhausted or not outcome.is_ok or rule in program.rules
                 continue
             return again
         return _directive(rule, outcome, scope)
-    if outcome.is_ok:
-        return Directive(kind="continue", unmatched=bool(program.rules))
-    if exhausted or not program.rules:
-        return Directive(kind="fail", error=outcome.error)
-    return Directive(kind="continue", unmatched=True)
+    if exhausted or (not program.rules and not outcome.is_ok):
+        return Directive(kind="fail", error=outcome.error or _exhausted(program, attempt))
+    return Directive(kind="continue", unmatched=bool(program.rules))
+
+
+def _exhausted(program: TaskProgram, attempt: int) -> TaskError:
+    return TaskError(
+        kind="client_error",
+        code="retries_exhausted",
+        message=f'task "{program.task.name}" succeeded, but after {attempt} tries its policy still'
+        " asked for another.",
+    )
 
 
 def _directive(rule: RuleProgram, outcome: Outcome, scope: Scope) -> Directive:

@@ -20,7 +20,7 @@ class ArcProgram:
         self.step = compile_value(arc.step)
         self.guard: Condition | None = None if arc.when is None else compile_condition(arc.when)
         self.args = compile_value(arc.args)
-        self.patch = compile_value(arc.patch.ctx) if arc.patch is not None else None
+        self.patch = compile_value(arc.patch.ctx if arc.patch is not None else {})
         self.delay = compile_value(arc.delay)
 
 
@@ -38,7 +38,18 @@ class StepProgram:
             for rule in step.admit
         )
         self.args = compile_value(step.args)
-        self.items = compile_value(step.loop.items if step.loop is not None else None)
+        loop = step.loop
+        self.items = compile_value(loop.items if loop is not None else None)
+        self.in_flight = compile_value(loop.max_in_flight if loop is not None else None)
+        self.batch = compile_value(loop.batch_size if loop is not None else None)
+        span = loop.range if loop is not None else None
+        self.span = (
+            tuple(compile_value(part) for part in (span.start, span.stop, span.step))
+            if span is not None
+            else None
+        )
+        self.timeout = compile_value(step.timeout)
+        self.deadline = compile_value(step.deadline)
         self.vars = compile_value(step.vars)
         self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
 
@@ -46,12 +57,13 @@ class StepProgram:
     def reads(self) -> frozenset[str]:
         """The first names of everything the server's templates of this step read."""
         paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
+        for part in (self.in_flight, self.batch, self.timeout, self.deadline, *(self.span or ())):
+            paths |= part.reads
         for _, when in self.admit:
             paths |= when.reads if when is not None else frozenset()
         for arc in self.arcs:
-            paths |= arc.step.reads | arc.args.reads | arc.delay.reads
+            paths |= arc.step.reads | arc.args.reads | arc.delay.reads | arc.patch.reads
             paths |= arc.guard.reads if arc.guard is not None else frozenset()
-            paths |= arc.patch.reads if arc.patch is not None else frozenset()
         return frozenset(path[0] for path in paths)
 
     @cached_property
@@ -71,12 +83,23 @@ class Program:
         }
         self.blocks: dict[str, Block] = {block.name: block for block in net.workbook}
         self.incoming = _incoming(self)
+        self.arc_order = {
+            arc.label: index
+            for index, arc in enumerate(arc for step in self.steps.values() for arc in step.arcs)
+        }
+        """The place of each arc in the playbook."""
+        self.absorbing = frozenset(
+            step.name for step in net.steps if step.join.kind in ("any", "count")
+        )
+        """Joins that do not wait for every token, and absorb those that come late."""
         self.ancestors = _ancestors(self)
         """For each step a mask of the steps from which a token could get there."""
+        self.mutual = _mutual(self)
+        """For each step a mask of the steps that it can reach and that can reach it."""
 
-    def may_reach(self, live: int, step: str) -> bool:
-        """Whether a token at one of the live steps, other than this one, could come here."""
-        return bool(live & self.ancestors[step] & ~self.steps[step].bit)
+    def reaching(self, live: int, step: str) -> int:
+        """Those of the live steps, other than this one, from which a token could come here."""
+        return live & self.ancestors[step] & ~self.steps[step].bit
 
 
 def _incoming(program: Program) -> dict[str, tuple[str, ...]]:
@@ -111,3 +134,15 @@ def _ancestors(program: Program) -> dict[str, int]:
             masks[name] = mask
             pending |= dict.fromkeys(targets[name])
     return masks
+
+
+def _mutual(program: Program) -> dict[str, int]:
+    """Steps on a common cycle have the same ancestors, themselves included, and only they do."""
+    together: dict[int, int] = {}
+    for name, mask in program.ancestors.items():
+        if mask & program.steps[name].bit:
+            together[mask] = together.get(mask, 0) | program.steps[name].bit
+    return {
+        name: together.get(mask, 0) & mask if mask & program.steps[name].bit else 0
+        for name, mask in program.ancestors.items()
+    }

@@ -7,39 +7,42 @@ from typing import Any
 
 from noetl.model.net import Reducer, Values
 
+Writes = list[tuple[int, Any]]
+"""Iteration and value, in order."""
+
 
 class ReducerConflict(Exception):
     """Two iterations wrote the same key, and nothing says how the writes combine."""
 
 
-def _merged(total: Any, value: Any) -> Any:
-    return {**total, **value}
-
-
-_FOLDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    # How the first write becomes the total, and how each further one is added to it.
-    "append": (lambda value: [value], lambda total, value: [*total, value]),
-    "extend": (list, lambda total, value: [*total, *value]),
-    "sum": (lambda value: value, lambda total, value: total + value),
-    "min": (lambda value: value, min),
-    "max": (lambda value: value, max),
-    "merge": (lambda value: value, _merged),
-    "count": (lambda _: 1, lambda total, _: total + 1),
-    "last": (lambda value: value, lambda _, value: value),
-    "first": (lambda value: value, lambda total, _: total),
-}
-
-
 def reduced(reducers: Mapping[str, Reducer], patches: Mapping[int, Values]) -> Values:
     """What all iterations together write to ctx."""
-    writes: dict[str, list[tuple[int, Any]]] = {}
+    writes: dict[str, Writes] = {}
     for iteration in sorted(patches):
         for key, value in patches[iteration].items():
             writes.setdefault(key, []).append((iteration, value))
-    return {key: _fold(key, reducers.get(key), found) for key, found in sorted(writes.items())}
+    for key in writes:
+        _refuse_overlap(key, writes)
+    return {key: _fold(key, reducers.get(key), writes[key]) for key in sorted(writes)}
 
 
-def _fold(key: str, reducer: Reducer | None, writes: list[tuple[int, Any]]) -> Any:
+def _refuse_overlap(key: str, writes: Mapping[str, Writes]) -> None:
+    """`a` and `a.b` are the same place: who wrote which would decide what is left."""
+    above = key.rpartition(".")[0]
+    while above:
+        if above in writes:
+            whole = [iteration for iteration, _ in writes[above]]
+            part = [iteration for iteration, _ in writes[key]]
+            if len({*whole, *part}) > 1:
+                raise ReducerConflict(
+                    f"iteration {whole[0]} wrote ctx.{above} and iteration {part[-1]} wrote"
+                    f" ctx.{key}, which is a part of it. Write to separate keys."
+                )
+        above = above.rpartition(".")[0]
+
+
+def _fold(key: str, reducer: Reducer | None, writes: Writes) -> Any:
+    values = [value for _, value in writes]
     if reducer is None:
         if len(writes) > 1:
             first, second = writes[0][0], writes[1][0]
@@ -47,19 +50,42 @@ def _fold(key: str, reducer: Reducer | None, writes: list[tuple[int, Any]]) -> A
                 f"iterations {first} and {second} both wrote ctx.{key}. Say how the writes"
                 f" combine: `loop.spec.policy.reduce: {{{key}: append}}`."
             )
-        return writes[0][1]
-    values = [value for _, value in writes]
-    if reducer == "append":
-        return values
-    if reducer == "extend":
-        return [item for value in values for item in value]
-    begin, add = _FOLDS[reducer]
+        return values[0]
+    for iteration, value in writes:
+        if reducer in _TAKES and not isinstance(value, _TAKES[reducer]):
+            raise ReducerConflict(
+                f"ctx.{key} cannot be combined by `{reducer}`: iteration {iteration} wrote"
+                f" {type(value).__name__}. Check what iterations write."
+            )
     try:
-        total = begin(values[0])
-        for value in values[1:]:
-            total = add(total, value)
+        return _FOLDS[reducer](values)
     except TypeError as error:
         raise ReducerConflict(
             f"ctx.{key} cannot be combined by `{reducer}`: {error}. Check what iterations write."
         ) from None
+
+
+def _merged(values: list[Any]) -> Any:
+    total: Values = {}
+    for value in values:
+        total.update(value)
     return total
+
+
+_TAKES: dict[str, type | tuple[type, ...]] = {
+    "extend": list,
+    "merge": dict,
+    "sum": (int, float),
+}
+"""What a value must be for the reducer to make sense of it."""
+_FOLDS: dict[str, Callable[[list[Any]], Any]] = {
+    "append": list,
+    "extend": lambda values: [item for value in values for item in value],
+    "sum": sum,
+    "min": min,
+    "max": max,
+    "merge": _merged,
+    "count": len,
+    "last": lambda values: values[-1],
+    "first": lambda values: values[0],
+}

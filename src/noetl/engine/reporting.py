@@ -4,141 +4,134 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from noetl.engine import looping
-from noetl.engine.failing import error_from
-from noetl.engine.running import fail_run
-from noetl.engine.scope import event_names, server_scope, step_view
-from noetl.engine.turn import StartChild, Turn
-from noetl.errors import EvaluationFailed
-from noetl.model.commands import ChildRequest, Ending, Report, Suspension
+from noetl.engine.ending import complete_run, fail_run
+from noetl.engine.turn import Close, StartChild, Turn
+from noetl.model.commands import ChildRequest, Report, Suspension
 from noetl.model.events import (
     ChildStarted,
     CommandClosed,
-    CtxPatched,
     Event,
     IterationDone,
     IterationFailed,
     Parent,
-    StepDone,
+    Reported,
     StepWaiting,
+    TaskDone,
     TimerSet,
-    VarsSet,
 )
-from noetl.model.ids import derive
+from noetl.model.ids import CommandId, derive
 from noetl.model.outcome import TaskError
-from noetl.model.state import Run, StepResult
+from noetl.model.state import ExecutionState, Run
 
 
 def absorb_report(turn: Turn, report: Report) -> None:
-    """Fold what the worker says. A report about a run that is over tells nothing new."""
-    run = _run_of(turn, report.command_id)
-    if run is None:
+    """Fold what the worker says. What is known, or about a run that is over, is no news."""
+    run = run_of(turn.state, report.command_id)
+    if run is None or report.number <= run.reported.get(report.command_id, 0):
         return
+    closes = report.closes or report.ending is not None
+    if closes:
+        turn.last_word = report.command_id
+    mark = {} if closes else _mark(report)
     for event in report.events:
         if _is_news(run, event):
-            turn.record(event)
+            turn.record(msgspec.structs.replace(event, **mark) if mark else event)
+            mark = {}
     for suspension in report.suspensions:
-        _suspend(turn, run, suspension)
-    if report.ending is not None:
-        end_run(turn, run, report.ending)
+        if run.loop is None or not looping.has_ended(run.loop, suspension.iteration or 0):
+            _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
+            mark = {}
+    ending = report.ending
+    if ending is not None and ending.error is not None:
+        fail_run(turn, run.step_run_id, ending.error)
+    elif ending is not None and run.loop is None:
+        complete_run(turn, run, ending.result, ending.tasks)
+    else:
+        _go_on(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
+
+
+def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
+    """The run has not ended: close what is to be closed, and hand out what there is."""
+    if run.loop is None:
+        if waits:
+            if not closes:
+                # It goes on under another command, perhaps before the worker's last word.
+                turn.effect(Close(command_id))
+            close_command(turn, run, command_id)
+        elif closes:
+            fail_run(turn, run.step_run_id, NO_ENDING)
         return
-    if report.closes:
-        turn.record(
-            CommandClosed(at=turn.at, command_id=report.command_id, step_run_id=run.step_run_id)
-        )
-    if run.loop is not None:
-        looping.hand_out(turn, run)
-        looping.finish_if_over(turn, run)
+    if closes:
+        close_command(turn, run, command_id)
+    looping.go_on(turn, run)
 
 
-def _run_of(turn: Turn, command_id: str) -> Run | None:
-    return next((run for run in turn.state.runs.values() if command_id in run.commands), None)
+def close_command(turn: Turn, run: Run, command_id: CommandId) -> None:
+    """The command is over. Iterations it did not get to will be handed out again."""
+    rest = looping.rest_of(run.loop, command_id) if run.loop is not None else None
+    turn.record(
+        CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id, rest=rest)
+    )
+
+
+def run_of(state: ExecutionState, command_id: CommandId) -> Run | None:
+    """The run this command works on, if both are still open."""
+    run_id = state.holders.get(command_id)
+    return state.runs[run_id] if run_id is not None else None
+
+
+def _mark(report: Report) -> dict[str, Any]:
+    """What tells this report from others: one of its facts will carry it."""
+    settling = TaskDone | IterationDone | IterationFailed
+    settled = any(isinstance(event, settling) for event in report.events)
+    return {"command_id": report.command_id, "report": report.number, "settled": settled}
 
 
 def _is_news(run: Run, event: Event) -> bool:
-    """An iteration that was lost and done again may be reported by both; the first counts."""
-    if isinstance(event, IterationDone | IterationFailed):
-        loop = run.loop
-        assert loop is not None
-        return event.iteration not in loop.results and event.iteration not in loop.errors
-    return True
+    """Workers speak of their own run only, and of each iteration until it has ended.
+
+    An iteration that was lost and done again may be reported by both; the first counts.
+    """
+    if not isinstance(event, Reported) or isinstance(event, StepWaiting):
+        return False
+    if event.step_run_id != run.step_run_id or event.step != run.step:
+        return False
+    iteration = getattr(event, "iteration", None)
+    if iteration is None:
+        return True
+    loop = run.loop
+    in_loop = loop is not None and 0 <= iteration < (loop.total or 0)
+    return in_loop and loop is not None and not looping.has_ended(loop, iteration)
 
 
-def end_run(turn: Turn, run: Run, ending: Ending) -> None:
-    """The pipeline has ended: write what the step keeps of its result, then end the step."""
-    if ending.error is not None:
-        fail_run(turn, run.step_run_id, ending.error)
-        return
-    try:
-        keep(turn, run, ending.result, ending.tasks)
-    except EvaluationFailed as error:
-        fail_run(turn, run.step_run_id, error_from(error))
-        return
-    turn.record(
-        StepDone(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
-            result=ending.result,
-            tasks=ending.tasks,
-            undo=turn.program.steps[run.step].step.compensate,
-        )
-    )
-
-
-def keep(turn: Turn, run: Run, result: Any, tasks: dict[str, Any]) -> None:
-    """`vars` and `set` of the step, rendered with its result."""
-    program = turn.program.steps[run.step]
-    if (not program.step.vars and not program.patch.source) or run.compensates is not None:
-        return
-    shown = step_view(turn.program, run.step, StepResult(value=result, tasks=tasks))
-    scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
-        run.step,
-        at=turn.at,
-        seed=run.step_run_id,
-        args=run.args,
-        names=event_names("step.done", run.step, result, None, shown)
-        | {"outcome": {"status": "ok", "result": result}, "output": shown},
-    )
-    values = program.vars.render(scope, f"vars of step {run.step}")
-    if values:
-        assert isinstance(values, dict)
-        turn.record(VarsSet(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step))
-    patch = program.patch.render(scope, f"set of step {run.step}")
-    if patch:
-        assert isinstance(patch, dict)
-        turn.record(
-            CtxPatched(at=turn.at, values=patch, step_run_id=run.step_run_id, step=run.step)
-        )
-
-
-def _suspend(turn: Turn, run: Run, suspension: Suspension) -> None:
+def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any]) -> None:
     """Let go of the worker until a moment, or until a child execution has ended."""
-    child = None
-    if suspension.child is not None:
-        child = child_id(turn, run, suspension)
+    child = child_id(run, suspension) if suspension.child is not None else None
+    # Whoever waits for nothing goes on at once.
+    until = suspension.until if suspension.until is not None or child is not None else turn.at
     turn.record(
         StepWaiting(
             at=turn.at,
             step_run_id=run.step_run_id,
             step=run.step,
             iteration=suspension.iteration,
-            until=suspension.until,
+            until=until,
             child=child,
             progress=suspension.progress,
+            **mark,
         )
     )
     if suspension.child is not None and child is not None:
         _start_child(turn, run, suspension.child, child, suspension.iteration)
-    if suspension.until is not None:
+    if until is not None:
         turn.record(
             TimerSet(
                 at=turn.at,
                 timer_id=derive(run.step_run_id, "wake", suspension.iteration, turn.state.seq),
-                fires_at=suspension.until,
+                fires_at=until,
                 purpose="wake",
                 step_run_id=run.step_run_id,
                 iteration=suspension.iteration,
@@ -146,7 +139,7 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension) -> None:
         )
 
 
-def child_id(turn: Turn, run: Run, suspension: Suspension) -> str:
+def child_id(run: Run, suspension: Suspension) -> str:
     """The child's execution id, derived: deciding again starts no second child."""
     text = derive(
         run.step_run_id,
@@ -180,6 +173,11 @@ def _start_child(
     turn.effect(StartChild(child, request, parent))
 
 
+NO_ENDING = TaskError(
+    kind="unknown",
+    code="no_ending",
+    message="the worker let go of the run without saying how it ended.",
+)
 LOST = "the workers that ran it died or lost their lease"
 
 

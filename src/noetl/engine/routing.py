@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from noetl.engine.failing import error_from
 from noetl.engine.program import ArcProgram, StepProgram
-from noetl.engine.scope import event_names, server_scope, step_view
+from noetl.engine.scope import error_value, event_names, server_scope, step_view
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.duration import seconds
@@ -21,10 +23,14 @@ from noetl.model.events import (
     WorkflowFailing,
 )
 from noetl.model.ids import derive
+from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import StepResult
 from noetl.templates import Scope
+
+RUNS_PER_TURN_MAX = 1000
+"""Runs that may start within one decision; what comes after them waits for a timer."""
 
 
 def route(turn: Turn, ended: StepDone | StepFailed) -> None:
@@ -36,28 +42,32 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     program = turn.program.steps[ended.step]
     error = ended.error if isinstance(ended, StepFailed) else None
     ignored = error is not None and program.step.on_error == "ignore"
-    scope = _scope(turn, program, ended, error)
+    event = step_end_event(program, ended)
+    scope = _scope(turn, ended, event, error)
     try:
         chosen = _firing(program, scope, failed=error is not None and not ignored)
-        for arc in chosen:
-            _send(turn, ended, arc, scope)
+        sendings = [_sending(turn, ended, arc, scope) for arc in chosen]
     except EvaluationFailed as failure:
-        turn.record(
-            WorkflowFailing(at=turn.at, error=error_from(failure), step=ended.step, stop=True)
-        )
+        _fail(turn, ended, error_from(failure))
         return
-    if chosen:
-        targets = tuple(arc.arc.step for arc in chosen)
+    for sending in sendings:
+        _send(turn, ended, sending, event)
+    if sendings:
+        targets = tuple(sending.target for sending in sendings)
         turn.record(
             NextSelected(
                 at=turn.at, step_run_id=ended.step_run_id, step=ended.step, targets=targets
             )
         )
     elif error is not None and not ignored:
-        stop = program.step.failure_mode == "fail_fast"
-        turn.record(WorkflowFailing(at=turn.at, error=error, step=ended.step, stop=stop))
+        _fail(turn, ended, error)
     elif program.arcs:
         _unmatched(turn, ended)
+
+
+def _fail(turn: Turn, ended: StepDone | StepFailed, error: TaskError) -> None:
+    stop = turn.program.steps[ended.step].step.failure_mode == "fail_fast"
+    turn.record(WorkflowFailing(at=turn.at, error=error, step=ended.step, stop=stop))
 
 
 def _unmatched(turn: Turn, ended: StepDone | StepFailed) -> None:
@@ -68,15 +78,18 @@ def _unmatched(turn: Turn, ended: StepDone | StepFailed) -> None:
             code="no_next",
             message=f'no arc of step "{ended.step}" fired, and `no_next_is_error` is set.',
         )
-        turn.record(WorkflowFailing(at=turn.at, error=error, step=ended.step))
+        _fail(turn, ended, error)
 
 
-def _scope(
-    turn: Turn, program: StepProgram, ended: StepDone | StepFailed, error: TaskError | None
-) -> Scope:
-    name = "step.failed" if error is not None else "step.done"
-    if program.step.loop is not None and error is None:
-        name = "loop.done"
+def step_end_event(program: StepProgram, ended: StepDone | StepFailed) -> str:
+    """The stored name of the event that ends a step."""
+    if isinstance(ended, StepFailed):
+        return "step.failed"
+    return "loop.done" if program.step.loop is not None else "step.done"
+
+
+def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None) -> Scope:
+    """The finished step's scope, without `iter`."""
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
@@ -88,8 +101,8 @@ def _scope(
         ended.step,
         at=turn.at,
         seed=ended.step_run_id,
-        args={},
-        names=event_names(name, ended.step, ended.result, error, shown),
+        args=turn.ended[ended.step_run_id].args,
+        names=event_names(event, ended.step, ended.result, error, shown),
     )
 
 
@@ -106,42 +119,64 @@ def _firing(program: StepProgram, scope: Scope, *, failed: bool) -> list[ArcProg
     return chosen
 
 
-def _send(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: Scope) -> None:
+class _Sending(msgspec.Struct, frozen=True):
+    """An arc that fires, with everything on it evaluated."""
+
+    arc: ArcProgram
+    target: str
+    args: Values
+    patch: Values
+    delay: float
+
+
+def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: Scope) -> _Sending:
     target = arc.step.render(scope, f"an arc of step {ended.step}")
-    if target not in turn.program.steps:
+    if not isinstance(target, str) or target not in turn.program.steps:
         raise EvaluationFailed(
             f'step "{ended.step}" sends its token to "{target}", which is not a step.'
             + did_you_mean(str(target), turn.program.steps)
         )
     args = arc.args.render(scope, f"args of the arc from {ended.step} to {target}")
-    if arc.patch is not None:
-        values = arc.patch.render(scope, f"set of the arc from {ended.step} to {target}")
-        assert isinstance(values, dict)
-        turn.record(
-            CtxPatched(at=turn.at, values=values, step_run_id=ended.step_run_id, step=ended.step)
-        )
-    delay = _delay(arc, scope)
-    token_id = derive(ended.step_run_id, arc.label)
+    patch = arc.patch.render(scope, f"set of the arc from {ended.step} to {target}")
     assert isinstance(args, dict)
+    assert isinstance(patch, dict)
+    return _Sending(arc, target, args, patch, _delay(arc, scope))
+
+
+def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: str) -> None:
+    if sending.patch:
+        turn.record(
+            CtxPatched(
+                at=turn.at,
+                values=sending.patch,
+                step_run_id=ended.step_run_id,
+                step=ended.step,
+            )
+        )
+    # A net that goes round and round without any work lets others have their turn.
+    later = sending.delay > 0 or turn.runs_started >= RUNS_PER_TURN_MAX
+    ready_at = turn.at + sending.delay if later else None
+    token_id = derive(ended.step_run_id, sending.arc.label)
     turn.record(
         TokenCreated(
             at=turn.at,
             token_id=token_id,
-            step=str(target),
-            args=args,
+            step=sending.target,
+            args=sending.args,
             source=ended.step_run_id,
-            arc=arc.label,
-            ready_at=turn.at + delay if delay else None,
-            priority=arc.arc.priority,
-            event=_token_event(ended),
+            arc=sending.arc.label,
+            ready_at=ready_at,
+            priority=sending.arc.arc.priority,
+            event=_token_event(ended, event),
+            past=turn.ended[ended.step_run_id].past,
         )
     )
-    if delay:
+    if ready_at is not None:
         turn.record(
             TimerSet(
                 at=turn.at,
                 timer_id=derive(token_id, "ready"),
-                fires_at=turn.at + delay,
+                fires_at=ready_at,
                 purpose="token",
                 token_id=token_id,
             )
@@ -152,13 +187,15 @@ def _delay(arc: ArcProgram, scope: Scope) -> float:
     written: Any = arc.delay.render(scope, "delay of an arc")
     if written is None:
         return 0.0
-    length = seconds(written) if isinstance(written, int | float | str) else None
+    is_amount = isinstance(written, int | float | str) and not isinstance(written, bool)
+    length = seconds(written) if is_amount else None
     if length is None:
         raise EvaluationFailed(f"the delay of an arc is {written!r}, which is no duration.")
     return length
 
 
-def _token_event(ended: StepDone | StepFailed) -> dict[str, Any]:
+def _token_event(ended: StepDone | StepFailed, event: str) -> Values:
     """What admission at the target sees as `event`: small, the result itself is elsewhere."""
-    failed = isinstance(ended, StepFailed)
-    return {"name": "step.failed" if failed else "step.done", "step": ended.step}
+    if isinstance(ended, StepFailed):
+        return {"name": event, "step": ended.step, "error": error_value(ended.error)}
+    return {"name": event, "step": ended.step}

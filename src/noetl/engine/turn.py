@@ -16,7 +16,7 @@ from noetl.model.commands import ChildRequest, Command
 from noetl.model.events import Event, FinalStatus, Parent
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState
+from noetl.model.state import ExecutionState, Run
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -68,7 +68,18 @@ class Decision(msgspec.Struct, frozen=True):
 class Turn:
     """The workings of one call of `advance`. Lives no longer than that."""
 
-    __slots__ = ("at", "effects", "events", "execution_id", "pending", "program", "state")
+    __slots__ = (
+        "at",
+        "effects",
+        "ended",
+        "events",
+        "execution_id",
+        "last_word",
+        "pending",
+        "program",
+        "runs_started",
+        "state",
+    )
 
     def __init__(
         self, program: Program, state: ExecutionState, execution_id: ExecutionId, at: float
@@ -80,6 +91,11 @@ class Turn:
         self.events: list[Event] = []
         self.effects: list[Effect] = []
         self.pending: deque[Event] = deque()
+        self.ended: dict[StepRunId, Run] = {}
+        """Runs that ended in this turn: routing reads their args."""
+        self.last_word: CommandId | None = None
+        """The command that is over whatever follows: by its own last report, or lost."""
+        self.runs_started = 0
 
     def record(self, fact: Event) -> None:
         """It has happened: fold it, keep it, and let its consequences follow."""
@@ -90,10 +106,27 @@ class Turn:
     def effect(self, effect: Effect) -> None:
         self.effects.append(effect)
 
-    def close_commands(self, step_run_id: StepRunId) -> None:
+    def decision(self) -> Decision:
+        """What it came to. A command that was asked for and stopped in one turn never was."""
+        closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
+        issued = {
+            effect.command.command_id for effect in self.effects if isinstance(effect, Issue)
+        }
+        never = closed & issued
+        effects = tuple(effect for effect in self.effects if _command_of(effect) not in never)
+        return Decision(tuple(self.events), effects)
+
+    def close(self, run: Run, reason: str = "the step that waited for it has ended") -> None:
         """The run is about to end: whatever works on it must stop."""
-        run = self.state.runs[step_run_id]
+        self.ended[run.step_run_id] = run
         for command_id in run.commands:
-            self.effects.append(Close(command_id))
+            if command_id != self.last_word:
+                self.effects.append(Close(command_id))
         for child in run.children:
-            self.effects.append(CancelChild(child, "the step that waited for it has ended"))
+            self.effects.append(CancelChild(child, reason))
+
+
+def _command_of(effect: Effect) -> CommandId | None:
+    if isinstance(effect, Issue):
+        return effect.command.command_id
+    return effect.command_id if isinstance(effect, Close) else None

@@ -27,6 +27,19 @@ class Fact(
     at: float
 
 
+class Reported(Fact, frozen=True, kw_only=True):
+    """A fact that a worker's report may bring.
+
+    One fact of each report that leaves its command open says which report that was, so that the
+    same report is known when it comes again.
+    """
+
+    command_id: CommandId = ""
+    report: int = 0
+    settled: bool = False
+    """The report brought the end of a call or an iteration: its command does get somewhere."""
+
+
 # --- The execution as a whole ------------------------------------------------------------------
 
 
@@ -53,6 +66,8 @@ class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.ev
     workload: Values
     reused: dict[str, Any] = {}
     """A rerun: results of steps that are not run again."""
+    ctx: Values = {}
+    vars: Values = {}
     entry: str | None = None
 
 
@@ -106,6 +121,8 @@ class TokenCreated(Fact, frozen=True, kw_only=True, tag="token.created"):
     priority: int = 0
     event: Values = {}
     """What `event` shows to admission at the target."""
+    past: dict[str, int] = {}
+    """Which run of each absorbing join (`any`, `{n: k}`) this token descends from, if any."""
 
 
 class TokenConsumed(Fact, frozen=True, kw_only=True, tag="token.consumed"):
@@ -130,6 +147,10 @@ class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
     command_id: CommandId | None = None
     """The command that runs it, where one does all of it."""
     compensates: StepRunId | None = None
+    block: str | None = None
+    """It runs this workbook entry instead of the step's tasks: a compensation."""
+    priority: int = 0
+    past: dict[str, int] = {}
     released: bool = False
     """Two joins waited for each other; the oldest was let go."""
 
@@ -146,7 +167,7 @@ class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
     reason: str = ""
 
 
-class StepWaiting(Fact, frozen=True, kw_only=True, tag="step.waiting"):
+class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
     """The run holds no worker until its time comes or its child has ended."""
 
     step_run_id: StepRunId
@@ -206,7 +227,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An outcome that arrived from elsewhere (a child execution) for the task at `position`."""
 
 
-class TaskStarted(Fact, frozen=True, kw_only=True, tag="task.started"):
+class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
     step_run_id: StepRunId
     step: str
     task: str
@@ -217,7 +238,7 @@ class TaskStarted(Fact, frozen=True, kw_only=True, tag="task.started"):
     page: int = 0
 
 
-class TaskDone(Fact, frozen=True, kw_only=True, tag="task.done"):
+class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
     step_run_id: StepRunId
     step: str
     task: str
@@ -234,7 +255,7 @@ class TaskDone(Fact, frozen=True, kw_only=True, tag="task.done"):
     """Where the pipeline goes on; None inside loops, whose unit is the iteration."""
 
 
-class RetryStarted(Fact, frozen=True, kw_only=True, tag="retry.started"):
+class RetryStarted(Reported, frozen=True, kw_only=True, tag="retry.started"):
     step_run_id: StepRunId
     step: str
     task: str
@@ -243,7 +264,7 @@ class RetryStarted(Fact, frozen=True, kw_only=True, tag="retry.started"):
     iteration: int | None = None
 
 
-class PolicyUnmatched(Fact, frozen=True, kw_only=True, tag="policy.unmatched"):
+class PolicyUnmatched(Reported, frozen=True, kw_only=True, tag="policy.unmatched"):
     step_run_id: StepRunId
     step: str
     task: str
@@ -251,14 +272,14 @@ class PolicyUnmatched(Fact, frozen=True, kw_only=True, tag="policy.unmatched"):
     iteration: int | None = None
 
 
-class CtxPatched(Fact, frozen=True, kw_only=True, tag="ctx.patched"):
+class CtxPatched(Reported, frozen=True, kw_only=True, tag="ctx.patched"):
     values: Values
     step_run_id: StepRunId | None = None
     step: str = ""
     iteration: int | None = None
 
 
-class VarsSet(Fact, frozen=True, kw_only=True, tag="vars.set"):
+class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
     values: Values
     step_run_id: StepRunId | None = None
     step: str = ""
@@ -274,15 +295,24 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     """None for a cursor, which ends when it yields nothing."""
     items: Any = None
     """The elements, or a reference to them; None for a range, whose numbers are computed."""
+    begin: int | float = 0
+    by: int | float = 1
+    """A range: its first number, and the step from each to the next."""
+    in_flight: int = 1
+    """Iterations that may have begun and not ended at the same time."""
+    lanes: int = 1
+    """Chunks that may be out at the same time."""
+    size: int = 1
+    """Iterations of a chunk."""
 
 
-class IterationStarted(Fact, frozen=True, kw_only=True, tag="loop.iteration.started"):
+class IterationStarted(Reported, frozen=True, kw_only=True, tag="loop.iteration.started"):
     step_run_id: StepRunId
     step: str
     iteration: int
 
 
-class IterationDone(Fact, frozen=True, kw_only=True, tag="loop.iteration.done"):
+class IterationDone(Reported, frozen=True, kw_only=True, tag="loop.iteration.done"):
     step_run_id: StepRunId
     step: str
     iteration: int
@@ -291,7 +321,7 @@ class IterationDone(Fact, frozen=True, kw_only=True, tag="loop.iteration.done"):
     """What the iteration wrote to ctx, for the reducers."""
 
 
-class IterationFailed(Fact, frozen=True, kw_only=True, tag="loop.iteration.failed"):
+class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.failed"):
     step_run_id: StepRunId
     step: str
     iteration: int
@@ -354,12 +384,17 @@ class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
     start: int | None = None
     stop: int | None = None
     """A chunk of a loop: its iterations."""
+    width: int = 1
+    """How many of them at once."""
     iteration: int | None = None
+    """One suspended iteration goes on by itself."""
 
 
 class CommandClosed(Fact, frozen=True, kw_only=True, tag="command.closed"):
     command_id: CommandId
     step_run_id: StepRunId
+    rest: int | None = None
+    """A chunk that did not get through: its iterations from here on are handed out again."""
 
 
 class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):

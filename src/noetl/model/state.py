@@ -30,6 +30,10 @@ class Token(msgspec.Struct, kw_only=True, omit_defaults=True):
     ready_at: float | None = None
     priority: int = 0
     event: Values = {}
+    past: dict[str, int] = {}
+    """Which run of each absorbing join it descends from."""
+    timer: str | None = None
+    """What makes it ready."""
     order: int = 0
     """Position in the order of arrival."""
 
@@ -50,13 +54,30 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Iterations handed out, from 0 up."""
     success: int = 0
     failed: int = 0
+    begin: int | float = 0
+    by: int | float = 1
+    """A range: its first number, and the step from each to the next."""
+    in_flight: int = 1
+    lanes: int = 1
+    size: int = 1
     chunks: dict[CommandId, tuple[int, int]] = {}
     """Open chunks: command → (start, stop)."""
+    widths: dict[CommandId, int] = {}
+    """Open chunks: command → how many of its iterations may be running."""
+    returned: list[tuple[int, int]] = []
+    """Iterations that were handed out and came back without having begun: (start, stop)."""
+    alone: dict[CommandId, int] = {}
+    """Open commands that go on with one iteration that was suspended."""
+    woken: list[int] = []
+    """Suspended iterations that may go on, as soon as work is handed out again."""
     results: dict[int, Any] = {}
     errors: dict[int, TaskError] = {}
     patches: dict[int, Values] = {}
     """What iterations wrote to ctx, until the loop ends and reducers fold it in order."""
     suspended: dict[int, Progress | None] = {}
+    """Iterations that have waited for something and not ended since."""
+    suspends: bool = False
+    """Some iteration has been suspended: the next ones are likely to be."""
     stopping: bool = False
     """No more iterations are handed out."""
 
@@ -82,8 +103,25 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     waiting: bool = False
     children: dict[str, int | None] = {}
     """Child executions it waits for → iteration."""
+    reported: dict[CommandId, int] = {}
+    """Open commands → number of the last report taken."""
+    timers: dict[str, None] = {}
+    """Timers set for it, in order."""
     compensates: StepRunId | None = None
+    block: str | None = None
+    priority: int = 0
+    past: dict[str, int] = {}
     order: int = 0
+
+
+class Undo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A done run, and what undoes it should the execution fail."""
+
+    step_run_id: StepRunId
+    step: str
+    by: str
+    """A step or a workbook entry."""
+    result: Any = None
 
 
 class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -132,15 +170,15 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     timers: dict[str, TimerState] = {}
     results: dict[str, StepResult] = {}
     """Last result of each step, inline or as a reference."""
-    seen: dict[str, list[str]] = {}
-    """The arcs over which tokens of the present activation of a step have come."""
+    holders: dict[CommandId, StepRunId] = {}
+    """Open commands → the run they work on."""
     steps: dict[str, StepSummary] = {}
     arrivals: int = 0
     """Counts tokens and runs, for order."""
     last_step: str = ""
     """The step whose run ended last."""
-    undo: list[tuple[StepRunId, str, str]] = []
-    """Done runs that can be compensated, oldest first: run, step, and what undoes it."""
+    undo: list[Undo] = []
+    """Done runs that can be compensated, oldest first."""
     failure: TaskError | None = None
     """Why the execution is failing; compensation may still be under way."""
     failed_step: str = ""

@@ -1,1 +1,1 @@
-"""Secrets: kept encrypted, resolved at the moment of use, seen only by the tool that uses them."""
+"""Credentials: kept encrypted, resolved at the moment of use, and never shown."""

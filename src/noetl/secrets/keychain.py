@@ -1,63 +1,159 @@
-"""Keychain entries: where the secrets that a playbook names come from."""
+"""From a keychain entry to its fields, at the moment they are used.
+
+What an entry means is decided here; where stored credentials, variables and files come from is
+handed in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from noetl.errors import NoetlError, NotFound
 from noetl.model.net import KeychainEntry
 
-Stored = Callable[[str], Awaitable[dict[str, Any]]]
-"""Fields of a stored credential by name; raises NotFound."""
-
-FROM_STORE = frozenset({"credential", "postgres_credential", "secrets"})
-WRITTEN_OUT = frozenset({"static", "bearer", "basic", "oauth2"})
+Stored = Callable[[str], Awaitable[Mapping[str, Any]]]
+"""Fields of the stored credential of that name; raises NotFound."""
 
 
-class CannotResolve(NoetlError):
-    """This version knows the kind, but not how to get at such secrets."""
+class NotAllowed(NoetlError):
+    """The operator does not let playbooks read this."""
 
-    code = "cannot_resolve"
+    code = "not_allowed"
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator of a worker opens to playbooks. By default nothing."""
+
+    environment: Mapping[str, str] = {}
+    env_allowed: tuple[str, ...] = ()
+    """Names of variables, or patterns like `SHOP_*`; those of NoETL itself are never open."""
+    file_root: str | None = None
+    """Files below this directory may be read as secrets."""
 
 
 async def resolve(
-    entry: KeychainEntry, stored: Stored, variables: Mapping[str, str]
+    entry: KeychainEntry, stored: Stored, sources: Sources | None = None
 ) -> dict[str, Any]:
-    """The secret fields of an entry. `variables` are those that playbooks may see."""
+    """The fields of an entry. One value alone is the field `value`.
+
+    Raises NotFound, naming what is missing, or NotAllowed. Neither repeats a value.
+    """
+    fields = await _fields(entry, stored, sources or Sources())
+    wanted = entry.config.get("key")
+    if wanted is None:
+        return fields
+    if str(wanted) not in fields:
+        raise NotFound(f'keychain entry "{entry.name}": the secret has no field "{wanted}".')
+    return {**fields, "value": fields[str(wanted)]}
+
+
+async def _fields(entry: KeychainEntry, stored: Stored, sources: Sources) -> dict[str, Any]:
     config = entry.config
-    if entry.kind in FROM_STORE:
-        return await stored(str(config.get("credential") or entry.name))
-    if entry.kind == "static" and "data" in config:
-        return dict(config["data"])
-    if entry.kind in WRITTEN_OUT:
-        return {key: value for key, value in config.items() if key not in ("ttl", "scope")}
-    if entry.kind == "env":
-        return {"value": _variable(entry, variables)}
-    if entry.kind == "file":
-        return {"value": _file(entry)}
-    raise CannotResolve(
-        f'keychain entry "{entry.name}" is of kind {entry.kind}, which this version cannot'
-        " resolve. Use credential, static, env or file."
-    )
+    match entry.kind:
+        case "credential" | "postgres_credential":
+            return await _stored(entry, stored)
+        case "secret_manager" | "secrets":
+            return await _managed(entry, stored)
+        case "static":
+            return _static(entry)
+        case "env":
+            return {"value": _variable(entry, sources)}
+        case "file":
+            return _file(entry, sources)
+        case "bearer" | "basic" | "oauth2":
+            own = {name: value for name, value in config.items() if name in WRITTEN[entry.kind]}
+            is_whole = any(name in own for name in ("token", "password", "client_secret"))
+            base = {} if is_whole else await _stored(entry, stored)
+            if "scopes" in own:
+                own["scope"] = own.pop("scopes")
+            return {**base, **own, "type": entry.kind}
+    raise NotFound(f'keychain entry "{entry.name}": there is no kind "{entry.kind}".')
 
 
-def _variable(entry: KeychainEntry, variables: Mapping[str, str]) -> str:
-    name = str(entry.config.get("variable") or entry.name)
-    if name not in variables:
+WRITTEN = {
+    "bearer": ("token",),
+    "basic": ("username", "password"),
+    "oauth2": ("token_url", "client_id", "client_secret", "scopes", "audience"),
+}
+
+
+async def _stored(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
+    return dict(await stored(str(entry.config.get("credential") or entry.name)))
+
+
+async def _managed(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
+    provider = entry.config.get("provider")
+    if provider not in (None, "noetl", "credential"):
         raise NotFound(
-            f'keychain entry "{entry.name}" reads the variable {name}, which is not set or not'
-            f" allowed. Set it where the worker runs, and allow it: NOETL_ENV_SECRETS={name}."
+            f'keychain entry "{entry.name}": this version cannot ask the secret manager '
+            f'"{provider}". Store the secret with `noetl credential set` and leave `provider` out.'
         )
-    return variables[name]
+    if "credential" not in entry.config and "path" in entry.config:
+        return dict(await stored(str(entry.config["path"])))
+    return await _stored(entry, stored)
 
 
-def _file(entry: KeychainEntry) -> str:
-    path = Path(str(entry.config.get("file") or entry.config.get("path") or ""))
-    try:
-        return path.read_text().rstrip("\n")
-    except OSError as error:
+def _static(entry: KeychainEntry) -> dict[str, Any]:
+    data = entry.config.get("data")
+    if isinstance(data, dict):
+        return dict(data)
+    if "value" not in entry.config:
+        raise NotFound(f'keychain entry "{entry.name}": kind static needs `value` or `data`.')
+    return {"value": entry.config["value"]}
+
+
+def _variable(entry: KeychainEntry, sources: Sources) -> str:
+    name = str(entry.config.get("variable") or entry.name)
+    is_ours = name.upper().startswith("NOETL_")
+    if is_ours or not any(fnmatchcase(name, pattern) for pattern in sources.env_allowed):
+        raise NotAllowed(
+            f'keychain entry "{entry.name}": the variable {name} is not one that playbooks may '
+            "read on this worker. Ask its operator to allow it."
+        )
+    if name not in sources.environment:
         raise NotFound(
-            f'keychain entry "{entry.name}": {path} cannot be read: {error.strerror}.'
+            f'keychain entry "{entry.name}": the variable {name} is not set on this worker.'
+        )
+    return sources.environment[name]
+
+
+def _file(entry: KeychainEntry, sources: Sources) -> dict[str, Any]:
+    written = str(entry.config.get("file") or entry.config.get("path") or entry.name)
+    if sources.file_root is None:
+        raise NotAllowed(
+            f'keychain entry "{entry.name}": this worker has no directory of secret files. Ask '
+            "its operator to name one."
+        )
+    root = Path(sources.file_root).resolve()
+    path = (root / written).resolve()
+    if not path.is_relative_to(root):
+        raise NotAllowed(
+            f'keychain entry "{entry.name}": "{written}" lies outside the directory of secret '
+            "files."
+        )
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, IsADirectoryError):
+        raise NotFound(
+            f'keychain entry "{entry.name}": there is no secret file "{written}".'
         ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFound(
+            f'keychain entry "{entry.name}": the secret file "{written}" cannot be read: '
+            f"{type(error).__name__}."
+        ) from None
+    return _fields_in(text)
+
+
+def _fields_in(text: str) -> dict[str, Any]:
+    """A JSON object is fields; anything else is one value, without the newline at its end."""
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"value": text.rstrip("\r\n")}

@@ -1,74 +1,86 @@
-"""The last line before anything is recorded: secret values do not get past it.
+"""The second line behind taint: known secret values, found again in whatever a tool says.
 
-Templates already mark what they compute from secrets. This catches what comes back from the other
-side: an answer that echoes a token, an error that quotes a password, output that prints a key.
+A driver may repeat a password in an error, a server may echo a token. Each secret is looked for
+as it is and in the forms it travels in: base64 (also inside of something longer), URL-encoded,
+escaped as in JSON.
 """
 
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from noetl.model.outcome import Outcome, TaskError
+from noetl.templates.taint import MASK
 
-SHOWN = "***"
-LENGTH_MIN = 4
-"""Shorter values stand in too many innocent places to be hidden by search."""
+SHORTEST = 4
+"""A shorter text is found everywhere by chance; only taint can protect it."""
+SHORTEST_CORE = 6
+LINE = 20
+"""Of a secret of several lines, each line that is at least this long is one too."""
+OPEN_FIELDS = frozenset(
+    [
+        *("type", "kind", "host", "db_host", "hostname", "server", "hostaddr", "port", "db_port"),
+        *("user", "db_user", "username", "dbname", "db_name", "database", "schema", "path"),
+        *("sslmode", "db_sslmode", "options", "application_name", "connect_timeout"),
+        *("token_url", "scope", "scopes", "audience", "client_id", "region", "project"),
+        *("key", "header", "place"),
+    ]
+)
+"""Fields of a credential that say where and who, not how one gets in."""
 
 
 class Mask:
-    """Knows some secrets and hides them, also base64- or URL-encoded."""
+    """The secrets of one task. False while there are none."""
 
     def __init__(self) -> None:
-        self._hidden: set[str] = set()
+        self._secrets: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._hidden)
+        return bool(self._secrets)
 
-    def add(self, values: Any) -> None:
-        """Hide these values and whatever texts stand inside them."""
-        match values:
-            case str():
-                self._hidden.update(_forms(values))
-            case bytes():
-                self._hidden.update(_forms(values.decode("utf-8", errors="ignore")))
-            case dict():
-                for part in values.values():
-                    self.add(part)
-            case list() | tuple():
-                for part in values:
-                    self.add(part)
-            case bool() | None:
-                pass
-            case int() | float():
-                self._hidden.update(_forms(str(values)))
+    def add(self, secret: Any) -> None:
+        """A secret, a list of them, or the fields of a credential (of which some are open)."""
+        found = set(_texts(secret)) - self._secrets
+        if found:
+            self._secrets |= found
+            self._pattern = None
 
     def text(self, text: str) -> str:
-        for secret in sorted(self._hidden, key=len, reverse=True):
-            if secret in text:
-                text = text.replace(secret, SHOWN)
-        return text
+        """The text with `***` for every secret in it."""
+        if not self._secrets or not text:
+            return text
+        if self._pattern is None:
+            forms = {form for secret in self._secrets for form in _forms(secret)}
+            longest_first = sorted(forms, key=lambda form: (-len(form), form))
+            self._pattern = re.compile("|".join(re.escape(form) for form in longest_first))
+        return self._pattern.sub(MASK, text)
 
     def value(self, value: Any) -> Any:
-        """The same value with every secret in it hidden."""
-        if not self._hidden:
+        """A plain value with every text in it masked, keys too."""
+        if not self._secrets:
             return value
-        match value:
-            case str():
-                return self.text(value)
-            case dict():
-                return {self.text(str(key)): self.value(part) for key, part in value.items()}
-            case list() | tuple():
-                return [self.value(part) for part in value]
-            case int() | float() if not isinstance(value, bool) and str(value) in self._hidden:
-                return SHOWN
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {
+                self.text(key) if isinstance(key, str) else key: self.value(part)
+                for key, part in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.value(part) for part in value]
         return value
 
     def outcome(self, outcome: Outcome) -> Outcome:
-        """The outcome as it may be recorded."""
+        """The outcome as everyone may see it."""
+        if not self._secrets:
+            return outcome
         return msgspec.structs.replace(
             outcome,
             result=self.value(outcome.result),
@@ -83,23 +95,55 @@ class Mask:
         if error is None:
             return None
         return msgspec.structs.replace(
-            error, message=self.text(error.message), details=self.value(error.details)
+            error,
+            message=self.text(error.message),
+            code=self.value(error.code),
+            details=self.value(error.details),
         )
 
 
-def _forms(secret: str) -> set[str]:
-    """The value as it may turn up: plain, base64 in each alignment, URL-encoded."""
-    if len(secret) < LENGTH_MIN:
-        return set()
-    forms = {secret, quote(secret, safe=""), quote_plus(secret)}
-    raw = secret.encode("utf-8", errors="ignore")
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        # Characters at the edges depend on the neighbours; those between are the secret's own.
-        start = (shift * 8 + 5) // 6
-        end = len(encoded) - 4 if encoded.endswith("=") else len(encoded)
-        inner = encoded[start:end]
-        if len(inner) >= LENGTH_MIN * 2:
-            forms.add(inner)
-            forms.add(inner.replace("+", "-").replace("/", "_"))
-    return forms
+def _texts(secret: Any) -> Iterator[str]:
+    if isinstance(secret, str):
+        if len(secret) >= SHORTEST:
+            yield secret
+        if "\n" in secret:
+            yield from (line for line in secret.splitlines() if len(line) >= LINE)
+        if "://" in secret and "@" in secret:
+            # An address with a password in it; the password alone is secret as well.
+            password = secret.partition("://")[2].rpartition("@")[0].partition(":")[2]
+            yield from _texts(password)
+    elif isinstance(secret, Mapping):
+        for name, part in secret.items():
+            if name not in OPEN_FIELDS or not isinstance(part, str) or _is_secret(part):
+                yield from _texts(part)
+    elif isinstance(secret, list | tuple | set | frozenset):
+        for part in secret:
+            yield from _texts(part)
+
+
+def _is_secret(text: str) -> bool:
+    """Whether it gives itself away: an address with a password, a private key."""
+    return ("://" in text and "@" in text) or "-----BEGIN" in text
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield quote(secret, safe="")
+    yield quote(secret)
+    yield quote_plus(secret)
+    # As a string stands inside JSON, and inside JSON with only ASCII.
+    yield msgspec.json.encode(secret).decode()[1:-1]
+    yield secret.encode("unicode_escape").decode()
+    data = secret.encode("utf-8", "surrogatepass")
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield from (core for core in _cores(data, encode) if len(core) >= SHORTEST_CORE)
+
+
+def _cores(data: bytes, encode: Any) -> Iterator[str]:
+    """What is sure to stand in the base64 of any text that holds these bytes."""
+    yield encode(data).decode("ascii").rstrip("=") if len(data) % 3 == 0 else encode(data).decode()
+    for before in range(3):
+        text = encode(b"\0" * before + data).decode("ascii").rstrip("=")
+        first = (before * 8 + 5) // 6
+        last = (before + len(data)) * 8 // 6
+        yield text[first:last]

@@ -1,139 +1,211 @@
-"""Encryption of stored credentials.
+"""Credentials at rest: each under a key of its own, and those keys under the operator's.
 
-Every credential has a data key of its own (AES-256-GCM); the data key is wrapped by the master
-key, so that rotating the master key re-wraps a few bytes per credential and touches no data. The
-master key comes from the operator, or from a file that is created once and never again by itself:
-a key that is gone is an error, not an occasion to make a new one.
+So a new operator's key means wrapping small keys anew, not encrypting everything again. What is
+sealed is bound to the credential's name: a row that was moved or changed does not open.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import os
+import re
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from noetl.errors import BadSetting, NoetlError
+from noetl.errors import Corrupted, NoetlError
 
-KEY_BYTES = 32
-NONCE_BYTES = 12
-VERSION = 1
+MAGIC = b"NV1"
+KEY_SIZE = 32
+ID_SIZE = 8
+NONCE_SIZE = 12
+TAG_SIZE = 16
+PASSPHRASE_MIN = 16
+_HEAD = len(MAGIC) + ID_SIZE + NONCE_SIZE + KEY_SIZE + TAG_SIZE
+_SALT = b"noetl-vault-1"
 
 
 class WrongKey(NoetlError):
-    """What is stored was encrypted with another key. Nothing was changed."""
+    """The key that credentials were encrypted with is not the one at hand, or is not usable."""
 
     code = "wrong_key"
 
 
-class Sealed(msgspec.Struct, frozen=True, array_like=True):
-    """Encrypted data and the wrapped key it was encrypted with."""
+class Key(NamedTuple):
+    """An operator's key and the name it goes by in what it sealed."""
 
-    version: int
-    key_id: str
-    wrapped_key: bytes
-    body: bytes
+    secret: bytes
+    id: bytes
+
+    def __repr__(self) -> str:
+        return f"Key({self.id.hex()})"
+
+
+def key_of(secret: bytes) -> Key:
+    return Key(secret, hashlib.sha256(b"noetl-key-id" + secret).digest()[:ID_SIZE])
 
 
 class Vault:
-    """Seals and opens with one master key."""
+    """Seals with the first key, opens with any."""
 
-    def __init__(self, master_key: bytes) -> None:
-        if len(master_key) != KEY_BYTES:
-            raise BadSetting(f"a master key has {KEY_BYTES} bytes; this one has {len(master_key)}.")
-        self._master = AESGCM(master_key)
-        self.key_id = hashlib.sha256(b"noetl key id" + master_key).hexdigest()[:16]
+    def __init__(self, keys: Sequence[Key]) -> None:
+        assert keys
+        self._keys = {key.id: key for key in keys}
+        self._current = keys[0]
 
     def seal(self, name: str, fields: dict[str, Any]) -> bytes:
-        """Encrypt; `name` is bound to the data, so that rows cannot be swapped unnoticed."""
-        data_key = AESGCM.generate_key(bit_length=256)
-        body = _encrypt(AESGCM(data_key), msgspec.json.encode(fields), name)
-        wrapped = _encrypt(self._master, data_key, name)
-        return msgspec.msgpack.encode(Sealed(VERSION, self.key_id, wrapped, body))
+        own = AESGCM.generate_key(KEY_SIZE * 8)
+        nonce = os.urandom(NONCE_SIZE)
+        body = AESGCM(own).encrypt(nonce, msgspec.json.encode(fields), name.encode())
+        return self._wrapped(name, own) + nonce + body
 
     def open(self, name: str, sealed: bytes) -> dict[str, Any]:
-        """Decrypt. Raises WrongKey if it was sealed with another key, or tampered with."""
-        box = self._box(name, sealed)
+        """Raises WrongKey if our keys are others, Corrupted if it is not what was sealed."""
+        own = self._own_key(name, sealed)
+        nonce, body = sealed[_HEAD : _HEAD + NONCE_SIZE], sealed[_HEAD + NONCE_SIZE :]
         try:
-            data_key = _decrypt(self._master, box.wrapped_key, name)
-            found = msgspec.json.decode(_decrypt(AESGCM(data_key), box.body, name))
-        except InvalidTag:
-            raise WrongKey(
-                f'credential "{name}" was changed outside of NoETL and cannot be trusted.'
-                " Set it again."
-            ) from None
+            found = msgspec.json.decode(AESGCM(own).decrypt(nonce, body, name.encode()))
+        except (InvalidTag, ValueError):
+            raise _damaged(name) from None
         assert isinstance(found, dict)
         return found
 
-    def rewrap(self, name: str, sealed: bytes, new: Vault) -> bytes:
-        """The same data under another master key."""
-        box = self._box(name, sealed)
-        data_key = _decrypt(self._master, box.wrapped_key, name)
-        wrapped = _encrypt(new._master, data_key, name)
-        return msgspec.msgpack.encode(Sealed(VERSION, new.key_id, wrapped, box.body))
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the newest key sealed it; if not, `rotated` makes it so."""
+        return sealed[len(MAGIC) : len(MAGIC) + ID_SIZE] == self._current.id
 
-    def _box(self, name: str, sealed: bytes) -> Sealed:
-        box = msgspec.msgpack.decode(sealed, type=Sealed)
-        if box.key_id != self.key_id:
+    def rotated(self, name: str, sealed: bytes) -> bytes:
+        """The same under the newest key."""
+        return self._wrapped(name, self._own_key(name, sealed)) + sealed[_HEAD:]
+
+    def _wrapped(self, name: str, own: bytes) -> bytes:
+        nonce = os.urandom(NONCE_SIZE)
+        key = AESGCM(self._current.secret).encrypt(nonce, own, b"key:" + name.encode())
+        return MAGIC + self._current.id + nonce + key
+
+    def _own_key(self, name: str, sealed: bytes) -> bytes:
+        if not sealed.startswith(MAGIC) or len(sealed) < _HEAD + NONCE_SIZE + TAG_SIZE:
+            raise _damaged(name)
+        at = len(MAGIC)
+        key_id, at = sealed[at : at + ID_SIZE], at + ID_SIZE
+        key = self._keys.get(key_id)
+        if key is None:
+            known = ", ".join(one.hex() for one in self._keys)
             raise WrongKey(
-                f'credential "{name}" was encrypted with key {box.key_id}, but the key in force is'
-                f" {self.key_id}. Bring back the old key (NOETL_SECRET_KEY or the key file), or"
-                " set the credential again."
+                f'The credential "{name}" was encrypted with the key {key_id.hex()}, but the key '
+                f"at hand is {known}. Bring back the key file or NOETL_SECRET_KEY that was in use "
+                "when it was stored, or store the credential again. Nothing was changed."
             )
-        return box
+        nonce = sealed[at : at + NONCE_SIZE]
+        try:
+            wrapped = sealed[at + NONCE_SIZE : _HEAD]
+            return AESGCM(key.secret).decrypt(nonce, wrapped, b"key:" + name.encode())
+        except InvalidTag:
+            raise _damaged(name) from None
 
 
-def _encrypt(cipher: AESGCM, data: bytes, name: str) -> bytes:
-    nonce = os.urandom(NONCE_BYTES)
-    return nonce + cipher.encrypt(nonce, data, name.encode())
+def _damaged(name: str) -> Corrupted:
+    return Corrupted(
+        f'The stored credential "{name}" is damaged: it is not what was encrypted under that '
+        "name. Store it again."
+    )
 
 
-def _decrypt(cipher: AESGCM, data: bytes, name: str) -> bytes:
-    return cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], name.encode())
+# --- Where keys come from ----------------------------------------------------------------------
 
 
-def derived_key(text: str) -> bytes:
-    """The master key from the operator's own words."""
-    return hashlib.scrypt(text.encode(), salt=b"noetl master key", n=2**14, r=8, p=1, dklen=32)
+def key_from_text(text: str) -> Key:
+    """From a setting: 32 bytes as base64 or hex, or a passphrase of at least 16 characters."""
+    if re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        return key_of(bytes.fromhex(text))
+    try:
+        secret = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+        if len(secret) == KEY_SIZE:
+            return key_of(secret)
+    except binascii.Error:
+        secret = b""
+    if len(text) < PASSPHRASE_MIN:
+        raise WrongKey(
+            f"NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex, or a "
+            f"passphrase of at least {PASSPHRASE_MIN} characters."
+        )
+    return key_of(hashlib.scrypt(text.encode(), salt=_SALT, n=2**14, r=8, p=1, dklen=KEY_SIZE))
 
 
-def key_from_file(path: Path, *, may_create: bool) -> bytes:
-    """The master key from its file. Created once, readable by its owner alone.
+def keys_from_file(path: Path, *, may_create: bool) -> list[Key]:
+    """The keys in a file, newest first. It is created once, and never again behind our back.
 
-    `may_create` is false once anything is encrypted: then a missing file is a lost key.
+    `may_create` says that no credential is stored yet, so that a new key loses nothing.
     """
     try:
-        text = path.read_text().strip()
+        _check_private(path)
+        lines = path.read_text("ascii").split()
+        secrets = [base64.b64decode(line, validate=True) for line in lines]
     except FileNotFoundError:
         if not may_create:
-            raise BadSetting(
-                f"the key file {path} is gone, but credentials are encrypted with it. Bring it"
-                " back from a backup, or set NOETL_SECRET_KEY; nothing was overwritten."
+            raise WrongKey(
+                f"The key file {path} is gone, but there are credentials that were encrypted with "
+                "it. Bring it back from your backup, or set NOETL_SECRET_KEY. Nothing was changed."
             ) from None
-        return _create(path)
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise BadSetting(f"the key file {path} does not hold a key of {KEY_BYTES} bytes in hex.")
-    return key
+        _write(path, [AESGCM.generate_key(KEY_SIZE * 8)], replace=False)
+        return keys_from_file(path, may_create=False)
+    except (UnicodeDecodeError, binascii.Error):
+        secrets = []
+    if not secrets or any(len(secret) != KEY_SIZE for secret in secrets):
+        raise WrongKey(
+            f"The key file {path} is not a key file any more. Bring it back from your backup. "
+            "Nothing was changed."
+        )
+    return [key_of(secret) for secret in secrets]
 
 
-def _create(path: Path) -> bytes:
-    key = os.urandom(KEY_BYTES)
+def add_key(path: Path) -> list[Key]:
+    """A new key before the ones in the file: first half of a rotation."""
+    keys = keys_from_file(path, may_create=False)
+    _write(path, [AESGCM.generate_key(KEY_SIZE * 8), *(key.secret for key in keys)], replace=True)
+    return keys_from_file(path, may_create=False)
+
+
+def drop_old_keys(path: Path) -> list[Key]:
+    """Only the newest key stays: second half of a rotation, when nothing needs the others."""
+    keys = keys_from_file(path, may_create=False)
+    _write(path, [keys[0].secret], replace=True)
+    return keys[:1]
+
+
+def _check_private(path: Path) -> None:
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise WrongKey(
+            f"The key file {path} can be read by others (mode {mode:04o}). Run `chmod 600 {path}`."
+        )
+
+
+def _write(path: Path, secrets: Sequence[bytes], *, replace: bool) -> None:
+    """Whole or not at all, readable by nobody else at any moment; the first of two wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # O_EXCL: of two processes that start at once, one creates the key and the other reads it.
+    text = "".join(f"{base64.b64encode(secret).decode()}\n" for secret in secrets)
+    # mkstemp makes files of mode 0600.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return key_from_file(path, may_create=False)
-    with os.fdopen(handle, "w") as file:
-        file.write(key.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return key
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(temporary, path)
+            return
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # Another process made it just now; theirs is the one.
+            return
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ store joins it by one fixture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -171,9 +171,18 @@ class Store(Protocol):
     # --- Work ---
 
     async def claim(
-        self, worker_id: str, *, pool: str, limit: int, now: float, expires_at: float
+        self,
+        worker_id: str,
+        *,
+        pool: str,
+        limit: int,
+        now: float,
+        expires_at: float,
+        executions: Collection[ExecutionId] | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` open commands of a pool: highest priority first, then oldest.
+
+        Of these executions only, if some are named.
 
         Open: never leased, or the lease has lapsed at `now`. A command is leased to one worker at
         a time. Each delivery gets a token of its own, `derive(command_id, deliveries)`.

@@ -15,11 +15,12 @@ from noetl.templates.errors import (
 from noetl.templates.parse import is_template
 from noetl.templates.scope import Limits, Scope
 from noetl.templates.structure import Compiled, compile_value
-from noetl.templates.taint import Tainted, mask, reveal
+from noetl.templates.taint import MASK, Tainted, mask, reveal
 from noetl.templates.template import Condition, Template, compile_condition, compile_text
 from noetl.templates.views import EventView, OutcomeView, StepView, ViewsByName, view
 
 __all__ = [
+    "MASK",
     "BudgetExceeded",
     "Compiled",
     "Condition",

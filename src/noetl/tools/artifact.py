@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from noetl.tools.base import Count, Name, Reference, ToolConfig, ToolShape, about
+from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, about
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -28,7 +28,7 @@ class Artifact(ToolConfig, frozen=True, kw_only=True):
     ] = "auto"
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="artifact",
     summary="Reads a result reference.",
     config=Artifact,

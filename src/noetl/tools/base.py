@@ -2,11 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.outcome import Outcome
 from noetl.model.toolshape import ToolShape
+
+if TYPE_CHECKING:
+    from noetl.tools.running.resources import ToolResources
+
+# --- A tool and what it is given ---------------------------------------------------------------
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one task, as its tool sees it."""
+
+    execution_id: str
+    step: str
+    task: str
+    action_id: str
+    """The same on every attempt of one logical call: the key that makes repeats harmless."""
+    attempt: int = 1
+    iteration: int | None = None
+    inputs: dict[str, Any] = {}
+    """The task's `args`, rendered."""
+    context: dict[str, Any] = {}
+    """Workload, ctx, vars and ids, for code that wants to look around."""
+    timeout: Any = None
+    """`spec.timeout`: seconds, or `{connect, read, total}`."""
+    spec: dict[str, Any] = {}
+    """Runtime knobs, all layers merged."""
+    credential: Callable[[str | Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    """Fields of the keychain entry or credential of that name, or of an entry written out.
+
+    Raises NotFound for a name that nobody knows.
+    """
+    log: Callable[[str], None]
+    """Keeps what the task prints, e.g. a `TaskLog`."""
+    resources: ToolResources
+    """What calls share: sessions, connections, processes, the operator's rules."""
+    read_result: Callable[[Any], Awaitable[Any]]
+    """The value behind a result reference."""
+
+
+class Tool(ToolShape, frozen=True, kw_only=True):
+    """A tool kind: its written form, and how to run it.
+
+    `run` returns an outcome for what it foresees and lets the rest rise. When it is cancelled it
+    stops within a second and leaves nothing running. No secret stands in what it returns or logs.
+    """
+
+    run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None
+    """None: this version knows the kind's written form only, or the worker runs it itself."""
+
+
+class TaskLog:
+    """The end of what a task printed; what was printed long ago is dropped."""
+
+    def __init__(
+        self, listener: Callable[[str], None] | None = None, *, limit: int = 64 * 1024
+    ) -> None:
+        self._listener = listener
+        self._limit = limit
+        self._parts: list[str] = []
+        self._length = 0
+        self._dropped = False
+
+    def __call__(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+        if self._length > 2 * self._limit:
+            self._shorten()
+        if self._listener is not None:
+            self._listener(text)
+
+    def text(self) -> str:
+        """What is kept, at most `limit` characters after a mark if more was printed."""
+        if self._length > self._limit:
+            self._shorten()
+        kept = "".join(self._parts)
+        return f"[… earlier output dropped]\n{kept}" if self._dropped else kept
+
+    def _shorten(self) -> None:
+        kept = "".join(self._parts)[-self._limit :]
+        self._parts = [kept]
+        self._length = len(kept)
+        self._dropped = True
+
+
+# --- Configs -----------------------------------------------------------------------------------
 
 
 def about(help_text: str) -> msgspec.Meta:
@@ -99,14 +185,20 @@ class SqlConfig(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-def sql_shape(
-    kind: str, summary: str, config: type[SqlConfig], *needs: tuple[str, ...]
-) -> ToolShape:
-    """The shape of a SQL kind: the spellings and rules that all of them share."""
-    return ToolShape(
+def sql_tool(
+    kind: str,
+    summary: str,
+    config: type[SqlConfig],
+    run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None,
+    *,
+    needs: tuple[tuple[str, ...], ...] = (),
+) -> Tool:
+    """A SQL kind: the spellings and rules that all of them share."""
+    return Tool(
         kind=kind,
         summary=summary,
         config=config,
+        run=run,
         aliases={"query": "command", "credential": "auth"},
         needs=(("command", "commands", "table"), *needs),
         code_fields=("command", "commands"),
@@ -126,10 +218,13 @@ __all__ = [
     "Rows",
     "Size",
     "SqlConfig",
+    "TaskLog",
     "Timeouts",
+    "Tool",
     "ToolConfig",
+    "ToolContext",
     "ToolShape",
     "WriteMode",
     "about",
-    "sql_shape",
+    "sql_tool",
 ]

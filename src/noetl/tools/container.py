@@ -12,8 +12,8 @@ from noetl.tools.base import (
     ExitCode,
     Name,
     Options,
+    Tool,
     ToolConfig,
-    ToolShape,
     about,
 )
 
@@ -85,7 +85,7 @@ class Container(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long it may run before it is stopped.")] = None
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="container",
     summary="Runs a container image.",
     config=Container,

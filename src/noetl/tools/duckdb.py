@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
     Credential,
@@ -11,8 +12,9 @@ from noetl.tools.base import (
     Options,
     Size,
     SqlConfig,
+    ToolContext,
     about,
-    sql_shape,
+    sql_tool,
 )
 
 
@@ -47,4 +49,10 @@ class DuckDb(SqlConfig, frozen=True, kw_only=True):
     ] = {}
 
 
-TOOL = sql_shape("duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb)
+async def run(config: DuckDb, context: ToolContext) -> Outcome:
+    from noetl.tools.running.duckdb import run
+
+    return await run(config, context)
+
+
+TOOL = sql_tool("duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb, run)

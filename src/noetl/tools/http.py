@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.tools.base import Duration, Name, Options, Timeouts, ToolConfig, ToolShape, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Duration, Name, Options, Timeouts, Tool, ToolConfig, ToolContext, about
 
 Scalar = str | int | float | bool | None
 Redirects = Annotated[int, msgspec.Meta(ge=0, le=50)]
@@ -128,10 +129,17 @@ class Http(ToolConfig, frozen=True, kw_only=True):
     ] = False
 
 
-TOOL = ToolShape(
+async def run(config: Http, context: ToolContext) -> Outcome:
+    from noetl.tools.running.http import run
+
+    return await run(config, context)
+
+
+TOOL = Tool(
     kind="http",
     summary="Sends one HTTP request.",
     config=Http,
+    run=run,
     aliases={"endpoint": "url", "payload": "json", "data": "body", "credential": "auth"},
     needs=(("url",),),
 )

@@ -12,8 +12,8 @@ from noetl.tools.base import (
     Duration,
     Name,
     Options,
+    Tool,
     ToolConfig,
-    ToolShape,
     about,
 )
 
@@ -64,7 +64,7 @@ class Llm(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 120
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="llm",
     summary="Asks a language model.",
     config=Llm,

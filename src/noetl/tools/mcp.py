@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
 
 
 class Mcp(ToolConfig, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Mcp(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 60
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="mcp",
     summary="Calls a Model Context Protocol server.",
     config=Mcp,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
 
 Revision = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -57,7 +57,7 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 5
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="nats",
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,

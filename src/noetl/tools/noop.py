@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from noetl.tools.base import ToolConfig, ToolShape, about
+from noetl.model.outcome import Outcome, ok
+from noetl.tools.base import Tool, ToolConfig, ToolContext, about
 
 
 class Noop(ToolConfig, frozen=True, kw_only=True):
@@ -13,4 +14,8 @@ class Noop(ToolConfig, frozen=True, kw_only=True):
     result: Annotated[Any, about("The value this task yields; its inputs when left out.")] = None
 
 
-TOOL = ToolShape(kind="noop", summary="Does nothing; carries policy rules.", config=Noop)
+async def run(config: Noop, context: ToolContext) -> Outcome:
+    return ok(context.inputs if config.result is None else config.result)
+
+
+TOOL = Tool(kind="noop", summary="Does nothing; carries policy rules.", config=Noop, run=run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from noetl.tools.base import Count, Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Count, Name, Tool, ToolConfig, about
 
 
 class Playbook(ToolConfig, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class Playbook(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="playbook",
     summary="Runs another playbook and waits for its end.",
     config=Playbook,

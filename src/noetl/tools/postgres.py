@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.tools.base import Name, Options, Reference, SqlConfig, about, sql_shape
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Name, Options, Reference, SqlConfig, ToolContext, about, sql_tool
 
 
 class Copy(Options, frozen=True, kw_only=True):
@@ -52,4 +53,10 @@ class Postgres(SqlConfig, frozen=True, kw_only=True):
     ] = True
 
 
-TOOL = sql_shape("postgres", "Runs SQL on PostgreSQL or writes rows to a table.", Postgres)
+async def run(config: Postgres, context: ToolContext) -> Outcome:
+    from noetl.tools.running.postgres import run
+
+    return await run(config, context)
+
+
+TOOL = sql_tool("postgres", "Runs SQL on PostgreSQL or writes rows to a table.", Postgres, run)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 
 class Python(ToolConfig, frozen=True, kw_only=True):
@@ -25,10 +26,17 @@ class Python(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-TOOL = ToolShape(
+async def run(config: Python, context: ToolContext) -> Outcome:
+    from noetl.tools.running.python import run
+
+    return await run(config, context)
+
+
+TOOL = Tool(
     kind="python",
     summary="Runs Python code in a separate process.",
     config=Python,
+    run=run,
     aliases={"credential": "auth"},
     needs=(("code", "script"),),
     code_fields=("code",),

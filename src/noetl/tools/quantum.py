@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
 
 Shots = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Seed = Annotated[int, msgspec.Meta(ge=0)]
@@ -37,7 +37,7 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long `run` waits for the results.")] = None
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="quantum",
     summary="Runs a circuit on a quantum computer or simulator.",
     config=Quantum,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
 from noetl.tools import (
@@ -27,13 +29,14 @@ from noetl.tools import (
     transfer,
     workbook,
 )
+from noetl.tools.base import Tool
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PLUGIN_GROUP = "noetl.tools"
 
-BUILT_IN: tuple[ToolShape, ...] = (
+BUILT_IN: tuple[Tool, ...] = (
     noop.TOOL,
     python.TOOL,
     http.TOOL,
@@ -58,25 +61,30 @@ BUILT_IN: tuple[ToolShape, ...] = (
 
 def shapes() -> dict[str, ToolShape]:
     """Every tool kind by its name. No kind may be provided twice, not even to improve on ours."""
+    return dict(tools())
+
+
+def tools() -> dict[str, Tool]:
+    """Every tool kind by its name, ready to run where this version can run it."""
     # Imported here because it costs more than all the tools together.
     from importlib.metadata import entry_points
 
-    found = {shape.kind: shape for shape in BUILT_IN}
+    found = {tool.kind: tool for tool in BUILT_IN}
     origins = dict.fromkeys(found, "NoETL itself")
     for entry_point in entry_points(group=PLUGIN_GROUP):
-        shape = _loaded(entry_point)
-        if shape.kind in found:
+        tool = _loaded(entry_point)
+        if tool.kind in found:
             raise PluginRejected(
-                f'{_origin(entry_point)} provides the tool kind "{shape.kind}", which '
-                f"{origins[shape.kind]} provides already. Uninstall one of the two, or rename "
+                f'{_origin(entry_point)} provides the tool kind "{tool.kind}", which '
+                f"{origins[tool.kind]} provides already. Uninstall one of the two, or rename "
                 "the kind."
             )
-        found[shape.kind] = shape
-        origins[shape.kind] = _origin(entry_point)
+        found[tool.kind] = tool
+        origins[tool.kind] = _origin(entry_point)
     return found
 
 
-def _loaded(entry_point: EntryPoint) -> ToolShape:
+def _loaded(entry_point: EntryPoint) -> Tool:
     """What the entry point names. Loading it runs the plug-in's code, so anything may go wrong."""
     try:
         shape = entry_point.load()
@@ -90,7 +98,7 @@ def _loaded(entry_point: EntryPoint) -> ToolShape:
             f"{_origin(entry_point)} is a {type(shape).__name__}, not a ToolShape. Point the "
             "entry point at the tool's shape."
         )
-    return shape
+    return shape if isinstance(shape, Tool) else Tool(**msgspec.structs.asdict(shape))
 
 
 def _origin(entry_point: EntryPoint) -> str:

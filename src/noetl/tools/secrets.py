@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.tools.base import Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 
 class Secrets(ToolConfig, frozen=True, kw_only=True):
@@ -27,10 +28,17 @@ class Secrets(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the look-up may take.")] = None
 
 
-TOOL = ToolShape(
+async def run(config: Secrets, context: ToolContext) -> Outcome:
+    from noetl.tools.running.secrets import run
+
+    return await run(config, context)
+
+
+TOOL = Tool(
     kind="secrets",
     summary="Reads a secret.",
     config=Secrets,
+    run=run,
     aliases={"secret_name": "secret", "credential": "auth"},
     needs=(("secret",),),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.tools.base import Duration, ExitCode, Name, ToolConfig, ToolShape, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Duration, ExitCode, Name, Tool, ToolConfig, ToolContext, about
 
 
 class Shell(ToolConfig, frozen=True, kw_only=True):
@@ -37,10 +38,17 @@ class Shell(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-TOOL = ToolShape(
+async def run(config: Shell, context: ToolContext) -> Outcome:
+    from noetl.tools.running.shell import run
+
+    return await run(config, context)
+
+
+TOOL = Tool(
     kind="shell",
     summary="Runs shell commands.",
     config=Shell,
+    run=run,
     aliases={"command": "cmd", "commands": "cmds"},
     needs=(("cmd", "cmds"),),
     code_fields=("cmd", "cmds"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from noetl.tools.base import Name, SqlConfig, about, sql_shape
+from noetl.tools.base import Name, SqlConfig, about, sql_tool
 
 
 class Sql(SqlConfig, frozen=True, kw_only=True):
@@ -34,4 +34,6 @@ SUMMARIES = {
     "oracle": "Runs SQL on Oracle Database.",
 }
 
-TOOLS = tuple(sql_shape(kind, summary, Sql, ("url", "auth")) for kind, summary in SUMMARIES.items())
+TOOLS = tuple(
+    sql_tool(kind, summary, Sql, needs=(("url", "auth"),)) for kind, summary in SUMMARIES.items()
+)

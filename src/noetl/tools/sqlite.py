@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from noetl.tools.base import Duration, Size, SqlConfig, about, sql_shape
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Duration, Size, SqlConfig, ToolContext, about, sql_tool
 
 
 class Sqlite(SqlConfig, frozen=True, kw_only=True):
@@ -24,4 +25,10 @@ class Sqlite(SqlConfig, frozen=True, kw_only=True):
     ] = {}
 
 
-TOOL = sql_shape("sqlite", "Runs SQL on a SQLite file.", Sqlite)
+async def run(config: Sqlite, context: ToolContext) -> Outcome:
+    from noetl.tools.running.sqlite import run
+
+    return await run(config, context)
+
+
+TOOL = sql_tool("sqlite", "Runs SQL on a SQLite file.", Sqlite, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from noetl.tools.base import Count, Credential, Duration, Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Count, Credential, Duration, Name, Tool, ToolConfig, about
 
 
 class Store(ToolConfig, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Store(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the operation may take.")] = None
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="store",
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,

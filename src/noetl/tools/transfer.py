@@ -12,8 +12,8 @@ from noetl.tools.base import (
     Name,
     Options,
     Params,
+    Tool,
     ToolConfig,
-    ToolShape,
     WriteMode,
     about,
 )
@@ -177,7 +177,7 @@ class Transfer(ToolConfig, frozen=True, kw_only=True):
     ] = True
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="transfer",
     summary="Copies records from one place to another.",
     config=Transfer,

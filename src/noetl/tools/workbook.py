@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from noetl.tools.base import Name, ToolConfig, ToolShape, about
+from noetl.tools.base import Name, Tool, ToolConfig, about
 
 
 class Workbook(ToolConfig, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Workbook(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-TOOL = ToolShape(
+TOOL = Tool(
     kind="workbook",
     summary="Runs a task of the root workbook.",
     config=Workbook,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from noetl.engine.pipeline import TaskProgram, rendered
 from noetl.errors import EvaluationFailed
 from noetl.model.commands import Suspension
+from noetl.model.ids import derive
 from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError, failed, ok
-from noetl.templates import compile_value
+from noetl.templates import Scope, compile_value
+from noetl.worker.calls import action_of, total_seconds
 from noetl.worker.frame import Frame
 
 if TYPE_CHECKING:
@@ -25,92 +27,122 @@ async def run_block(runner: Runner, caller: TaskProgram, frame: Frame) -> Outcom
     block = runner.program.blocks.get(name)
     if block is None:
         return failed("not_found", f'the workbook has no entry "{name}"')
+    limit = total_seconds(caller.task.timeout)
     try:
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
-        defaults = rendered(compile_value(block.inputs), frame.scope, f"args of {name}")
-        items = _items(block, frame)
+        async with asyncio.timeout(limit):
+            return await run_entry(runner, block, frame, given, action_of(frame, caller.task))
     except EvaluationFailed as error:
         return failed("schema", str(error), code=error.code)
+    except TimeoutError:
+        return failed("timeout", f'"{name}" took longer than {limit:g} seconds', retryable=True)
+
+
+async def run_entry(
+    runner: Runner, block: Block, frame: Frame, given: Values, cause: str
+) -> Outcome:
+    """Run an entry with these inputs over its own. Raises EvaluationFailed."""
+    defaults = rendered(compile_value(block.inputs), frame.scope, f"args of {block.name}")
     args = {**frame.command.args, **defaults, **given}
     if block.loop is None:
-        return await _pass(runner, block, frame, args, None, None)
-    return await _loop(runner, block, block.loop, frame, args, items)
+        return await _pass(runner, block, frame, args, cause)
+    roots = {**frame.scope.roots, "args": args}
+    scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
+    return await _loop(runner, block, block.loop, frame, args, _items(block.loop, scope), cause)
 
 
-def _items(block: Block, frame: Frame) -> list[Any]:
-    loop = block.loop
-    if loop is None:
-        return []
+def _items(loop: Loop, scope: Scope) -> list[Any]:
     if loop.range is not None:
-        span = loop.range
-        return list(range(int(span.start), int(span.stop), int(span.step)))
-    found = compile_value(loop.items).render(frame.scope, f"loop of {block.name}")
+        span = (loop.range.start, loop.range.stop, loop.range.step)
+        return list(range(*(_whole(part, scope) for part in span)))
+    found = compile_value(loop.items).render(scope, f"loop over {loop.iterator}")
     if isinstance(found, dict):
         return [{"key": key, "value": value} for key, value in found.items()]
     if not isinstance(found, list):
-        raise EvaluationFailed(f'the loop of "{block.name}" goes over a list, not {found!r:.60}')
+        raise EvaluationFailed(f"the loop over {loop.iterator} needs a list, not {found!r:.60}")
     return found
 
 
+def _whole(written: Any, scope: Scope) -> int:
+    found = compile_value(written).render(scope, "range of a loop")
+    try:
+        return int(found)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        raise EvaluationFailed(f"a range is made of whole numbers, not {found!r:.60}") from None
+
+
 async def _loop(
-    runner: Runner, block: Block, loop: Loop, frame: Frame, args: Values, items: list[Any]
+    runner: Runner,
+    block: Block,
+    loop: Loop,
+    frame: Frame,
+    args: Values,
+    items: list[Any],
+    cause: str,
 ) -> Outcome:
     limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
-    slots = asyncio.Semaphore(1 if loop.mode == "sequential" else limit)
     ended: dict[int, Outcome] = {}
+    indices = iter(range(len(items)))
+    stop = False
 
-    async def one(index: int) -> None:
-        async with slots:
-            if loop.on_error == "fail" and any(not found.is_ok for found in ended.values()):
+    async def lane() -> None:
+        nonlocal stop
+        for index in indices:
+            if stop:
                 return
-            ended[index] = await _pass(runner, block, frame, args, index, items[index])
+            own = {loop.iterator: items[index], "index": index}
+            position = {"index": index, "length": len(items)}
+            cause_of_pass = derive(cause, index)
+            outcome = await _pass(runner, block, frame, args, cause_of_pass, own, position)
+            ended[index] = outcome
+            stop = stop or (loop.on_error == "fail" and not outcome.is_ok)
 
-    async with asyncio.TaskGroup() as group:
-        for index in range(len(items)):
-            group.create_task(one(index))
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(1 if loop.mode == "sequential" else min(limit, len(items))):
+            lanes.create_task(lane())
     errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
     if errors and loop.on_error == "fail":
-        index, cause = next(iter(errors.items()))
-        assert cause is not None
-        message = f"iteration {index} of {block.name} failed: {cause.message}"
-        return failed(cause.kind, message, code=cause.code, retryable=cause.retryable)
+        index, first = next(iter(errors.items()))
+        assert first is not None
+        message = f"iteration {index} of {block.name} failed: {first.message}"
+        return failed(first.kind, message, code=first.code, retryable=first.retryable)
     results = [ended[index].result if index in ended else None for index in range(len(items))]
     stats = {"total": len(items), "success": len(ended) - len(errors), "failed": len(errors)}
     return ok({"results": results, "stats": stats})
 
 
 async def _pass(
-    runner: Runner, block: Block, outer: Frame, args: Values, index: int | None, item: Any
+    runner: Runner,
+    block: Block,
+    outer: Frame,
+    args: Values,
+    cause: str,
+    own: Values | None = None,
+    position: Values | None = None,
 ) -> Outcome:
     """One pass through the entry's pipeline, in a frame of its own."""
-    loop = block.loop
-    own: Values = {"parent": outer.iter}
-    if loop is not None:
-        own |= {loop.iterator: item, "index": index}
     frame = Frame(
         outer.program,
         outer.command,
         outer.ctx,
         iteration=outer.iteration,
-        iter_values=own,
-        loop={"index": index, "length": None} if loop is not None else None,
+        iter_values={**(own or {}), "parent": outer.iter},
+        loop=position,
         args=args,
+        # Calls of different passes are different calls.
+        cause=cause,
     )
-    for name, value in outer.results.items():
-        frame.scope.roots.setdefault(name, value)
-    if loop is not None:
-        frame.scope.roots[loop.iterator] = item
-    # Calls of different passes are different calls: the pass is part of their identity.
-    frame.page = outer.page if index is None else index + 1
-    frame.jumps = outer.jumps
-    ended = await runner.pipeline(runner.pipelines.block(block.name), frame, top=False)
+    frame.see(outer)
+    if block.loop is not None and own is not None:
+        frame.scope.roots[block.loop.iterator] = own[block.loop.iterator]
+    ended = await runner.pipeline(runner.pipelines.block(block.name), frame, inside=True)
     outer.ctx_writes.update(frame.ctx_writes)
     if isinstance(ended, Suspension):
-        message = "long waits and sub-playbooks are not possible inside a workbook entry"
+        message = "a sub-playbook cannot be called from a workbook entry; call it from a step"
         return failed("client_error", message, code="no_suspension")
     if ended.error is not None:
         return Outcome(status="error", error=_located(ended.error, block.name))
-    return ok(ended.result)
+    return ok(frame.previous)
 
 
 def _located(error: TaskError, block: str) -> TaskError:

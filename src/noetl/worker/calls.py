@@ -14,7 +14,7 @@ from noetl.model import refs
 from noetl.model.ids import derive
 from noetl.model.net import KeychainEntry, Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
-from noetl.secrets.keychain import resolve
+from noetl.secrets.keychain import Sources, resolve
 from noetl.secrets.masking import Mask
 from noetl.templates import Tainted, reveal
 from noetl.tools.base import TaskLog, Tool, ToolContext
@@ -32,13 +32,13 @@ class Caller:
         tools: Mapping[str, Tool],
         resources: ToolResources,
         now: Any,
-        variables: Mapping[str, str],
+        sources: Sources,
     ) -> None:
         self._control = control
         self._tools = tools
         self._resources = resources
         self._now = now
-        self._variables = variables
+        self._sources = sources
 
     async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation."""
@@ -97,7 +97,7 @@ class Caller:
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
         context = self._context(frame, task, action_id, reveal(inputs), log, mask)
-        async with asyncio.timeout(_total(task.timeout)):
+        async with asyncio.timeout(total_seconds(task.timeout)):
             return await tool.run(typed, context)
 
     def _context(
@@ -107,7 +107,7 @@ class Caller:
 
         async def credential(name: str | Mapping[str, Any]) -> dict[str, Any]:
             fields = await self._credential(frame, name)
-            mask.add(list(fields.values()))
+            mask.add(fields)
             return fields
 
         async def read_result(reference: Any) -> Any:
@@ -152,7 +152,7 @@ class Caller:
         async def stored(name: str) -> dict[str, Any]:
             return await self._control.credential(name, frame.command.execution_id)
 
-        return await resolve(entry, stored, self._variables)
+        return await resolve(entry, stored, self._sources)
 
     async def _resolve_keychain(self, program: TaskProgram, frame: Frame, mask: Mask) -> None:
         """`keychain.<name>` is resolved at the moment of use, and only what is used."""
@@ -168,7 +168,7 @@ class Caller:
         found = {}
         for name in wanted & known.keys():
             fields = await self._resolved(known[name], frame)
-            mask.add(list(fields.values()))
+            mask.add(fields)
             found[name] = {key: Tainted(value) for key, value in fields.items()}
         frame.scope.roots["keychain"] = found
         frame.scope.tainted |= {"keychain"}
@@ -176,10 +176,11 @@ class Caller:
 
 def action_of(frame: Frame, task: Task) -> str:
     """The same on every attempt of a logical call, another for every other call."""
-    return derive(frame.command.step_run_id, task.name, frame.iteration, frame.page, frame.jumps)
+    return derive(frame.cause, task.name, frame.iteration, frame.page, frame.jumps)
 
 
-def _total(timeout: Any) -> float | None:
+def total_seconds(timeout: Any) -> float | None:
+    """How long a whole call may take; None if nothing says so."""
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from noetl.engine.evolve import put
@@ -12,6 +13,18 @@ from noetl.model.events import Progress
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome
 from noetl.templates import OutcomeView, Scope, view
+from noetl.templates.views import View
+
+
+class WholeResult(OutcomeView):
+    """An outcome as a task's `set` sees it: read whole it is the result, not the envelope."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> object:
+        found = self.get("result")
+        return found.plain if isinstance(found, View) else found
 
 
 class Frame:
@@ -19,6 +32,7 @@ class Frame:
 
     __slots__ = (
         "attempt",
+        "cause",
         "command",
         "ctx",
         "ctx_writes",
@@ -49,8 +63,11 @@ class Frame:
         loop: Values | None = None,
         progress: Progress | None = None,
         args: Values | None = None,
+        cause: str | None = None,
     ) -> None:
         self.program = program
+        self.cause = cause or command.step_run_id
+        """What its calls are named after."""
         self.command = command
         self.ctx = ctx
         self.ctx_writes: Values = {}
@@ -80,11 +97,22 @@ class Frame:
         for name, value in self.local.items():
             roots[name] = value
         self.scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
-        if progress is not None and progress.previous is not None:
-            roots = self.scope.roots
-            roots["_prev"] = progress.previous
-        for name, value in self.results.items():
-            self.scope.roots[name] = view("", value)
+
+    def recall(self, kinds: Mapping[str, str], values: Values, previous: Any) -> None:
+        """What was done before an interruption, with references replaced by what they stand for."""
+        self.results = values
+        self.previous = previous
+        if self.stored_previous is not None:
+            self.scope.roots["_prev"] = previous
+        for name, value in values.items():
+            self.scope.roots[name] = view(kinds.get(name, ""), value)
+
+    def see(self, outer: Frame) -> None:
+        """Inside a workbook entry: what the caller's pipeline has and the entry does not hide."""
+        roots = self.scope.roots
+        for name in (*outer.results, *outer.local, *outer.iter):
+            if name not in ("index", "parent") and name in outer.scope.roots:
+                roots.setdefault(name, outer.scope.roots[name])
 
     def enter(self, task: str) -> None:
         """Names that belong to the task about to run."""
@@ -117,6 +145,13 @@ class Frame:
             roots["response"] = roots["result"] = view(kind, outcome.result)
         else:
             roots["error"] = envelope["error"]
+
+    def show_result(self, kind: str) -> None:
+        """For the task's `set`: `{{ outcome }}` is what it yielded."""
+        envelope = self.scope.roots["this"]
+        assert isinstance(envelope, dict)
+        shown = WholeResult(kind, envelope)
+        self.scope.roots["outcome"] = self.scope.roots["output"] = shown
 
     def hide_outcome(self) -> None:
         for name in ("outcome", "output", "this", "error", "response", "result"):

@@ -29,9 +29,9 @@ from noetl.model.events import (
     TaskStarted,
 )
 from noetl.model.ids import derive
-from noetl.model.net import Loop, Values
+from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError
-from noetl.worker.blocks import run_block
+from noetl.worker.blocks import run_block, run_entry
 from noetl.worker.calls import Caller, action_of
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
@@ -92,18 +92,27 @@ class Runner:
         if self.command.chunk is not None and loop is not None:
             await self._run_chunk(loop, self.command.chunk)
             return None
-        if self.command.block is not None:
-            tasks = self.pipelines.block(self.command.block)
-        else:
-            tasks = self.pipelines.step(self.command.step)
         frame = Frame(
             self.program, self.command, dict(self.command.ctx), progress=self.command.progress
         )
-        ended = await self.pipeline(tasks, frame, top=True)
+        if self.command.block is not None:
+            return await self._compensate(self.program.blocks[self.command.block], frame)
+        ended = await self.pipeline(self.pipelines.step(self.command.step), frame, top=True)
         if isinstance(ended, Suspension):
             self.reporter.suspend(ended)
             return None
         return ended
+
+    async def _compensate(self, block: Block, frame: Frame) -> Ending:
+        """Run a workbook entry in the step's place: it undoes what the step did."""
+        cause = derive(self.command.step_run_id, block.name)
+        try:
+            outcome = await run_entry(self, block, frame, {}, cause)
+        except EvaluationFailed as error:
+            return Ending(error=TaskError(kind="schema", code=error.code, message=str(error)))
+        if frame.ctx_writes:
+            self._report_ctx(frame, self.now())
+        return Ending(error=outcome.error, result=outcome.result)
 
     # --- Loops ---
 
@@ -156,7 +165,7 @@ class Runner:
             progress=command.progress if command.iteration == index else None,
         )
         frame.scope.roots.setdefault(loop.iterator, item)
-        ended = await self.pipeline(self.pipelines.step(command.step), frame, top=False)
+        ended = await self.pipeline(self.pipelines.step(command.step), frame)
         if isinstance(ended, Suspension):
             self.reporter.suspend(msgspec.structs.replace(ended, iteration=index))
             return True
@@ -188,9 +197,18 @@ class Runner:
     # --- Pipelines ---
 
     async def pipeline(
-        self, tasks: tuple[TaskProgram, ...], frame: Frame, *, top: bool
+        self,
+        tasks: tuple[TaskProgram, ...],
+        frame: Frame,
+        *,
+        top: bool = False,
+        inside: bool = False,
     ) -> Ending | Suspension:
-        """Run tasks until the pipeline ends or has to wait for long. `top`: not in a loop."""
+        """Run tasks until the pipeline ends or has to wait for long.
+
+        `top`: not in a loop. `inside`: of a workbook entry, which can only wait where it is.
+        """
+        await self._recall(tasks, frame)
         places = {program.task.name: index for index, program in enumerate(tasks)}
         while frame.position < len(tasks):
             program = tasks[frame.position]
@@ -204,13 +222,13 @@ class Runner:
             except EvaluationFailed as error:
                 wrong = TaskError(kind="schema", code=error.code, message=str(error))
                 directive = Directive(kind="fail", error=wrong)
-            attempt = frame.attempt
+            call = (frame.attempt, action_of(frame, program.task), log)
             ended = self._follow(program, frame, outcome, stored, directive, places)
-            self._report(program, frame, stored, directive, log, attempt, top=top)
+            self._report(program, frame, stored, directive, call, top=top)
             if ended is not None:
                 return self._with_tasks(ended, frame, len(tasks))
             if directive.kind == "retry" and directive.delay > 0:
-                if directive.delay > SLEEP_MAX:
+                if directive.delay > SLEEP_MAX and not inside:
                     return Suspension(progress=frame.progress(), until=self.now() + directive.delay)
                 await self.sleep(directive.delay)
         return self._with_tasks(Ending(result=frame.stored_previous), frame, len(tasks))
@@ -275,6 +293,7 @@ class Runner:
             limits=self.program.net.executor.limits,
         )
         if outcome.is_ok and program.task.patch is not None:
+            frame.show_result(program.task.kind)
             place = f"set of task {program.task.name}"
             frame.write(*(rendered(part, frame.scope, place) for part in program.patch))
         return directive
@@ -326,11 +345,11 @@ class Runner:
         frame: Frame,
         outcome: Outcome,
         directive: Directive,
-        log: str,
-        attempt: int,
+        call: tuple[int, str, str],
         *,
         top: bool,
     ) -> None:
+        attempt, action_id, log = call
         names: dict[str, Any] = {
             "step_run_id": self.command.step_run_id,
             "step": self.command.step,
@@ -343,7 +362,7 @@ class Runner:
                 at=now,
                 outcome=outcome,
                 attempt=attempt,
-                action_id=outcome.meta.action_id,
+                action_id=action_id,
                 page=frame.page,
                 directive=directive.kind,
                 log=log,
@@ -399,10 +418,22 @@ class Runner:
     async def _fetch_results(self) -> None:
         """Results that came as references are read before the first template needs them."""
         for result in self.command.steps.values():
-            key = refs.key_of(result.value)
-            if key is not None:
-                body = await self._control.get_result(self.command.execution_id, key)
-                result.value = refs.decode(body)
+            result.value = await self._real(result.value)
+
+    async def _recall(self, tasks: tuple[TaskProgram, ...], frame: Frame) -> None:
+        """After an interruption: the results of the tasks that were done before it."""
+        if not frame.stored and frame.stored_previous is None:
+            return
+        kinds = {program.task.name: program.task.kind for program in tasks}
+        values = {name: await self._real(stored) for name, stored in frame.stored.items()}
+        frame.recall(kinds, values, await self._real(frame.stored_previous))
+
+    async def _real(self, value: Any) -> Any:
+        """The value that a reference stands for; any other value as it is."""
+        key = refs.key_of(value)
+        if key is None:
+            return value
+        return refs.decode(await self._control.get_result(self.command.execution_id, key))
 
     async def _stored(self, outcome: Outcome, action_id: str) -> tuple[Outcome, Outcome]:
         """The outcome, and how it is recorded: a large result is kept by reference.

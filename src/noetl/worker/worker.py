@@ -16,6 +16,7 @@ from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Ending, Lease
 from noetl.model.ids import CommandId
 from noetl.model.outcome import TaskError
+from noetl.secrets.keychain import Sources
 from noetl.tools.base import Tool
 from noetl.tools.running.resources import ToolResources
 from noetl.worker.calls import Caller
@@ -44,11 +45,11 @@ class Worker:
         slots: int = 16,
         renew_every: float = 10.0,
         now: Callable[[], float],
-        variables: Mapping[str, str] | None = None,
+        sources: Sources | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         self._control = control
-        self._caller = Caller(control, tools, resources, now, variables or {})
+        self._caller = Caller(control, tools, resources, now, sources or Sources())
         self.worker_id = worker_id
         self.pool = pool
         self.slots = slots

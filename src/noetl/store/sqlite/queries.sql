@@ -169,6 +169,16 @@ SELECT position, execution_id, command_id, deliveries + (worker_id IS NOT NULL),
  ORDER BY priority DESC, position
  LIMIT :limit
 
+-- open_for_claim_of --
+-- The same, of a few executions.
+SELECT position, execution_id, command_id, deliveries + (worker_id IS NOT NULL), body, checksum
+  FROM noetl_queue
+ WHERE execution_id IN (SELECT value FROM json_each(:executions))
+   AND (worker_id IS NULL OR lease_expires_at <= :now)
+   AND pool = :pool AND is_corrupted = 0
+ ORDER BY priority DESC, position
+ LIMIT :limit
+
 -- lease_command --
 UPDATE noetl_queue
    SET worker_id = ?, token = ?, lease_expires_at = ?, deliveries = ?

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -227,10 +227,17 @@ class SqliteStore:
     # --- Work ---
 
     async def claim(
-        self, worker_id: str, *, pool: str, limit: int, now: float, expires_at: float
+        self,
+        worker_id: str,
+        *,
+        pool: str,
+        limit: int,
+        now: float,
+        expires_at: float,
+        executions: Collection[ExecutionId] | None = None,
     ) -> list[Lease]:
         return await self._write(
-            lambda db: working.claim(db, worker_id, pool, limit, now, expires_at)
+            lambda db: working.claim(db, worker_id, pool, limit, now, expires_at, executions)
         )
 
     async def renew(self, tokens: Sequence[str], *, now: float, expires_at: float) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -18,15 +18,24 @@ _decode_command = msgspec.json.Decoder(Command).decode
 
 
 def claim(
-    db: sqlite3.Connection, worker_id: str, pool: str, limit: int, now: float, expires_at: float
+    db: sqlite3.Connection,
+    worker_id: str,
+    pool: str,
+    limit: int,
+    now: float,
+    expires_at: float,
+    executions: Collection[ExecutionId] | None,
 ) -> list[Lease]:
     """Lease open commands. One whose bytes have changed is set aside, so that it blocks nobody."""
+    chosen: dict[str, object] = {"pool": pool, "now": now}
+    name = "open_for_claim"
+    if executions is not None:
+        name = "open_for_claim_of"
+        chosen["executions"] = encode_json(list(executions)).decode()
     leases: list[Lease] = []
     while len(leases) < limit:
-        wanted = limit - len(leases)
-        open_rows = db.execute(
-            QUERIES["open_for_claim"], {"pool": pool, "limit": wanted, "now": now}
-        ).fetchall()
+        chosen["limit"] = limit - len(leases)
+        open_rows = db.execute(QUERIES[name], chosen).fetchall()
         leased, corrupted = [], []
         for position, _, command_id, deliveries, body, checksum in open_rows:
             command = _verified_command(body, checksum, deliveries)

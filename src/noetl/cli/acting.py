@@ -1,0 +1,69 @@
+"""Acting on an execution, wherever it runs: here, or in the process that has the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noetl.errors import Conflict, Finished, NotFound, StoreBusy
+
+if TYPE_CHECKING:
+    from noetl.control.requests import Action, Answer, Request
+    from noetl.settings import Settings
+
+ROUNDS = 3
+PATIENCE = 1.5
+"""Seconds per round. Who has the database looks for requests five times a second."""
+
+
+class Unanswered(Conflict):
+    """The process that has the database took no notice. Nothing was done."""
+
+    code = "unanswered"
+
+
+async def find(settings: Settings, written: str) -> str:
+    """The execution that people mean by an abbreviated id."""
+    from noetl import wiring
+    from noetl.control.records import Records
+
+    async with wiring.looking(settings) as store:
+        return await Records(store).find(written)
+
+
+async def act(settings: Settings, action: Action, execution_id: str, reason: str = "") -> None:
+    """Have it done: by ourselves if nobody has the database, else by whoever has it."""
+    from noetl.control.requests import Request
+
+    request = Request(action=action, execution_id=execution_id, reason=reason)
+    busy: StoreBusy | None = None
+    for _ in range(ROUNDS):
+        try:
+            return await _act_here(settings, request)
+        except StoreBusy as error:
+            busy = error
+        answer = await _ask(settings, request)
+        if answer is not None:
+            return _heed(answer)
+    raise Unanswered(f"nothing was done: the process that has the database does not answer. {busy}")
+
+
+async def _act_here(settings: Settings, request: Request) -> None:
+    from noetl import wiring
+
+    async with wiring.embedded(settings, work=False, patience=0) as system:
+        await system.executions.act(request)
+
+
+async def _ask(settings: Settings, request: Request) -> Answer | None:
+    from noetl import wiring
+    from noetl.control.requests import ask
+
+    folder = wiring.requests_folder(settings)
+    return await ask(folder, request, patience=PATIENCE) if folder is not None else None
+
+
+def _heed(answer: Answer) -> None:
+    if answer.done:
+        return
+    kinds = {kind.code: kind for kind in (Finished, NotFound)}
+    raise kinds.get(answer.code, Conflict)(answer.message)

@@ -1,0 +1,387 @@
+"""`noetl executions`: look at what ran and what runs, and act on it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.exits import FAILED, INTERRUPTED, OK
+from noetl.cli.options import (
+    db_option,
+    execution_argument,
+    json_option,
+    payload_option,
+    set_option,
+    settings_for,
+)
+from noetl.cli.printing import counted, print_json, print_line, say
+
+if TYPE_CHECKING:
+    from noetl.settings import Settings
+    from noetl.store.base import Summary
+    from noetl.wiring import System
+
+STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
+
+
+@click.group(short_help="Look at executions, and act on them.")
+def command() -> None:
+    """Look at executions, and act on them.
+
+    An ID may be shortened to a beginning or an end that no other has, or be the word `last`.
+    Looking works while another process runs executions; acting reaches that process.
+
+    \b
+    Examples:
+      noetl executions list --status FAILED --since 1d
+      noetl executions show last
+      noetl executions why last
+      noetl executions cancel 4711 --reason "wrong file"
+      noetl executions resume-all
+    """
+
+
+# --- Looking -----------------------------------------------------------------------------------
+
+
+@command.command("list")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only these.")
+@click.option("--path", help="Only executions of this playbook.")
+@click.option("--since", metavar="TIME", help="Only those started since, e.g. 1h, 30m, 2d.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@json_option
+@db_option
+def list_command(
+    status: str | None,
+    path: str | None,
+    since: str | None,
+    limit: int,
+    as_json: bool,
+    db: str | None,
+) -> None:
+    """Executions, newest first."""
+    from noetl.model.duration import seconds
+
+    span = seconds(since) if since is not None else None
+    if since is not None and span is None:
+        raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
+    settings = settings_for(db)
+    begin = time.time() - span if span is not None else None
+    asyncio.run(_list(settings, status, path, begin, limit, as_json=as_json))
+
+
+async def _list(
+    settings: Settings,
+    status: str | None,
+    path: str | None,
+    since: float | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    from noetl import wiring
+    from noetl.cli.showing import list_rows, show
+    from noetl.control.documents import summary
+
+    async with wiring.looking(settings) as store:
+        found = await store.summaries(status=status, path=path, since=since, limit=limit + 1)
+    shown = found[:limit]
+    if as_json:
+        more = f"{shown[-1].requested_at}/{shown[-1].execution_id}" if found[limit:] else None
+        print_json({"executions": [summary(row) for row in shown], "next_cursor": more})
+        return
+    show(list_rows(shown, in_use=wiring.is_in_use(settings)))
+    if found[limit:]:
+        say(f"there are more; --limit {limit * 10} shows them")
+    if not found:
+        say("no executions match")
+
+
+@command.command("show")
+@execution_argument
+@json_option
+@db_option
+def show_command(execution: str, as_json: bool, db: str | None) -> None:
+    """One execution: its steps, its result or error, what failed tasks printed."""
+    asyncio.run(_show(settings_for(db), execution, as_json=as_json))
+
+
+async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
+    from noetl import wiring
+    from noetl.cli.running import print_output
+    from noetl.cli.showing import execution_rows, show
+    from noetl.control.records import Records
+
+    async with wiring.looking(settings) as store:
+        records = Records(store)
+        execution_id = await records.find(written)
+        document = await records.document(execution_id)
+        if as_json:
+            print_json(document)
+            return
+        show(execution_rows(document, in_use=wiring.is_in_use(settings)))
+        if document["status"] == "FAILED":
+            await print_output(store, execution_id)
+
+
+@command.command("events")
+@execution_argument
+@click.option("--type", "types", multiple=True, metavar="NAME", help="Only these, e.g. task.done.")
+@click.option("--step", help="Only those of this step.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only those after this number.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@json_option
+@db_option
+def events_command(
+    execution: str,
+    types: tuple[str, ...],
+    step: str | None,
+    after: int,
+    limit: int | None,
+    as_json: bool,
+    db: str | None,
+) -> None:
+    """Everything that happened to an execution, in order."""
+    chosen: dict[str, Any] = {"types": types, "step": step, "after": after}
+    asyncio.run(_events(settings_for(db), execution, chosen, limit, as_json=as_json))
+
+
+async def _events(
+    settings: Settings, written: str, chosen: dict[str, Any], limit: int | None, *, as_json: bool
+) -> None:
+    from noetl import wiring
+    from noetl.cli.lines import event_line
+    from noetl.control.documents import event
+    from noetl.control.records import Records
+
+    async with wiring.looking(settings) as store:
+        records = Records(store)
+        execution_id = await records.find(written)
+        wanted = None if limit is None else limit + 1
+        found = await records.events(execution_id, limit=wanted, **chosen)
+    shown = found if limit is None else found[:limit]
+    if as_json:
+        last = shown[-1].seq if shown else chosen["after"]
+        events = [event(execution_id, row) for row in shown]
+        print_json({"events": events, "next_after": last, "more": len(found) > len(shown)})
+        return
+    for row in shown:
+        print_line(event_line(row))
+
+
+@command.command("follow")
+@execution_argument
+@db_option
+def follow_command(execution: str, db: str | None) -> None:
+    """Watch an execution that another process runs, until it has ended."""
+    from noetl.cli.following import follow
+
+    try:
+        sys.exit(asyncio.run(follow(settings_for(db), execution)))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@command.command("why")
+@execution_argument
+@json_option
+@db_option
+def why_command(execution: str, as_json: bool, db: str | None) -> None:
+    """What an unfinished execution waits for: who has it, until when."""
+    asyncio.run(_why(settings_for(db), execution, as_json=as_json))
+
+
+async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
+    from noetl import wiring
+    from noetl.control.records import Records
+
+    async with wiring.looking(settings) as store:
+        records = Records(store)
+        execution_id = await records.find(written)
+        state = await records.state(execution_id)
+        reasons = await records.why(execution_id)
+    in_use = wiring.is_in_use(settings)
+    if as_json:
+        status = {"execution_id": execution_id, "status": state.status, "in_use": in_use}
+        print_json({**status, "waits_for": reasons})
+        return
+    if state.is_finished:
+        print_line(f"it waits for nothing: it has ended ({state.status})")
+    elif not in_use:
+        print_line(
+            "no process is running it: it was interrupted."
+            f" `noetl executions resume {execution_id}` goes on with it."
+        )
+    for reason in reasons:
+        print_line(reason["text"])
+
+
+# --- Acting ------------------------------------------------------------------------------------
+
+
+@command.command("cancel")
+@execution_argument
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@db_option
+def cancel_command(execution: str, reason: str, db: str | None) -> None:
+    """Stop an execution for good. What it runs just now is interrupted."""
+    execution_id = _act("cancel", execution, reason or "cancelled by command", db)
+    say(f"execution {execution_id} is cancelled")
+
+
+@command.command("pause")
+@execution_argument
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@db_option
+def pause_command(execution: str, reason: str, db: str | None) -> None:
+    """Start nothing new in an execution. What it runs just now goes on to its end."""
+    execution_id = _act("pause", execution, reason, db)
+    say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
+
+
+def _act(action: Any, written: str, reason: str, db: str | None) -> str:
+    from noetl.cli.acting import act, find
+
+    settings = settings_for(db)
+
+    async def go() -> str:
+        execution_id = await find(settings, written)
+        await act(settings, action, execution_id, reason)
+        return execution_id
+
+    return asyncio.run(go())
+
+
+@command.command("resume")
+@execution_argument
+@click.option("--detach", is_flag=True, help="Only lift the pause; do not run it here.")
+@json_option
+@db_option
+def resume_command(execution: str, detach: bool, as_json: bool, db: str | None) -> None:
+    """Let a paused or interrupted execution go on.
+
+    If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
+    """
+    sys.exit(asyncio.run(_resume(settings_for(db), execution, detach=detach, as_json=as_json)))
+
+
+async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bool) -> int:
+    from noetl import wiring
+    from noetl.cli.acting import act, find
+    from noetl.cli.running import run_to_end
+
+    execution_id = await find(settings, written)
+    if detach or wiring.is_in_use(settings):
+        await act(settings, "resume", execution_id)
+        say(f"execution {execution_id} goes on")
+        return OK
+    async with wiring.embedded(settings, work=False) as system:
+        await system.executions.resume(execution_id)
+        root = await _root(system, execution_id)
+        async with wiring.working(system, settings, {root}):
+            return await run_to_end(system, execution_id, as_json=as_json)
+
+
+async def _root(system: System, execution_id: str) -> str:
+    """The execution that people started, of which this one is a part."""
+    row = await system.store.summary(execution_id)
+    while row is not None and row.parent_execution_id is not None:
+        execution_id = row.parent_execution_id
+        row = await system.store.summary(execution_id)
+    return execution_id
+
+
+@command.command("resume-all")
+@db_option
+def resume_all_command(db: str | None) -> None:
+    """Go on with every interrupted execution, to its end.
+
+    Ctrl-C stops this process and leaves them as they are. Paused executions stay paused.
+    """
+    try:
+        sys.exit(asyncio.run(_resume_all(settings_for(db))))
+    except KeyboardInterrupt:
+        say("stopped; what has not ended can be resumed again")
+        sys.exit(INTERRUPTED)
+
+
+async def _resume_all(settings: Settings) -> int:
+    from noetl import wiring
+
+    async with wiring.embedded(settings, work=False) as system:
+        rows = [await system.store.summary(found) for found in await system.store.unfinished()]
+        started = [row for row in rows if row is not None and row.parent_execution_id is None]
+        chosen = [row for row in started if row.status != "PAUSED"]
+        for row in started:
+            if row.status == "PAUSED":
+                say(f"execution {row.execution_id} of {row.path} is paused and stays so")
+        if not chosen:
+            say("no execution was interrupted")
+            return OK
+        say(f"going on with {counted(len(chosen), 'execution')}")
+        async with wiring.working(system, settings, {row.execution_id for row in chosen}):
+            codes = await asyncio.gather(*(_watch(system, row) for row in chosen))
+    return max(codes)
+
+
+async def _watch(system: System, row: Summary) -> int:
+    from noetl.cli.lines import plain_line
+
+    name = f"{row.path} {row.execution_id}"
+    async for events in system.executions.follow(row.execution_id, after=await _seq(system, row)):
+        for event in events:
+            line = plain_line(event)
+            if line is not None:
+                say(f"{name}: {line}")
+    document = await system.executions.wait(row.execution_id)
+    error = f": {document['error']['message']}" if document["error"] else ""
+    say(f"{name}: {document['status'].lower()}{error}")
+    return OK if document["status"] == "COMPLETED" else FAILED
+
+
+async def _seq(system: System, row: Summary) -> int:
+    return (await system.orchestrator.state(row.execution_id)).seq
+
+
+@command.command("rerun")
+@execution_argument
+@click.option("--from", "step", metavar="STEP", help="Keep the results before this step.")
+@set_option
+@payload_option
+@json_option
+@db_option
+def rerun_command(
+    execution: str,
+    step: str | None,
+    sets: tuple[str, ...],
+    payload: str | None,
+    as_json: bool,
+    db: str | None,
+) -> None:
+    """Run the same playbook again as a new execution, here and to its end.
+
+    It gets the workload of the old one, with --set and --payload over it. With --from it starts
+    at that step, with everything that was there when the old one last came to it.
+    """
+    from noetl.cli.payload import workload
+
+    given = workload(sets, payload)
+    sys.exit(asyncio.run(_rerun(settings_for(db), execution, step, given, as_json=as_json)))
+
+
+async def _rerun(
+    settings: Settings, written: str, step: str | None, given: dict[str, Any], *, as_json: bool
+) -> int:
+    from noetl import wiring
+    from noetl.cli.acting import find
+    from noetl.cli.running import run_to_end
+
+    old = await find(settings, written)
+    async with wiring.embedded(settings, work=False) as system:
+        new = await system.executions.rerun(old, step=step, workload=given)
+        async with wiring.working(system, settings, {new}):
+            return await run_to_end(system, new, as_json=as_json)

@@ -1,0 +1,120 @@
+"""Events in words: one line each, for people without a live view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from noetl.cli.printing import one_line
+
+if TYPE_CHECKING:
+    from noetl.store.base import EventRow
+
+DETAIL_MAX = 160
+
+
+def plain_line(row: EventRow) -> str | None:
+    """What happened, for whoever follows an execution; None for what would only be noise."""
+    from noetl.model.events import decode
+
+    make = _NEWS.get(row.type)
+    return None if make is None else make(decode(row.body))
+
+
+def _retry(fact: Any) -> str:
+    wait = f" in {fact.delay:.3g} s" if fact.delay else ""
+    return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
+
+
+def _failed(fact: Any) -> str:
+    return f"{fact.step}: failed: {one_line(fact.error.message)}"
+
+
+def _waiting(fact: Any) -> str:
+    if fact.child is not None:
+        return f"{fact.step}: waits for execution {fact.child}"
+    return f"{fact.step}: waits until {clock_time(fact.until)}, holding no worker"
+
+
+_NEWS: dict[str, Callable[[Any], str]] = {
+    "step.started": lambda fact: f"{fact.step}: started",
+    "step.done": lambda fact: f"{fact.step}: done",
+    "step.failed": _failed,
+    "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
+    "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",
+    "step.waiting": _waiting,
+    "loop.started": lambda fact: f"{fact.step}: a loop over {fact.total} elements",
+    "loop.done": lambda fact: f"{fact.step}: {fact.success} of {fact.total} iterations succeeded",
+    "retry.started": _retry,
+    "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
+    "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",
+    "playbook.paused": lambda fact: f"paused{_because(fact.reason)}",
+    "playbook.resumed": lambda _: "resumed",
+    "playbook.cancelled": lambda fact: f"cancelled{_because(fact.reason)}",
+}
+
+
+def _because(reason: str) -> str:
+    return f": {one_line(reason)}" if reason else ""
+
+
+def event_line(row: EventRow) -> str:
+    """Any event at all: number, time, name, step, and what else it says."""
+    import msgspec
+
+    from noetl.model.events import decode
+
+    said = msgspec.to_builtins(decode(row.body))
+    parts = [f"{row.seq:>5}", clock_time(row.at, precise=True), f"{row.type:<24}"]
+    if row.step:
+        parts.append(row.step)
+    outcome = said.pop("outcome", None)
+    for name, value in said.items():
+        if name not in _UNSAID:
+            parts.append(f"{name}={_detail(value)}")
+    if outcome is not None:
+        parts.append(_outcome(outcome))
+    return "  ".join(parts)
+
+
+_UNSAID = frozenset(
+    {"type", "at", "step", "step_run_id", "digest", "progress", "settled", "report", "action_id"}
+)
+
+
+def _outcome(outcome: dict[str, Any]) -> str:
+    if outcome["status"] == "ok":
+        return f"ok={_detail(outcome.get('result'))}"
+    error = outcome.get("error", {})
+    return f"error={_detail(error.get('message'))} ({error.get('kind')})"
+
+
+def _detail(value: Any) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = one_line(text)
+    return text if len(text) <= DETAIL_MAX else f"{text[: DETAIL_MAX - 1]}…"
+
+
+def clock_time(at: float | None, *, precise: bool = False) -> str:
+    """A moment as the clock on the wall has it; with its date unless it is today's."""
+    if at is None:
+        return "-"
+    moment = datetime.fromtimestamp(at).astimezone()
+    text = moment.strftime("%H:%M:%S") + (f".{moment.microsecond // 1000:03d}" if precise else "")
+    is_today = moment.date() == datetime.now().astimezone().date()
+    return text if is_today else f"{moment:%Y-%m-%d} {text}"
+
+
+def length(seconds: float | None) -> str:
+    """A time span, short."""
+    if seconds is None:
+        return "-"
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

@@ -1,0 +1,115 @@
+"""`noetl register`: playbooks into the catalog, credentials into the vault."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.exits import OK, WRONG
+from noetl.cli.files import Source, Unreadable, sources
+from noetl.cli.options import db_option, json_option, settings_for
+from noetl.cli.printing import print_json, problem_line, say
+
+if TYPE_CHECKING:
+    from noetl.settings import Settings
+    from noetl.wiring import System
+
+_CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
+
+
+@click.command(short_help="Keep playbooks and credentials, to be used by their names.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
+@json_option
+@db_option
+def command(files: tuple[str, ...], as_json: bool, db: str | None) -> None:
+    """Keep playbooks and credentials, to be used by their names.
+
+    A playbook goes into the catalog under its `metadata.path`; the same text again is the same
+    version, another text is the next one. A credential is a file of `kind: Credential`, or a JSON
+    file with name, type and data. Exits with 2 if any file is wrong; the others are kept.
+
+    \b
+    Examples:
+      noetl register orders.yaml
+      noetl register playbooks/
+    """
+    sys.exit(asyncio.run(_register(settings_for(db), files, as_json=as_json)))
+
+
+async def _register(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> int:
+    from noetl import wiring
+
+    kept: list[dict[str, Any]] = []
+    wrong = False
+    async with wiring.embedded(settings, work=False) as system:
+        for found in sources(names):
+            one = await _keep(system, found)
+            if one is None:
+                wrong = True
+            else:
+                kept.append({"file": found.name, **one})
+                say(f"{found.name}: {_said(one)}")
+    if as_json:
+        print_json({"registered": kept})
+    return WRONG if wrong else OK
+
+
+def _said(one: dict[str, Any]) -> str:
+    if one["kind"] == "Credential":
+        return f'credential "{one["name"]}"'
+    return f"{one['path']} version {one['version']}"
+
+
+async def _keep(system: System, found: Source | Unreadable) -> dict[str, Any] | None:
+    """Keep one file; None, and said why, if it cannot be."""
+    if isinstance(found, Unreadable):
+        say(f"{found.name}: {found.reason}.")
+        return None
+    if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
+        return await _keep_credential(system, found)
+    return await _keep_playbook(system, found)
+
+
+async def _keep_playbook(system: System, found: Source) -> dict[str, Any] | None:
+    from noetl.errors import PlaybookRejected
+
+    try:
+        entry, compiled = await system.catalog.register(found.text)
+    except PlaybookRejected as error:
+        for problem in error.problems:
+            click.echo(str(problem_line(found.name, problem)), err=True)
+        return None
+    for problem in compiled.problems:
+        click.echo(str(problem_line(found.name, problem)), err=True)
+    return {
+        "kind": "Playbook",
+        "path": entry.path,
+        "version": entry.version,
+        "catalog_id": entry.catalog_id,
+    }
+
+
+async def _keep_credential(system: System, found: Source) -> dict[str, Any] | None:
+    from noetl import wiring
+
+    try:
+        document = wiring.plain_document(found.text)
+    except ValueError as error:
+        say(f"{found.name}: {error}")
+        return None
+    about = document.get("metadata") if isinstance(document.get("metadata"), dict) else {}
+    assert isinstance(about, dict)
+    spec = document.get("spec") if isinstance(document.get("spec"), dict) else {}
+    assert isinstance(spec, dict)
+    together = {**document, **about, **spec}
+    name, data = together.get("name"), together.get("data")
+    if not isinstance(name, str) or not isinstance(data, dict):
+        say(f"{found.name}: a credential has a `name`, a `type` and `data`, which is a mapping.")
+        return None
+    kind = str(together.get("type") or "generic")
+    await system.keys.put(name, kind, data, str(together.get("description") or ""))
+    return {"kind": "Credential", "name": name, "type": kind}

@@ -1,0 +1,135 @@
+"""Executions in print: the list, one of them, and what it waits for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from noetl.cli.describe import Span
+from noetl.cli.drawing import Drawn
+from noetl.cli.lines import clock_time, length
+from noetl.cli.paint import coloured, is_rich, plain, terminal
+from noetl.cli.printing import one_line, print_line
+from noetl.store.base import Summary
+
+ROLES = {
+    "COMPLETED": "guard",
+    "FAILED": "error",
+    "CANCELLED": "quiet",
+    "done": "",
+    "failed": "error",
+    "running": "kind",
+}
+VALUE_MAX = 500
+
+
+def show(rows: Iterator[Drawn]) -> None:
+    """Print rows, in colour on a terminal."""
+    lines = coloured(rows, terminal()) if is_rich(sys.stdout) else plain(rows)
+    for line in lines:
+        print_line(line)
+
+
+def list_rows(found: list[Summary], *, in_use: bool) -> Iterator[Drawn]:
+    """One line for each execution, newest first."""
+    width = max((len(row.path) for row in found), default=0)
+    now = time.time()
+    for row in found:
+        status = status_word(row.status, in_use=in_use)
+        yield Drawn(
+            "",
+            "    ",
+            (
+                Span(f"{row.execution_id:<19}"),
+                Span(f" {status:<11}", ROLES.get(row.status, "kind")),
+                Span(f" {row.path:<{width}}", "step"),
+                Span(f"  {clock_time(row.requested_at):<8}", "quiet"),
+                Span(f"  {length((row.ended_at or now) - row.requested_at):>9}", "quiet"),
+                Span(_remark(row), "error" if row.error else "quiet"),
+            ),
+        )
+
+
+def status_word(status: str, *, in_use: bool) -> str:
+    """The status; of one that should be running while nobody has the database, that it is not."""
+    if status in ("PENDING", "RUNNING") and not in_use:
+        return "interrupted"
+    return status.lower()
+
+
+def _remark(row: Summary) -> str:
+    if row.error:
+        return f"  {one_line(row.error)[:100]}"
+    parts = []
+    if row.current_steps:
+        parts.append(f"in {', '.join(row.current_steps)}")
+    if row.parent_execution_id is not None:
+        parts.append(f"called by {row.parent_execution_id}")
+    return f"  {'; '.join(parts)}" if parts else ""
+
+
+def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]:
+    """Everything people ask about one execution."""
+    yield _fact("execution", document["execution_id"])
+    version = f"  version {document['version']}" if document["version"] else ""
+    yield _fact("playbook", f"{document['path']}{version}", "step")
+    status = document["status"]
+    yield _fact("status", status_word(status, in_use=in_use), ROLES.get(status, "kind"))
+    if document["parent_execution_id"] is not None:
+        yield _fact("called by", document["parent_execution_id"])
+    yield _fact("started", document["start_time"])
+    if document["end_time"] is not None:
+        yield _fact("ended", f"{document['end_time']}, {length(document['duration_seconds'])}")
+    for name in ("workload", "ctx", "vars"):
+        if document[name]:
+            yield _fact(name, _value(document[name]))
+    yield Drawn("", "")
+    width = max((len(step["step"]) for step in document["steps"]), default=0)
+    for step in document["steps"]:
+        yield from _step_rows(step, width)
+    yield Drawn("", "")
+    if document["error"] is not None:
+        where = f" in step {document['failed_step']}" if document["failed_step"] else ""
+        error = document["error"]
+        yield _fact("error", f"{one_line(error['message'])} ({error['kind']}{where})", "error")
+    elif status == "COMPLETED":
+        yield _fact("result", _value(document["result"]))
+
+
+def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
+    parts = []
+    if step["runs"] > 1:
+        parts.append(f"{step['runs']} runs")
+    if step["attempts"] > 1:
+        parts.append(f"{step['attempts']} calls")
+    if "loop" in step:
+        loop = step["loop"]
+        failed = f", {loop['failed']} failed" if loop["failed"] else ""
+        parts.append(f"{loop['done']} of {loop['total']} iterations{failed}")
+    yield Drawn(
+        "",
+        "    ",
+        (
+            Span(f"{step['step']:<{width}}", "step"),
+            Span(f"  {step['status']:<9}", ROLES.get(step["status"], "quiet")),
+            Span(f"  {', '.join(parts)}" if parts else "", "quiet"),
+        ),
+    )
+    if step["error"] is not None:
+        yield Drawn("    ", "    ", (Span(one_line(step["error"]["message"]), "error"),))
+    elif step["result"] not in (None, {}, []):
+        yield Drawn("    ", "    ", (Span(_value(step["result"]), "quiet"),))
+
+
+def _fact(name: str, text: str, role: str = "") -> Drawn:
+    return Drawn("", f"{'':11}", (Span(f"{name:<11}", "word"), Span(text, role)))
+
+
+def _value(value: Any) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = one_line(text)
+    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 1]}…"

@@ -1,0 +1,121 @@
+"""Executions as they are stored: for looking at them, beside whoever is running them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from noetl.control import documents, waiting
+from noetl.control.live import fold
+from noetl.control.programs import Programs
+from noetl.engine.evolve import evolve
+from noetl.errors import NotFound
+from noetl.model.events import decode
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+from noetl.store.base import EventRow, Store, Summary
+
+PAGE = 1000
+LOOK_SECONDS = 0.2
+LAST = "last"
+
+
+class Records:
+    """What a store knows of executions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._programs = Programs(store)
+
+    async def find(self, written: str) -> ExecutionId:
+        """The execution that people mean: its id, the beginning or end of it, or `last`."""
+        if written == LAST:
+            return await self._last()
+        if await self._store.summary(written) is not None:
+            return written
+        found: list[ExecutionId] = []
+        if written.isdecimal():
+            async for row in self._all():
+                if row.execution_id.startswith(written) or row.execution_id.endswith(written):
+                    found.append(row.execution_id)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+            raise NotFound(f'"{written}" could be any of {some}. Write more of the id.')
+        raise NotFound(
+            f"there is no execution {written}. `noetl executions list` shows those there are."
+        )
+
+    async def _last(self) -> ExecutionId:
+        async for row in self._all():
+            if row.parent_execution_id is None:
+                return row.execution_id
+        raise NotFound("there are no executions yet. `noetl run FILE` starts one.")
+
+    async def _all(self) -> AsyncIterator[Summary]:
+        before: tuple[float, ExecutionId] | None = None
+        while rows := await self._store.summaries(before=before, limit=PAGE):
+            for row in rows:
+                yield row
+            before = (rows[-1].requested_at, rows[-1].execution_id)
+
+    async def state(self, execution_id: ExecutionId) -> ExecutionState:
+        loaded = await self._store.load(execution_id)
+        if loaded is None:
+            raise NotFound(f"there is no execution {execution_id}.")
+        return fold(loaded)
+
+    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
+        """The whole execution as the API shows it."""
+        state = await self.state(execution_id)
+        program = await self._programs.by_digest(state.digest)
+        return documents.execution(execution_id, state, program)
+
+    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """What an unfinished execution waits for."""
+        state = await self.state(execution_id)
+        return waiting.reasons(state, await self._store.open_commands(execution_id))
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        types: tuple[str, ...] = (),
+        step: str | None = None,
+        limit: int | None = None,
+    ) -> list[EventRow]:
+        """Events with a seq above `after`, all of them unless there is a limit."""
+        found: list[EventRow] = []
+        while limit is None or len(found) < limit:
+            room = PAGE if limit is None else min(PAGE, limit - len(found))
+            rows = await self._store.events(
+                execution_id, after=after, limit=room, types=types, step=step
+            )
+            found += rows
+            if len(rows) < room:
+                break
+            after = rows[-1].seq
+        return found
+
+
+class Following:
+    """An execution that somebody else runs, kept up to date by reading what is new."""
+
+    def __init__(self, store: Store, execution_id: ExecutionId, state: ExecutionState) -> None:
+        self._store = store
+        self._execution_id = execution_id
+        self.state = state
+
+    async def catch_up(self) -> list[EventRow]:
+        """Fold what was stored since; the new events."""
+        rows = await self._store.events(self._execution_id, after=self.state.seq, limit=PAGE)
+        for row in rows:
+            evolve(self.state, decode(row.body))
+        return rows
+
+    async def pause(self) -> None:
+        """Until it is worth looking again."""
+        await asyncio.sleep(LOOK_SECONDS)

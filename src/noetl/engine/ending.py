@@ -1,0 +1,74 @@
+"""The end of a step run: what the step keeps of its result, and how its end is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.engine.failing import error_from
+from noetl.engine.scope import event_names, server_scope, step_view
+from noetl.engine.turn import Turn
+from noetl.errors import EvaluationFailed
+from noetl.model.events import CtxPatched, StepDone, StepFailed, VarsSet
+from noetl.model.ids import StepRunId
+from noetl.model.net import Values
+from noetl.model.outcome import TaskError
+from noetl.model.state import Run, StepResult
+
+
+def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None) -> None:
+    """The body is through: write what the step keeps, then end the run."""
+    named = tasks or {}
+    try:
+        _keep(turn, run, result, named)
+    except EvaluationFailed as error:
+        fail_run(turn, run.step_run_id, error_from(error))
+        return
+    turn.close(run)
+    turn.record(
+        StepDone(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            result=result,
+            tasks=named,
+            undo=turn.program.steps[run.step].step.compensate if run.compensates is None else None,
+        )
+    )
+
+
+def fail_run(turn: Turn, run_id: StepRunId, error: TaskError, result: Any = None) -> None:
+    """End a run as failed; whatever works on it must stop."""
+    run = turn.state.runs[run_id]
+    turn.close(run)
+    turn.record(
+        StepFailed(at=turn.at, step_run_id=run_id, step=run.step, error=error, result=result)
+    )
+
+
+def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
+    """`vars` and `set` of the step, rendered with its result."""
+    program = turn.program.steps[run.step]
+    if (not program.step.vars and not program.patch.source) or run.compensates is not None:
+        return
+    shown = step_view(turn.program, run.step, StepResult(value=result, tasks=tasks))
+    scope = server_scope(
+        turn.program,
+        turn.state,
+        turn.execution_id,
+        run.step,
+        at=turn.at,
+        seed=run.step_run_id,
+        args=run.args,
+        names=event_names("step.done", run.step, result, None, shown)
+        | {"outcome": {"status": "ok", "result": result}, "output": shown},
+    )
+    values = program.vars.render(scope, f"vars of step {run.step}")
+    patch = program.patch.render(scope, f"set of step {run.step}")
+    assert isinstance(values, dict)
+    assert isinstance(patch, dict)
+    if values:
+        turn.record(VarsSet(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step))
+    if patch:
+        turn.record(
+            CtxPatched(at=turn.at, values=patch, step_run_id=run.step_run_id, step=run.step)
+        )

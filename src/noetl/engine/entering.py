@@ -1,0 +1,205 @@
+"""Entering a step: args, admission, time limits, and setting the body going."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.engine.ending import complete_run, fail_run
+from noetl.engine.failing import error_from
+from noetl.engine.looping import start_loop
+from noetl.engine.program import StepProgram
+from noetl.engine.running import issue
+from noetl.engine.scope import ALIASES, server_scope
+from noetl.engine.turn import Turn
+from noetl.errors import EvaluationFailed
+from noetl.model.duration import seconds
+from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenConsumed
+from noetl.model.ids import StepRunId, derive
+from noetl.model.net import Values
+from noetl.model.state import StepSummary, Token, Undo
+from noetl.templates import Compiled, EventView, Scope
+
+Limit = tuple[Literal["timeout", "deadline"], float]
+"""Which limit, and when it is reached."""
+
+
+def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = False) -> None:
+    """Take these tokens, ask admission, and set the step going."""
+    turn.runs_started += 1
+    program = turn.program.steps[step]
+    order = turn.program.arc_order
+    tokens = sorted(tokens, key=lambda token: (order.get(token.arc, -1), token.order))
+    run_id = derive(tokens[0].token_id, "run")
+    for token in tokens:
+        turn.record(TokenConsumed(at=turn.at, token_id=token.token_id, step_run_id=run_id))
+    number = _next_number(turn, step)
+    scheduled = StepScheduled(
+        at=turn.at,
+        step_run_id=run_id,
+        step=step,
+        number=number,
+        priority=max(token.priority for token in tokens),
+        past=_past(turn, step, number, tokens),
+        released=released,
+    )
+    try:
+        scope = _scope(turn, step, run_id, tokens)
+        admitted = _admits(program, scope)
+        limits = _limits(turn, program, scope)
+    except EvaluationFailed as error:
+        turn.record(scheduled)
+        fail_run(turn, run_id, error_from(error))
+        return
+    if not admitted:
+        reason = "admission denied"
+        turn.record(StepSkipped(at=turn.at, step_run_id=run_id, step=step, reason=reason))
+        return
+    args = scope.roots["args"]
+    assert isinstance(args, dict)
+    _begin(turn, msgspec.structs.replace(scheduled, args=args), limits)
+
+
+def start_undoing(turn: Turn, undo: Undo) -> None:
+    """Compensate one done run: by a workbook entry, or by a step. Nothing is routed from there."""
+    block = undo.by if undo.by in turn.program.blocks else None
+    step = undo.step if block is not None else undo.by
+    scheduled = StepScheduled(
+        at=turn.at,
+        step_run_id=derive(undo.step_run_id, "compensate"),
+        step=step,
+        number=_next_number(turn, step),
+        args={"step": undo.step, "result": undo.result},
+        compensates=undo.step_run_id,
+        block=block,
+    )
+    limits: list[Limit] = []
+    if block is None:
+        try:
+            scope = _scope(turn, step, scheduled.step_run_id, [], scheduled.args)
+            limits = _limits(turn, turn.program.steps[step], scope)
+        except EvaluationFailed as error:
+            turn.record(scheduled)
+            fail_run(turn, scheduled.step_run_id, error_from(error))
+            return
+        args = scope.roots["args"]
+        assert isinstance(args, dict)
+        scheduled = msgspec.structs.replace(scheduled, args=args)
+    _begin(turn, scheduled, limits)
+
+
+def _next_number(turn: Turn, step: str) -> int:
+    return turn.state.steps.get(step, StepSummary()).runs + 1
+
+
+def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, int]:
+    """The runs of absorbing joins that this run descends from, itself included."""
+    if not turn.program.absorbing:
+        return {}
+    past: dict[str, int] = {}
+    for token in tokens:
+        for join, run_number in token.past.items():
+            past[join] = max(run_number, past.get(join, 0))
+    if step in turn.program.absorbing:
+        past[step] = number
+    return past
+
+
+def _scope(
+    turn: Turn,
+    step: str,
+    run_id: StepRunId,
+    tokens: list[Token],
+    given: Values | None = None,
+) -> Scope:
+    """What admission and time limits see; its `args` are those of the run."""
+    carried: Values = dict(given or {})
+    for token in tokens:
+        carried |= token.args
+    scope = server_scope(
+        turn.program,
+        turn.state,
+        turn.execution_id,
+        step,
+        at=turn.at,
+        seed=run_id,
+        args=carried,
+        names={"event": _event(turn, tokens[-1].event)} if tokens else {},
+    )
+    own = turn.program.steps[step].args.render(scope, f"args of step {step}")
+    assert isinstance(own, dict)
+    args = {**own, **carried}
+    if len(tokens) > 1:
+        args["_tokens"] = [token.args for token in tokens]
+    scope.roots["args"] = args
+    return scope
+
+
+def _event(turn: Turn, carried: Values) -> EventView:
+    """The event that sent the token. Its data is the result of the step it came from."""
+    result = turn.state.results.get(carried.get("step", ""))
+    data = result.value if result is not None else None
+    shown = {"data": data, "payload": data, "error": None, **carried}
+    return EventView(shown, ALIASES.get(carried.get("name", ""), frozenset()))
+
+
+def _admits(program: StepProgram, scope: Scope) -> bool:
+    for allow, when in program.admit:
+        if when is None or when.holds(scope):
+            return allow
+    return not program.admit
+
+
+def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
+    found: list[Limit] = []
+    timeout = _length(program, "timeout", program.timeout, scope)
+    if timeout is not None:
+        found.append(("timeout", turn.at + timeout))
+    deadline = _length(program, "deadline", program.deadline, scope)
+    if deadline is not None:
+        found.append(("deadline", (turn.state.started_at or turn.at) + deadline))
+    return found
+
+
+def _length(program: StepProgram, what: str, written: Compiled, scope: Scope) -> float | None:
+    value: Any = written.render(scope, f"{what} of step {program.step.name}")
+    if value is None:
+        return None
+    is_amount = isinstance(value, int | float | str) and not isinstance(value, bool)
+    length = seconds(value) if is_amount else None
+    if length is None:
+        raise EvaluationFailed(
+            f'the {what} of step "{program.step.name}" is {value!r}, which is no duration.'
+            " Write seconds, or a text such as 30s or 5m."
+        )
+    return length
+
+
+def _begin(turn: Turn, scheduled: StepScheduled, limits: list[Limit]) -> None:
+    """Set a run going: as one command, as a loop, or, with nothing to do, done at once."""
+    step = turn.program.steps[scheduled.step].step
+    run_id = scheduled.step_run_id
+    looped = step.loop is not None and scheduled.block is None
+    one_command = not looped and (bool(step.tasks) or scheduled.block is not None)
+    command_id = derive(run_id, 1) if one_command else None
+    turn.record(msgspec.structs.replace(scheduled, command_id=command_id))
+    run = turn.state.runs[run_id]
+    if not looped and not one_command:
+        kept = {name: value for name, value in run.args.items() if name != "_tokens"}
+        complete_run(turn, run, kept or None)
+        return
+    for purpose, fires_at in limits:
+        turn.record(
+            TimerSet(
+                at=turn.at,
+                timer_id=derive(run_id, purpose),
+                fires_at=fires_at,
+                purpose=purpose,
+                step_run_id=run_id,
+            )
+        )
+    if looped:
+        start_loop(turn, run)
+    else:
+        issue(turn, run)

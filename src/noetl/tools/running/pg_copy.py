@@ -1,0 +1,86 @@
+"""Bulk data by COPY: rows of a task, and files of the worker, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from noetl.tools.postgres import Copy
+from noetl.tools.running.sql_tables import quoted
+from noetl.tools.running.sql_tasks import NOTHING, Failed, Statement
+from noetl.tools.running.sql_text import BadSql
+
+CHUNK = 256 * 1024
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def copy_rows(
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> Statement:
+    """Rows that need no more than to be there."""
+    names = ", ".join(quoted(name) for name in columns)
+    cursor = connection.cursor()
+    async with cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
+        for row in rows:
+            await copy.write_row(row)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> Statement:
+    """A file into a table."""
+    cursor = connection.cursor()
+    try:
+        file = await asyncio.to_thread(path.open, "rb")
+    except FileNotFoundError:
+        raise Failed("not_found", f'copy: the file "{how.source}" does not exist.') from None
+    with file:
+        command = f"COPY {table}{_columns(how)} FROM STDIN {_options(how)}"
+        async with cursor.copy(command.encode()) as copy:
+            while data := await asyncio.to_thread(file.read, CHUNK):
+                await copy.write(data)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> Statement:
+    """A table, or a query in parentheses, into a file that is whole or not there."""
+    cursor = connection.cursor()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    columns = "" if what.startswith("(") else _columns(how)
+    try:
+        with await asyncio.to_thread(partial.open, "wb") as file:
+            command = f"COPY {what}{columns} TO STDOUT {_options(how)}"
+            async with cursor.copy(command.encode()) as copy:
+                async for data in copy:
+                    file.write(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+def _columns(how: Copy) -> str:
+    return f" ({', '.join(quoted(name) for name in how.columns)})" if how.columns else ""
+
+
+def _options(how: Copy) -> str:
+    options = [f"FORMAT {how.format}"]
+    if how.format == "binary" and (how.delimiter is not None or how.null_as is not None):
+        raise BadSql("copy: `format: binary` has neither `delimiter` nor `null_as`.")
+    if how.format == "csv":
+        options.append(f"HEADER {str(how.header).lower()}")
+    if how.delimiter is not None:
+        options.append(f"DELIMITER {_literal(how.delimiter)}")
+    if how.null_as is not None:
+        options.append(f"NULL {_literal(how.null_as)}")
+    return f"WITH ({', '.join(options)})"
+
+
+def _literal(text: str) -> str:
+    if "\\" in text or "\0" in text:
+        return "E'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "") + "'"
+    return "'" + text.replace("'", "''") + "'"

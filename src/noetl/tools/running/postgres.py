@@ -1,0 +1,372 @@
+"""Runs a task's SQL on PostgreSQL in one transaction, and names what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+import psycopg
+from psycopg.errors import Diagnostic
+from psycopg.types.json import Jsonb
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.postgres import Postgres
+from noetl.tools.running.limits import part, shortest
+from noetl.tools.running.pg_connections import Connections
+from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows
+from noetl.tools.running.pg_credentials import BadCredential, parameters
+from noetl.tools.running.sql_tables import (
+    Batch,
+    Write,
+    batches,
+    insert,
+    misfit,
+    quoted,
+    quoted_table,
+)
+from noetl.tools.running.sql_tasks import (
+    NOTHING,
+    RETRYABLE,
+    Failed,
+    Plan,
+    Statement,
+    is_ours,
+    joined,
+    known_failure,
+    planned,
+    result,
+    table,
+)
+from noetl.tools.running.sql_text import BadSql, Bound
+
+VARIABLES_MAX = 60_000
+MANY_ROWS = 500
+"""From so many rows on COPY is worth its round trips."""
+JSON_TYPES = frozenset([114, 3802])
+MARKS = "noetl_effect"
+"""The table that remembers which effects have happened."""
+WHERE_MARKS = """
+    SELECT quote_ident(nspname)
+      FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+     WHERE pg_class.oid = to_regclass('noetl_effect')
+"""
+KINDS: dict[str, ErrorKind] = {
+    "57014": "db_timeout",
+    "55P03": "db_timeout",
+    "25P03": "db_timeout",
+    "25P04": "db_timeout",
+    "40001": "db_deadlock",
+    "40P01": "db_deadlock",
+    "57P01": "db_connection",
+    "57P02": "db_connection",
+    "57P03": "db_connection",
+    "3D000": "db_connection",
+    "08": "db_connection",
+    "53": "db_connection",
+    "58": "db_connection",
+    "23": "db_constraint",
+    "28": "auth",
+}
+FINAL = frozenset(["3D000"])
+"""Of the kinds that are worth retrying, what is not: a database that does not exist."""
+_REFUSED = re.compile(
+    r"password authentication failed|no pg_hba\.conf entry|no password supplied"
+    r"|authentication failed|role .* does not exist|is not permitted to log in",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
+
+
+class Stale(Exception):
+    """A kept connection turned out to be dead before anything was done on it."""
+
+
+async def run(config: Postgres, context: ToolContext) -> Outcome:
+    total = shortest(context.timeout)
+    try:
+        if config.auth is None:
+            raise BadCredential("auth: the task names no credential to connect with.")
+        login = parameters(await context.credential(config.auth))
+        plan = await _planned(config, context)
+    except BadCredential as error:
+        return failed("auth", str(error))
+    except Exception as error:
+        outcome = known_failure(error)
+        if outcome is None:
+            raise
+        return outcome
+    connections = context.resources.shared("postgres", Connections)
+    task = Task(config, context, plan, connections, login)
+    try:
+        return await task.run(total)
+    except psycopg.Error as error:
+        return _failure(error)
+    except TimeoutError:
+        return failed("timeout", f"The task took longer than {total:g} seconds.", retryable=True)
+    except Exception as error:
+        outcome = known_failure(error)
+        if outcome is None:
+            raise
+        return outcome
+
+
+async def _planned(config: Postgres, context: ToolContext) -> Plan:
+    if config.copy is None:
+        return await planned(config, context, "postgres")
+    if isinstance(config.copy.source, dict):
+        raise BadSql("copy: a reference as `source` is not available in this version; use `rows`.")
+    if config.copy.source is None and config.copy.target is None:
+        raise BadSql("copy: this version needs `target`, the file to copy to.")
+    if config.copy.source is not None and config.table is None:
+        raise BadSql("copy: `source` needs `table`, the table to copy into.")
+    if config.table is not None:
+        return Plan([], None)
+    return await planned(config, context, "postgres")
+
+
+class Done(NamedTuple):
+    """An effect that had happened before; its result was kept beside it."""
+
+    result: Any
+
+
+class Task:
+    """All of one task on one connection."""
+
+    def __init__(
+        self,
+        config: Postgres,
+        context: ToolContext,
+        plan: Plan,
+        connections: Connections,
+        login: dict[str, str],
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._plan = plan
+        self._connections = connections
+        self._login = login
+        self._statement_seconds = seconds(config.timeout) if config.timeout is not None else None
+        self._marks = ""
+
+    async def run(self, total: float | None) -> Outcome:
+        async with asyncio.timeout(total):
+            try:
+                return await self._on_connection(fresh=False)
+            except Stale:
+                return await self._on_connection(fresh=True)
+
+    async def _on_connection(self, *, fresh: bool) -> Outcome:
+        limit = part(self._context.timeout, "connect")
+        connection = await self._connections.take(self._login, fresh=fresh, seconds=limit)
+        self._connection = connection
+        connection.add_notice_handler(self._notice)
+        try:
+            outcome = await self._all(fresh)
+        except BaseException:
+            # Whatever it was doing, it does it no longer; nothing of it is kept.
+            await connection.close()
+            raise
+        connection.remove_notice_handler(self._notice)
+        await self._connections.give_back(self._login, connection)
+        return outcome
+
+    async def _all(self, fresh: bool) -> Outcome:
+        once = self._config.effect == "once"
+        if once and not self._config.transaction:
+            raise BadSql("`effect: once` needs the transaction that `transaction: false` forgoes.")
+        await self._begin(fresh)
+        if once and (done := await self._mark()) is not None:
+            await self._connection.execute("ROLLBACK")
+            return ok(done.result)
+        found = result(await self._parts())
+        if once:
+            await self._keep_result(found)
+        if self._config.transaction:
+            await self._connection.execute("COMMIT")
+        return ok(found)
+
+    # --- Around the statements ---
+
+    async def _begin(self, fresh: bool) -> None:
+        """One round trip: open the transaction and set what holds in it."""
+        config = self._config
+        if config.effect == "once":
+            await self._have_marks(fresh)
+        scope = "LOCAL " if config.transaction else ""
+        lines = ["SET LOCAL datestyle = ISO", "SET LOCAL intervalstyle = iso_8601"]
+        if self._statement_seconds is not None:
+            lines.append(
+                f"SET LOCAL statement_timeout = {max(1, int(self._statement_seconds * 1000))}"
+            )
+        if config.schema is not None:
+            names = (config.schema,) if isinstance(config.schema, str) else config.schema
+            lines.append(f"SET LOCAL search_path = {', '.join(quoted(name) for name in names)}")
+        lines = [line.replace("LOCAL ", scope) for line in lines]
+        if config.transaction:
+            level = f" ISOLATION LEVEL {config.isolation.upper()}" if config.isolation else ""
+            lines.insert(0, f"BEGIN{level.replace('_', ' ')}")
+        try:
+            await self._connection.execute("; ".join(lines).encode())
+        except psycopg.OperationalError as error:
+            if fresh or not self._connection.broken:
+                raise
+            raise Stale from error
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        self._context.log(f"{diagnostic.severity}: {diagnostic.message_primary}\n")
+
+    async def _parts(self) -> list[Statement]:
+        config, plan, connection = self._config, self._plan, self._connection
+        if config.copy is not None:
+            return [await self._copied()]
+        parts: list[Statement] = []
+        for number, one in enumerate(plan.statements):
+            ours = config.transaction and is_ours(number, plan, "postgres")
+            parts.append(NOTHING if ours else await self._statement(one))
+        if plan.write is not None:
+            parts.append(await self._written(plan.write, connection))
+        return parts
+
+    async def _statement(self, one: Bound) -> Statement:
+        cursor = await self._connection.execute(one.sql.encode(), _adapted(one.values))
+        if cursor.description is None:
+            return {**NOTHING, "row_count": max(0, cursor.rowcount)}
+        names = [column.name for column in cursor.description]
+        return table(names, await cursor.fetchall(), cursor.rowcount)
+
+    # --- Rows and files ---
+
+    async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
+        cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
+        described = cursor.description or []
+        if problem := misfit(write, [column.name for column in described]):
+            raise Failed("schema", problem)
+        documents = {column.name for column in described if column.type_code in JSON_TYPES}
+        bulk = self._config.bulk
+        plainly = write.mode == "insert" and write.returning is False
+        if bulk == "copy" and not plainly:
+            raise BadSql("`bulk: copy` can insert rows, but neither upsert, skip nor return them.")
+        by_copy = plainly and (bulk == "copy" or (bulk == "auto" and len(write.rows) >= MANY_ROWS))
+        parts = []
+        for batch in batches(write, VARIABLES_MAX):
+            rows = [_row(batch, row, documents) for row in batch.rows]
+            if by_copy:
+                parts.append(await copy_rows(connection, write.table, batch.columns, rows))
+                continue
+            sql = insert(write, batch.columns, len(rows), "%s")
+            values = [value for row in rows for value in row]
+            parts.append(await self._statement(Bound(sql, values)))
+        return joined(parts)
+
+    async def _copied(self) -> Statement:
+        config = self._config
+        how = config.copy
+        assert how is not None
+        target = quoted_table(config.table) if config.table is not None else ""
+        if how.source is not None:
+            assert isinstance(how.source, str)
+            path = self._context.resources.path(how.source)
+            return await copy_in(self._connection, target, how, path)
+        if not target:
+            if len(self._plan.statements) != 1 or self._plan.statements[0].values:
+                raise BadSql("copy: `command` must be one query without `params`.")
+            target = f"({self._plan.statements[0].sql})"
+        assert how.target is not None
+        return await copy_out(
+            self._connection, target, how, self._context.resources.path(how.target)
+        )
+
+    # --- Effects that happen once ---
+
+    async def _have_marks(self, fresh: bool) -> None:
+        try:
+            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
+        except psycopg.OperationalError as error:
+            if fresh or not self._connection.broken:
+                raise
+            raise Stale from error
+        if found is None:
+            # Two workers may come here at once; the lock makes the second find it there.
+            await self._connection.execute(
+                "BEGIN; SELECT pg_advisory_xact_lock(hashtext('noetl_effect')); "
+                f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id text PRIMARY KEY, "
+                "result jsonb, at timestamptz NOT NULL DEFAULT now()); COMMIT".encode()
+            )
+            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
+        assert found is not None
+        self._marks = f"{found[0]}.{MARKS}"
+
+    async def _mark(self) -> Done | None:
+        """Claim the effect; or what it yielded, if it has happened. Waits for one under way."""
+        claim = f"INSERT INTO {self._marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
+        key = [self._context.action_id]
+        cursor = await self._connection.execute(claim.encode(), key)
+        if cursor.rowcount:
+            return None
+        read = f"SELECT result FROM {self._marks} WHERE action_id = %s"  # noqa: S608
+        row = await (await self._connection.execute(read.encode(), key)).fetchone()
+        return Done(row[0] if row else None)
+
+    async def _keep_result(self, found: Any) -> None:
+        update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
+        values = [Jsonb(found, _dumped), self._context.action_id]
+        await self._connection.execute(update.encode(), values)
+
+
+# --- Values and failures -----------------------------------------------------------------------
+
+
+def _dumped(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _adapted(values: Any) -> Any:
+    """Mappings, and lists that hold containers, are documents; other lists are arrays."""
+    if isinstance(values, dict):
+        return {name: _one(value) for name, value in values.items()}
+    return None if values is None else [_one(value) for value in values]
+
+
+def _one(value: Any) -> Any:
+    is_document = isinstance(value, dict) or (
+        isinstance(value, list | tuple) and any(isinstance(part, dict | list) for part in value)
+    )
+    return Jsonb(value, _dumped) if is_document else value
+
+
+def _row(batch: Batch, row: list[Any], documents: set[str]) -> list[Any]:
+    return [
+        Jsonb(value, _dumped) if name in documents and value is not None else _one(value)
+        for name, value in zip(batch.columns, row, strict=True)
+    ]
+
+
+def _failure(error: psycopg.Error) -> Outcome:
+    state = error.sqlstate
+    kind = _kind(error, state)
+    message = error.diag.message_primary or str(error).strip()
+    extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
+    final = state in FINAL or bool(state is None and _MISSING.search(message))
+    return Outcome(
+        status="error",
+        error=TaskError(
+            kind=kind,
+            code=state,
+            message=" ".join([f"PostgreSQL: {message.rstrip('.')}.", *extra]),
+            retryable=kind in RETRYABLE and not final,
+        ),
+        pg={"code": state, "sqlstate": state},
+    )
+
+
+def _kind(error: psycopg.Error, state: str | None) -> ErrorKind:
+    if state is not None:
+        return KINDS.get(state) or KINDS.get(state[:2]) or "client_error"
+    if isinstance(error, psycopg.OperationalError):
+        return "auth" if _REFUSED.search(str(error)) else "db_connection"
+    return "schema" if isinstance(error, psycopg.DataError) else "client_error"

@@ -1,0 +1,57 @@
+"""What is said between a worker and the processes that run Python code for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """Run this code with these inputs."""
+
+    code: str
+    name: str
+    """Stands for the file's name in tracebacks."""
+    inputs: Any
+    context: Any
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What came of it: a value, or the reason why there is none."""
+
+    value: Any = None
+    problem: str = ""
+    """Empty; or `raised`, `syntax`, `not_plain`."""
+    exception_type: str = ""
+    message: str = ""
+    traceback: str = ""
+    line: int = 0
+    spoiled: bool = False
+    """The process is not fit for another call: threads or children are left, or it grew."""
+
+
+class Crashed(Exception):
+    """The process ended instead of answering; the text says how."""
+
+
+class Sandbox(Protocol):
+    """Processes that run Python code, one call at a time each."""
+
+    async def call(
+        self,
+        code: str,
+        *,
+        name: str,
+        inputs: Mapping[str, Any],
+        context: Mapping[str, Any],
+        log: Callable[[str], None],
+        timeout: float | None = None,
+    ) -> Answer:
+        """Run the code. Raises TimeoutError or Crashed; then, as when cancelled, its process is
+        dead before this returns.
+        """
+
+    async def close(self) -> None:
+        """End every process."""

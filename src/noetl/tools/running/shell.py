@@ -1,0 +1,217 @@
+"""Runs commands in a session of their own, sees to their output and to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.tools.base import ToolContext
+from noetl.tools.running.limits import shortest
+from noetl.tools.running.plain import NotPlain, plain
+from noetl.tools.running.processes import ending, kill_all
+from noetl.tools.running.resources import Refused
+from noetl.tools.shell import Shell
+
+ALWAYS_SEEN = ("PATH", "HOME", "LANG")
+NEVER_SEEN = "NOETL_"
+"""Variables of the worker itself; they hold its secrets."""
+GRACE_SECONDS = 0.5
+"""Between asking a group to end and killing it."""
+TAIL = 2000
+
+
+class Output:
+    """What a command printed to one stream, up to a limit."""
+
+    def __init__(self, log: Callable[[str], None], limit: int) -> None:
+        self._log = log
+        self._room = limit
+        self._kept = bytearray()
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self.truncated = False
+
+    async def gather(self, stream: asyncio.StreamReader) -> None:
+        while data := await stream.read(64 * 1024):
+            self._log(self._text.decode(data))
+            taken = data[: self._room]
+            self._kept += taken
+            self._room -= len(taken)
+            self.truncated = self.truncated or len(taken) < len(data)
+
+    def text(self) -> str:
+        """As text; bytes that are none, and NUL, are replaced."""
+        return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+async def run(config: Shell, context: ToolContext) -> Outcome:
+    limit = shortest(config.timeout, context.timeout)
+    try:
+        environment = _environment(config)
+        with ExitStack() as stack:
+            if config.cwd is None:
+                temporary = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
+                directory = stack.enter_context(temporary)
+            else:
+                directory = str(context.resources.path(config.cwd))
+            async with asyncio.timeout(limit):
+                return await _all(config, context, environment, directory)
+    except Refused as refusal:
+        return failed("auth", str(refusal))
+    except TimeoutError:
+        return failed(
+            "timeout",
+            f"The command ran longer than {limit:g} seconds; its process group was killed.",
+            retryable=True,
+        )
+
+
+def _environment(config: Shell) -> dict[str, str]:
+    for name in config.env_allow:
+        if name.upper().startswith(NEVER_SEEN):
+            raise Refused(f"env_allow: {name} belongs to the worker itself and is not handed out.")
+    seen = {
+        name: os.environ[name] for name in (*ALWAYS_SEEN, *config.env_allow) if name in os.environ
+    }
+    return seen | {name: _as_text(value) for name, value in config.env.items()}
+
+
+def _as_text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _all(
+    config: Shell, context: ToolContext, environment: dict[str, str], directory: str
+) -> Outcome:
+    limit = context.resources.rules.max_output_bytes
+    out, err = Output(context.log, limit), Output(context.log, limit)
+    code = 0
+    for words in _command_lines(config):
+        try:
+            code = await _one(words, config.stdin, environment, directory, out, err)
+        except (FileNotFoundError, NotADirectoryError):
+            what = f'program "{words[0]}"' if os.path.isdir(directory) else f'cwd "{config.cwd}"'
+            return failed("not_found", f"The {what} does not exist on this worker.")
+        except PermissionError as error:
+            return failed("auth", f'"{words[0]}" may not be run here: {error.strerror}.')
+        except ValueError as error:
+            return failed("client_error", f"The command cannot be run: {error}.")
+        if code not in config.ok_codes:
+            return _bad_end(config, code, out, err)
+    return _good_end(config, code, out, err)
+
+
+def _command_lines(config: Shell) -> list[list[str]]:
+    if isinstance(config.cmd, tuple):
+        return [list(config.cmd)]
+    lines = [config.cmd] if config.cmd is not None else []
+    return [["/bin/sh", "-c", line] for line in (*lines, *(config.cmds or ()))]
+
+
+async def _one(
+    words: list[str],
+    stdin: str | None,
+    environment: dict[str, str],
+    directory: str,
+    out: Output,
+    err: Output,
+) -> int:
+    """Run one command to its end, and end what it left in the background."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        cwd=directory,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    readers = asyncio.gather(out.gather(process.stdout), err.gather(process.stderr))
+    try:
+        if stdin is not None:
+            await _feed(process, stdin)
+        code = await process.wait()
+        kill_all(process.pid)
+        await readers
+    except asyncio.CancelledError:
+        await _stop(process)
+        readers.cancel()
+        raise
+    return code
+
+
+async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text.encode())
+        await process.stdin.drain()
+        process.stdin.close()
+    except (BrokenPipeError, ConnectionResetError):
+        # It ended without reading everything, which is its right; its exit code tells the rest.
+        return
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Ask the group to end, then make it; when this returns the command is dead."""
+    if process.returncode is None:
+        kill_all(process.pid, signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+        except TimeoutError:
+            kill_all(process.pid)
+            await process.wait()
+    kill_all(process.pid)
+
+
+# --- What it means -----------------------------------------------------------------------------
+
+
+def _good_end(config: Shell, code: int, out: Output, err: Output) -> Outcome:
+    stdout = out.text()
+    try:
+        data = plain(_decoded(stdout, config.decode))
+    except (msgspec.DecodeError, NotPlain) as error:
+        return failed("parse", f"The output is not what `decode: {config.decode}` says: {error}.")
+    result = {"stdout": stdout, "stderr": err.text(), "exit_code": code, "data": data}
+    if out.truncated or err.truncated:
+        result["truncated"] = True
+    return Outcome(status="ok", result=result, sh={"exit_code": code})
+
+
+def _decoded(text: str, form: str) -> Any:
+    match form:
+        case "lines":
+            return text.splitlines()
+        case "json":
+            return msgspec.json.decode(text)
+        case "ndjson":
+            return [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+    return text
+
+
+def _bad_end(config: Shell, code: int, out: Output, err: Output) -> Outcome:
+    last = (err.text().strip() or out.text().strip())[-TAIL:]
+    said = f" It said: {last.splitlines()[-1]}" if last else ""
+    # A shell says 128 + n for a command of its own that signal n killed; so do we.
+    exit_code = code if code >= 0 else 128 - code
+    return Outcome(
+        status="error",
+        error=TaskError(
+            kind="exception",
+            code=exit_code,
+            message=f"The command {ending(code)}.{said}",
+            retryable=exit_code in config.retry_codes,
+            details={"stdout": out.text()[-TAIL:], "stderr": err.text()[-TAIL:]},
+        ),
+        sh={"exit_code": exit_code},
+    )

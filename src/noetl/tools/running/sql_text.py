@@ -1,0 +1,278 @@
+"""SQL as text: where statements end and where values are to be bound.
+
+What stands in quotes or comments is neither. Pure; knows just enough of each dialect's lexical
+rules to tell these apart, and nothing of its grammar but `BEGIN … END` bodies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+Dialect = Literal["postgres", "sqlite", "duckdb"]
+
+_DOLLAR = re.compile(r"\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$")
+_WORD = re.compile(r"[A-Za-z_\u0080-\uffff][\w$\u0080-\uffff]*")
+_NUMBER = re.compile(r"\d[\w.]*")
+_PERCENT_NAME = re.compile(r"%\((\w+)\)s")
+_PERCENT_PLACE = re.compile(r"%s(?!\w)")
+_PERCENTS = re.compile(r"%%|%")
+_NAMED = re.compile(r"[:$@]([A-Za-z_]\w*)")
+
+Kind = Literal["quoted", "comment", "word", "end", "name", "place", "other"]
+
+
+class Token(NamedTuple):
+    """A piece of SQL: an `end` is a semicolon, `name` and `place` may be placeholders."""
+
+    kind: Kind
+    text: str
+    name: str = ""
+
+
+class BadSql(ValueError):
+    """The text or its parameters make no sense; said before a database sees them."""
+
+
+def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
+    """The whole text, piece by piece. A quote that is not closed reaches to the end."""
+    at = 0
+    while at < len(sql):
+        token = _placeholder(sql, at, dialect)
+        if token is None:
+            kind, end = _next(sql, at, dialect)
+            token = Token(kind, sql[at:end])
+        yield token
+        at += len(token.text)
+
+
+def _placeholder(sql: str, at: int, dialect: Dialect) -> Token | None:
+    char = sql[at]
+    if char == "%":
+        if found := _PERCENT_NAME.match(sql, at):
+            return Token("name", found.group(), found.group(1))
+        return Token("place", "%s") if _PERCENT_PLACE.match(sql, at) else None
+    if dialect == "postgres":
+        return None
+    if char == "?":
+        is_numbered = sql[at + 1 : at + 2].isdigit()
+        return None if is_numbered else Token("place", "?")
+    before = sql[at - 1 : at]
+    if char in ":$@" and before != ":" and (found := _NAMED.match(sql, at)):
+        if dialect == "duckdb" and (char == "@" or _DOLLAR.match(sql, at)):
+            return None
+        if dialect == "duckdb" and char == ":" and (before.isalnum() or before in "_]})\"'"):
+            return None
+        return Token("name", found.group(), found.group(1))
+    return None
+
+
+def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
+    char = sql[at]
+    if char == "'":
+        return "quoted", _closed(sql, at + 1, "'")
+    if char == '"' or (char == "`" and dialect == "sqlite"):
+        return "quoted", _closed(sql, at + 1, char)
+    if char == "[" and dialect == "sqlite":
+        end = sql.find("]", at)
+        return "quoted", len(sql) if end < 0 else end + 1
+    if sql.startswith("--", at):
+        end = sql.find("\n", at)
+        return "comment", len(sql) if end < 0 else end + 1
+    if sql.startswith("/*", at):
+        return "comment", _comment_end(sql, at, nests=dialect != "sqlite")
+    if char == "$" and dialect != "sqlite" and (tag := _DOLLAR.match(sql, at)):
+        end = sql.find(tag.group(), tag.end())
+        return "quoted", len(sql) if end < 0 else end + len(tag.group())
+    if char == ";":
+        return "end", at + 1
+    if char in "eE" and dialect != "sqlite" and sql.startswith("'", at + 1):
+        return "quoted", _closed(sql, at + 2, "'", escapes=True)
+    if word := _WORD.match(sql, at):
+        return "word", word.end()
+    if number := _NUMBER.match(sql, at):
+        return "other", number.end()
+    return "other", at + 1
+
+
+def _closed(sql: str, at: int, quote: str, escapes: bool = False) -> int:
+    """Behind the closing quote; a doubled one does not close."""
+    while at < len(sql):
+        if escapes and sql[at] == "\\":
+            at += 2
+        elif sql[at] != quote:
+            at += 1
+        elif sql.startswith(quote, at + 1):
+            at += 2
+        else:
+            return at + 1
+    return len(sql)
+
+
+def _comment_end(sql: str, at: int, nests: bool) -> int:
+    depth, at = 1, at + 2
+    while at < len(sql):
+        if sql.startswith("*/", at):
+            depth, at = depth - 1, at + 2
+            if depth == 0:
+                return at
+        elif nests and sql.startswith("/*", at):
+            depth, at = depth + 1, at + 2
+        else:
+            at += 1
+    return len(sql)
+
+
+# --- Statements --------------------------------------------------------------------------------
+
+
+def statements(sql: str, dialect: Dialect) -> list[str]:
+    """The statements, trimmed, without their semicolons; empty ones and lone comments left out."""
+    found: list[str] = []
+    pieces: list[str] = []
+    body = _Body(dialect)
+    has_code = False
+    for kind, text, _ in tokens(sql, dialect):
+        if kind == "end" and not body.is_open:
+            if has_code:
+                found.append("".join(pieces).strip())
+            pieces, body, has_code = [], _Body(dialect), False
+            continue
+        pieces.append(text)
+        has_code = has_code or (kind != "comment" and not text.isspace())
+        if kind == "word":
+            body.see(text.upper())
+    if has_code:
+        found.append("".join(pieces).strip())
+    return found
+
+
+class _Body:
+    """Whether we stand inside `BEGIN … END` of a trigger or of a function in standard SQL."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._opens = {"sqlite": "TRIGGER", "postgres": "ATOMIC"}.get(dialect)
+        self._words = 0
+        self._creates = False
+        self._armed = False
+        self._depth = 0
+        self._last = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self._depth > 0
+
+    def see(self, word: str) -> None:
+        self._words += 1
+        if self._words == 1:
+            self._creates = word == "CREATE"
+        if not self._creates or self._opens is None:
+            return
+        if self._depth == 0:
+            self._open_with(word)
+        elif word == "CASE":
+            self._depth += 1
+        elif word == "END":
+            self._depth -= 1
+        self._last = word
+
+    def _open_with(self, word: str) -> None:
+        if self._opens == "TRIGGER":
+            self._armed = self._armed or (word == "TRIGGER" and self._words <= 3)
+            self._depth = int(self._armed and word == "BEGIN")
+        else:
+            self._depth = int(word == "ATOMIC" and self._last == "BEGIN")
+
+
+def first_word(statement: str, dialect: Dialect) -> str:
+    """The verb of a statement, in capitals."""
+    return next((t.text.upper() for t in tokens(statement, dialect) if t.kind == "word"), "")
+
+
+# --- Parameters --------------------------------------------------------------------------------
+
+Params = Mapping[str, Any] | Sequence[Any]
+
+
+class Bound(NamedTuple):
+    """A statement in the driver's own spelling with the values it takes."""
+
+    sql: str
+    values: dict[str, Any] | list[Any] | None = None
+    """None: it takes none."""
+
+
+def bound(found: Sequence[str], params: Params, dialect: Dialect) -> list[Bound]:
+    """Give each statement what its placeholders ask for; raises BadSql if that cannot be done.
+
+    Of a mapping each statement takes the names it uses. A list is used up in order over all
+    statements. `%(name)s` and `%s` are understood everywhere; SQLite and DuckDB also have `:name`,
+    `$name` and `?`.
+    """
+    if isinstance(params, Mapping):
+        return [_by_name(statement, params, dialect) for statement in found]
+    left = list(params)
+    bindings: list[Bound] = []
+    for statement in found:
+        binding = _by_position(statement, left, dialect)
+        left = left[len(binding.values or ()) :]
+        bindings.append(binding)
+    if left:
+        raise BadSql(
+            f"`params` has {len(params)} values, but the statements have placeholders for "
+            f"{len(params) - len(left)} only."
+        )
+    return bindings
+
+
+def _by_name(statement: str, params: Mapping[str, Any], dialect: Dialect) -> Bound:
+    values: dict[str, Any] = {}
+    pieces: list[Token] = []
+    for token in tokens(statement, dialect):
+        if token.kind != "name" or not _is_meant(token, params, dialect):
+            pieces.append(token)
+            continue
+        name = token.name
+        if name not in params:
+            raise BadSql(f'The statement binds "{name}", but `params` has no value of that name.')
+        values[name] = params[name]
+        marks = {"postgres": f"%({name})s", "sqlite": f":{name}", "duckdb": f"${name}"}
+        pieces.append(token._replace(text=marks[dialect]))
+    return _spelled(pieces, values or None, dialect)
+
+
+def _is_meant(token: Token, params: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether what looks like a placeholder is one: in DuckDB a colon may also be a slice."""
+    if token.name in params:
+        return True
+    if token.text.startswith(":"):
+        return dialect == "sqlite"
+    return bool(params) or not token.text.startswith("%")
+
+
+def _by_position(statement: str, left: Sequence[Any], dialect: Dialect) -> Bound:
+    values: list[Any] = []
+    pieces: list[Token] = []
+    for token in tokens(statement, dialect):
+        if token.kind == "place" and (left or token.text == "?"):
+            if len(values) == len(left):
+                raise BadSql("The statements have more placeholders than `params` has values.")
+            values.append(left[len(values)])
+            token = token._replace(text="%s" if dialect == "postgres" else "?")
+        pieces.append(token)
+    return _spelled(pieces, values or None, dialect)
+
+
+def _spelled(pieces: list[Token], values: Any, dialect: Dialect) -> Bound:
+    if dialect != "postgres" or values is None:
+        return Bound("".join(piece.text for piece in pieces), values)
+    # The driver takes every other percent sign for the beginning of a placeholder.
+    kept = ("name", "place")
+    return Bound(
+        "".join(
+            piece.text if piece.kind in kept else _PERCENTS.sub("%%", piece.text)
+            for piece in pieces
+        ),
+        values,
+    )

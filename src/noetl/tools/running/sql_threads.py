@@ -1,0 +1,74 @@
+"""Databases that run inside the worker run in threads, and can be stopped from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+TICK_SECONDS = 0.02
+
+Result = TypeVar("Result")
+
+
+class Halt:
+    """How the event loop stops a thread: it asks the connection to interrupt what it does."""
+
+    def __init__(self, statement_seconds: float | None) -> None:
+        self._seconds = statement_seconds
+        self._deadline: float | None = None
+        self.interrupt: Callable[[], object] | None = None
+        self.wanted = False
+        """The whole task is to stop."""
+        self.late = False
+        """A statement took longer than it may."""
+
+    def check(self) -> None:
+        """To be called between statements and portions of rows."""
+        if self.wanted:
+            raise InterruptedError("the task was stopped")
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        self.check()
+        if self._seconds is not None:
+            self._deadline = time.monotonic() + self._seconds
+        try:
+            yield
+        finally:
+            self._deadline = None
+
+    def look(self) -> None:
+        """Interrupt what has to stop; called by the event loop again and again."""
+        deadline = self._deadline
+        if deadline is not None and time.monotonic() > deadline:
+            self.late = True
+        if (self.wanted or self.late) and self.interrupt is not None:
+            # The connection may be closed just now, which is what we want.
+            with suppress(Exception):
+                self.interrupt()
+
+
+async def in_thread(
+    executor: Executor, work: Callable[[Halt], Result], halt: Halt, seconds: float | None
+) -> Result:
+    """Run the work; when this returns or raises, the thread does nothing for us any more."""
+    future = asyncio.get_running_loop().run_in_executor(executor, work, halt)
+    try:
+        async with asyncio.timeout(seconds):
+            while not future.done():
+                await asyncio.wait([future], timeout=TICK_SECONDS)
+                halt.look()
+    except BaseException:
+        halt.wanted = True
+        future.cancel()
+        while not future.done():
+            halt.look()
+            await asyncio.wait([future], timeout=TICK_SECONDS)
+        with suppress(asyncio.CancelledError, Exception):
+            future.result()
+        raise
+    return future.result()

@@ -1,0 +1,146 @@
+"""From the text of a task's code to something to run, whichever way it yields its value."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any, NamedTuple
+
+FELL_THROUGH = object()
+"""What a body yields that reached its end without `return`."""
+BODY = "__noetl_body__"
+END = "__noetl_end__"
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_VARKEYWORDS = 0x08
+
+
+class Program(NamedTuple):
+    """Code ready to run."""
+
+    body: CodeType
+    returns: str
+    """Name of the function that the code was put into, if it returns at top level."""
+    defines_main: bool
+
+
+def compiled(code: str, name: str) -> Program:
+    """Raises SyntaxError, also for text that Python cannot read at all."""
+    try:
+        tree = ast.parse(code, name)
+    except ValueError as error:
+        raise SyntaxError(str(error), (name, 1, 1, "")) from None
+    except (RecursionError, MemoryError):
+        raise SyntaxError("the code is nested too deeply", (name, 1, 1, "")) from None
+    defines_main = any("main" in _bound_by(statement) for statement in tree.body)
+    if not any(_returns(statement) for statement in tree.body):
+        return Program(compile(tree, name, "exec"), "", defines_main)
+    return Program(compile(_as_function(tree, name), name, "exec"), BODY, defines_main)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """Names that a statement at top level plainly gives a value to."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {target.id for target in targets if isinstance(target, ast.Name)}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {alias.asname or alias.name for alias in names}
+        case ast.If() | ast.Try() | ast.With():
+            inner = [part for part in ast.walk(statement) if isinstance(part, ast.stmt)]
+            return {name for part in inner if part is not statement for name in _bound_by(part)}
+    return set()
+
+
+def _returns(node: ast.AST) -> bool:
+    if isinstance(node, ast.Return):
+        return True
+    if isinstance(node, _SCOPES):
+        return False
+    return any(_returns(child) for child in ast.iter_child_nodes(node))
+
+
+def _as_function(tree: ast.Module, name: str) -> ast.Module:
+    """The code as a function's body in which every variable is global, as it is written to be."""
+    count = next((n for n, part in enumerate(tree.body) if not _opens(part)), len(tree.body))
+    opening, rest = tree.body[:count], [_Unannotated().visit(part) for part in tree.body[count:]]
+    end = ast.Return(value=ast.Name(id=END, ctx=ast.Load()))
+    [function] = ast.parse(f"def {BODY}(): pass").body
+    assert isinstance(function, ast.FunctionDef)
+    function.body = [*rest, end]
+    wrapped = ast.fix_missing_locations(ast.Module(body=[*opening, function], type_ignores=[]))
+    local = _locals_of(compile(wrapped, name, "exec"))
+    if local:
+        function.body = [ast.Global(names=sorted(local)), *function.body]
+    return ast.fix_missing_locations(wrapped)
+
+
+def _opens(statement: ast.stmt) -> bool:
+    """Whether it may stand only at the head of a module: its docstring, `__future__`."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.ImportFrom(module="__future__"):
+            return True
+    return False
+
+
+def _locals_of(module: CodeType) -> set[str]:
+    for part in module.co_consts:
+        if isinstance(part, CodeType) and part.co_name == BODY:
+            return {*part.co_varnames, *part.co_cellvars}
+    return set()
+
+
+class _Unannotated(ast.NodeTransformer):
+    """`x: int = 1` as `x = 1`, because a global may not be annotated inside a function."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+
+
+# --- main(**args) ------------------------------------------------------------------------------
+
+
+def arguments_of(
+    main: Callable[..., Any], inputs: Mapping[str, Any], context: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """What to call `main` with: of all that is offered, the parameters it has."""
+    offered = {"args": inputs, "input_data": inputs, "context": context, **inputs}
+    positional, named, takes_all = _parameters(main)
+    first = [offered[name] for name in positional if name in offered]
+    rest = {name: offered[name] for name in named if name in offered}
+    if takes_all:
+        rest.update((name, value) for name, value in inputs.items() if name not in positional)
+    return first, rest
+
+
+def _parameters(main: Any) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """Names that go by position only, names that may be named, whether any name will do."""
+    while hasattr(main, "__wrapped__"):
+        main = main.__wrapped__
+    code = getattr(main, "__code__", None)
+    if isinstance(code, CodeType) and not hasattr(main, "__self__"):
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        cut = code.co_posonlyargcount
+        return names[:cut], names[cut:], bool(code.co_flags & _VARKEYWORDS)
+    import inspect
+
+    parameters = inspect.signature(main).parameters.values()
+    return (
+        tuple(p.name for p in parameters if p.kind is p.POSITIONAL_ONLY),
+        tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )

@@ -1,0 +1,3 @@
+"""A service on this machine for playbooks that need one."""
+
+from tests.examples.conftest import shop as shop

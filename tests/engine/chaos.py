@@ -1,0 +1,194 @@
+"""A world that does to an execution whatever a world can do, by dice.
+
+Workers that run chunks in lanes, wait, break, lose their leases and repeat themselves; clocks that
+fire timers in any order; children that end in any way; people who pause, resume and cancel.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from noetl.model.commands import Command, Ending, Report, Suspension
+from noetl.model.events import ChildFinished, Progress, TaskDone, TaskStarted
+from noetl.model.outcome import ok
+from tests.engine.playing import Play, error, todo
+
+MOVES_MAX = 5_000
+"""No generated net takes nearly as many."""
+
+
+class Worker:
+    """Runs one command: how many lanes it has, and what is left to do."""
+
+    def __init__(self, command: Command) -> None:
+        self.lanes = command.chunk.concurrency if command.chunk is not None else 1
+        self.left = todo(command) if command.chunk is not None else []
+
+
+class World:
+    """One execution and its fate."""
+
+    def __init__(self, text: str, dice: random.Random) -> None:
+        self.dice = dice
+        self.played = Play(text)
+        self.workers: dict[str, Worker] = {}
+        self.waiting: set[tuple[str, int]] = set()
+        """Iterations that were suspended and have not ended."""
+        self.said: list[Report | ChildFinished | str] = []
+        """Everything that may be said again."""
+        self.calm = False
+        """The faults have stopped."""
+        self.played.start()
+        self.check()
+
+    def live(self, moves: int, *, people: bool = True) -> None:
+        """So many moves of chaos, then calm until the end."""
+        for _ in range(moves):
+            if self.played.state.is_finished:
+                return
+            self.move(people=people)
+        self.calm = True
+        if self.played.status == "PAUSED":
+            self.played.resume()
+        for _ in range(MOVES_MAX):
+            if self.played.state.is_finished:
+                return
+            self.move(people=False)
+        raise AssertionError("the execution does not end")
+
+    def move(self, *, people: bool) -> None:
+        played = self.played
+        choices: list[Callable[[], Any]] = [
+            *(lambda command=command: self._work(command) for command in played.open.values()),
+            *(lambda timer=timer: self._fire(timer) for timer in played.state.timers),
+            *(lambda child=child: self._end_child(child) for child in played.children),
+        ]
+        if not choices or (people and self.dice.random() < 0.1):
+            choices = [self._person]
+        self.dice.choice(choices)()
+        self.check()
+        if not self.calm and self.dice.random() < 0.3:
+            self._repeat()
+
+    # --- What the world does ---
+
+    def _person(self) -> None:
+        if self.dice.random() < 0.05:
+            self.played.cancel()
+        elif self.played.status == "PAUSED":
+            self.played.resume()
+        else:
+            self.played.pause()
+
+    def _fire(self, timer: str) -> None:
+        if self.calm or self.dice.random() < 0.5:
+            self.played.fire(timer)
+            self.said.append(timer)
+
+    def _end_child(self, child: str) -> None:
+        status = self.dice.choice(("COMPLETED", "COMPLETED", "FAILED", "CANCELLED"))
+        self.said.append(self.played.end_child(child, status, 1))
+
+    def _repeat(self) -> None:
+        """Say something again: nothing may follow from it."""
+        if not self.said:
+            return
+        again = self.dice.choice(self.said)
+        before = self.played.state.seq
+        match again:
+            case Report():
+                decision = self.played.happen("reported", again)
+            case ChildFinished():
+                decision = self.played.happen("child_ended", again)
+            case _:
+                decision = self.played.happen("fired", again)
+        assert decision.events == decision.effects == ()
+        assert self.played.state.seq == before
+
+    def _work(self, command: Command) -> None:
+        played, dice = self.played, self.dice
+        if not self.calm and dice.random() < 0.1:
+            played.lapse(command)
+            return
+        if dice.random() < 0.2:
+            played.happen("leased", command.step_run_id, "w-1")
+        if command.chunk is not None:
+            self._iterate(command)
+        elif not self.calm and dice.random() < 0.2:
+            self.said.append(played.report(command, *self._calls(command, None)))
+        elif not self.calm and dice.random() < 0.2:
+            self.said.append(self._wait(command, None, closes=dice.random() < 0.7))
+        else:
+            broken = dice.random() < 0.15
+            ending = Ending(error=error()) if broken else Ending(result={"flag": dice.random() < 0.5})
+            self.said.append(played.report(command, *self._calls(command, None), ending=ending))
+
+    def _calls(self, command: Command, iteration: int | None) -> list[Any]:
+        names: dict[str, Any] = {
+            "at": self.played.at,
+            "step_run_id": command.step_run_id,
+            "step": command.step,
+            "task": "t",
+            "iteration": iteration,
+        }
+        return [TaskStarted(**names), TaskDone(outcome=ok(1), **names)]
+
+    def _wait(self, command: Command, iteration: int | None, *, closes: bool) -> Report:
+        if self.dice.random() < 0.5:
+            return self.played.suspend(command, child="p", iteration=iteration, closes=closes)
+        until = self.played.at + self.dice.choice((0, 10, 100))
+        return self.played.suspend(command, until=until, iteration=iteration, closes=closes)
+
+    def _iterate(self, command: Command) -> None:
+        """Some lanes of the chunk get to the end of an iteration, or begin to wait."""
+        worker = self.workers.setdefault(command.command_id, Worker(command))
+        facts: list[Any] = []
+        waits: list[Suspension] = []
+        for _ in range(self.dice.randint(0, worker.lanes) if not self.calm else worker.lanes):
+            if not worker.left:
+                break
+            index = worker.left.pop(0)
+            if not self.calm and self.dice.random() < 0.2:
+                worker.lanes -= 1
+                waits.append(Suspension(progress=Progress(position=1), iteration=index, until=0.0))
+                self.waiting.add((command.step_run_id, index))
+                continue
+            facts += self._calls(command, index)
+            result = error() if self.dice.random() < 0.1 else index
+            facts.append(self.played.iteration(command, index, result))
+            self.waiting.discard((command.step_run_id, index))
+        closes = not worker.left or worker.lanes == 0
+        if facts or waits or closes:
+            report = self.played.report(command, *facts, suspensions=tuple(waits), closes=closes)
+            self.said.append(report)
+
+    # --- What must hold at every moment ---
+
+    def check(self) -> None:
+        played = self.played
+        if played.state.is_finished:
+            assert played.owners() == []
+            assert not played.state.tokens
+            assert not played.state.runs
+            return
+        assert played.owners(), "nobody owns an execution that has not ended"
+        for run in played.state.runs.values():
+            owned = run.commands or run.children or run.timers or run.loop or not run.waiting
+            assert owned, f"nobody owns the run of {run.step}"
+            self._check_loop(run)
+
+    def _check_loop(self, run: Any) -> None:
+        if run.loop is None:
+            return
+        running = 0
+        for command_id in run.commands:
+            command = self.played.open[command_id]
+            if command.iteration is None:
+                worker = self.workers.setdefault(command_id, Worker(command))
+                running += min(worker.lanes, len(worker.left))
+        waiting = sum(run_id == run.step_run_id for run_id, _ in self.waiting)
+        spec = self.played.program.steps[run.step].step.loop
+        assert spec is not None
+        assert running + waiting <= (spec.max_in_flight or 1)

@@ -1,0 +1,153 @@
+"""Playbooks that nobody would write: nets of all shapes, as text and as the reference reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+GUARDS = {"always": None, "never": "{{ false }}", "error": "{{ error }}"}
+JOINS = ("auto", "auto", "auto", "each", "all", "any", 2, 3)
+
+
+@st.composite
+def arcs(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
+    found = []
+    for _ in range(draw(st.integers(0, 3))):
+        to = draw(st.integers(0, count - 1))
+        is_back = to <= index
+        found.append(
+            {
+                "to": f"s{to}",
+                "when": draw(st.sampled_from(("always", "always", "flag", "not flag", "error"))),
+                # Only so often: every generated net comes to an end.
+                "turns": draw(st.integers(1, 2)) if is_back else 0,
+                "delay": draw(st.integers(0, 5)) == 0,
+            }
+        )
+    return found
+
+
+@st.composite
+def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[str, Any]]:
+    """Steps as the reference reads them. Without arcs at all nothing would happen: the first
+    steps are a chain or a fork more often than not."""
+    count = draw(st.integers(2, 7))
+    steps: dict[str, dict[str, Any]] = {}
+    for index in range(count):
+        own = draw(arcs(index, count))
+        if index < count - 1 and draw(st.integers(0, 3)) > 0:
+            own.append({"to": f"s{index + 1}", "when": "always", "turns": 0, "delay": False})
+        steps[f"s{index}"] = {
+            "tool": draw(st.integers(0, 3)) > 0,
+            "join": draw(st.sampled_from(joins)),
+            "mode": draw(st.sampled_from(("exclusive", "inclusive", "inclusive"))),
+            "arcs": own,
+            "deny": draw(st.integers(0, 9)) == 0,
+            "ignore": draw(st.integers(0, 5)) == 0,
+            "best_effort": draw(st.booleans()),
+        }
+    led_to = {arc["to"] for spec in steps.values() for arc in spec["arcs"]}
+    for name, spec in steps.items():
+        if name not in led_to:
+            spec["join"] = "auto"  # the compiler refuses a join to which no arc leads
+    return steps
+
+
+def written(steps: dict[str, dict[str, Any]], extras: dict[str, dict[str, Any]] | None = None) -> str:
+    """The playbook that says the same. `extras` are laid over steps: loops, limits, undoing."""
+    return json.dumps(
+        {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "made", "path": "tests/made"},
+            "workflow": [_step(name, spec, (extras or {}).get(name, {})) for name, spec in steps.items()]
+            + _undoing(extras or {}),
+        }
+    )
+
+
+def _undoing(extras: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    used = {spec["compensate"] for spec in extras.values() if "compensate" in spec}
+    bodies: dict[str, dict[str, Any]] = {
+        "undo_task": {"tool": {"kind": "noop"}},
+        "undo_loop": {
+            "loop": {"in": {"from": 0, "to": 2}, "iterator": "x"},
+            "tool": {"kind": "noop"},
+        },
+        "undo_nothing": {"next": {"arcs": []}},
+    }
+    return [{"step": name, **bodies[name]} for name in sorted(used)]
+
+
+def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    join = spec["join"]
+    settings: dict[str, Any] = {"join": {"n": join} if isinstance(join, int) else join}
+    if spec["deny"]:
+        settings.setdefault("policy", {})["admit"] = {"rules": [{"else": {"allow": False}}]}
+    if spec["best_effort"]:
+        settings.setdefault("policy", {})["failure"] = {"mode": "best_effort"}
+    if spec["ignore"]:
+        settings["on_error"] = "ignore"
+    for key in ("compensate", "timeout"):
+        if key in extra:
+            settings[key] = extra[key]
+    made: dict[str, Any] = {"step": name, "spec": settings}
+    if spec["tool"]:
+        made["tool"] = {"kind": "noop"}
+        if "loop" in extra:
+            made["loop"] = extra["loop"]
+    made["next"] = {
+        "spec": {"mode": spec["mode"]},
+        "arcs": [_arc(name, index, arc) for index, arc in enumerate(spec["arcs"])],
+    }
+    return made
+
+
+def _arc(step: str, index: int, arc: dict[str, Any]) -> dict[str, Any]:
+    guard = {**GUARDS, "flag": f"{step}.flag", "not flag": f"not {step}.flag"}[arc["when"]]
+    made: dict[str, Any] = {"step": arc["to"]}
+    conditions = [guard.strip("{ }")] if guard else []
+    if arc["turns"]:
+        counter = f"ctx.{step}_{index}"
+        made["set"] = {counter: f"{{{{ ({counter} | default(0)) + 1 }}}}"}
+        conditions.append(f"({counter} | default(0)) < {arc['turns']}")
+    if conditions:
+        made["when"] = "{{ " + " and ".join(conditions) + " }}"
+    if arc["delay"]:
+        made["spec"] = {"delay": 10}
+    return made
+
+
+LOOPS = [
+    {"in": [1, 2, 3], "iterator": "x"},
+    {"in": {"from": 0, "to": 5}, "iterator": "x", "spec": {"on_error": "continue"}},
+    {"in": [], "iterator": "x"},
+    {
+        "in": {"from": 5, "to": 0, "step": -1},
+        "iterator": "x",
+        "spec": {"mode": "parallel", "max_in_flight": 2, "on_error": "continue"},
+    },
+    {
+        "in": {"from": 0, "to": 9},
+        "iterator": "x",
+        "spec": {"mode": "parallel", "max_in_flight": 3, "batch_size": 2},
+    },
+]
+
+
+@st.composite
+def extras(draw: st.DrawFn, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What else steps may have: loops, time limits, something that undoes them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in steps:
+        extra: dict[str, Any] = {}
+        if draw(st.booleans()):
+            extra["loop"] = draw(st.sampled_from(LOOPS))
+        if draw(st.integers(0, 3)) == 0:
+            extra["timeout"] = 30
+        if draw(st.booleans()):
+            extra["compensate"] = draw(st.sampled_from(("undo_task", "undo_loop")))
+        found[name] = extra
+    return found

@@ -1,0 +1,197 @@
+"""The net as the language page describes it, in the plainest way: no events, no ids, no speed.
+
+Written from the page alone, so that the engine has something to disagree with. It knows tokens,
+admission, joins, routing, failure arcs and failure modes; bodies of steps are answered by the test.
+
+A step is `{tool, join, mode, arcs, deny, ignore, best_effort}`, an arc `{to, when, turns, delay}`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Steps = dict[str, dict[str, Any]]
+
+
+class Token(NamedTuple):
+    """A token, and every run it descends from."""
+
+    number: int
+    step: str
+    arc: tuple[str, int] | None
+    past: frozenset[tuple[str, int]]
+
+
+class Reference:
+    """One execution of a net."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.tokens: list[Token] = []
+        self.delayed: list[Token] = []
+        self.open: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}
+        """Runs under way, by step and number, with what they descend from."""
+        self.runs: dict[str, int] = dict.fromkeys(steps, 0)
+        self.flags: dict[str, bool] = {}
+        self.turns: dict[tuple[str, int], int] = {}
+        self.arrived = 0
+        self.status = "RUNNING"
+        self.failing = False
+        self._ended: list[tuple[str, frozenset[tuple[str, int]], bool]] = []
+        self._reach = {step: self._reachable_from(step) for step in steps}
+
+    def _reachable_from(self, step: str) -> set[str]:
+        found: set[str] = set()
+        pending = [step]
+        while pending:
+            for arc in self.steps[pending.pop()]["arcs"]:
+                if arc["to"] not in found:
+                    found.add(arc["to"])
+                    pending.append(arc["to"])
+        return found
+
+    # --- What happens ---
+
+    def start(self, entry: str) -> None:
+        self._place(entry, None, frozenset(), delayed=False)
+        self._settle()
+
+    def finish(self, step: str, number: int, *, ok: bool, flag: bool) -> None:
+        past = self.open.pop((step, number))
+        if ok:
+            self.flags[step] = flag
+        self._ended.append((step, past, ok))
+        self._settle()
+
+    def wake(self, index: int) -> None:
+        """The moment of a delayed token has come."""
+        token = self.delayed.pop(index)
+        self.tokens = sorted([*self.tokens, token])
+        self._settle()
+
+    # --- What follows ---
+
+    def _settle(self) -> None:
+        while self.status == "RUNNING":
+            if self._ended:
+                self._route(*self._ended.pop(0))
+            elif self.failing or not (self._fire_one() or self._release()):
+                break
+        if not (self.tokens or self.delayed or self.open):
+            self.status = "FAILED" if self.failing else "COMPLETED"
+
+    def _place(
+        self, step: str, arc: tuple[str, int] | None, past: frozenset[Any], *, delayed: bool
+    ) -> None:
+        self.arrived += 1
+        token = Token(self.arrived, step, arc, past)
+        (self.delayed if delayed else self.tokens).append(token)
+
+    def _route(self, step: str, past: frozenset[Any], ok: bool) -> None:
+        if self.failing:
+            return  # nothing new while an execution fails
+        spec = self.steps[step]
+        chosen = []
+        for index, arc in enumerate(spec["arcs"]):
+            if self._holds(step, index, arc, ok=ok):
+                chosen.append((index, arc))
+                if spec["mode"] == "exclusive":
+                    break
+        for index, arc in chosen:
+            if arc["turns"]:
+                self.turns[step, index] = self.turns.get((step, index), 0) + 1
+            self._place(arc["to"], (step, index), past, delayed=arc["delay"])
+        if not ok and not spec["ignore"] and not chosen:
+            self.failing = True
+            self.tokens, self.delayed = [], []
+            if not spec["best_effort"]:
+                self.open, self._ended = {}, []
+
+    def _holds(self, step: str, index: int, arc: dict[str, Any], *, ok: bool) -> bool:
+        if not ok and not self.steps[step]["ignore"] and arc["when"] != "error":
+            return False
+        if arc["turns"] and self.turns.get((step, index), 0) >= arc["turns"]:
+            return False
+        flag = self.flags.get(step, False)
+        return {
+            "always": True,
+            "never": False,
+            "flag": flag,
+            "not flag": not flag,
+            "error": not ok,
+        }[arc["when"]]
+
+    # --- Joins ---
+
+    def _awaited(self, step: str) -> set[str]:
+        """Other steps with something alive from which a token could still come here."""
+        alive = {token.step for token in [*self.tokens, *self.delayed]}
+        alive |= {name for name, _ in self.open}
+        return {other for other in alive if other != step and step in self._reach[other]}
+
+    def _more_may_come(self, step: str) -> bool:
+        return bool(self._awaited(step)) or any(token.step == step for token in self.delayed)
+
+    def _fire_one(self) -> bool:
+        """Let the oldest token that can go, go, with whoever goes with it."""
+        for token in self.tokens:
+            step = token.step
+            here = [other for other in self.tokens if other.step == step]
+            if self._is_late(token):
+                self.tokens.remove(token)
+                return True
+            here = [other for other in here if not self._is_late(other)]
+            group = self._group(step, here, more=self._more_may_come(step))
+            if token in group:
+                self._run(step, group)
+                return True
+        return False
+
+    def _is_late(self, token: Token) -> bool:
+        """`any` and `{n: k}` have run without it, and it does not come from that run."""
+        step = token.step
+        absorbs = self.steps[step]["join"] == "any" or isinstance(self.steps[step]["join"], int)
+        return absorbs and self.runs[step] > 0 and (step, self.runs[step]) not in token.past
+
+    def _group(self, step: str, here: list[Token], *, more: bool) -> list[Token]:
+        join = self.steps[step]["join"]
+        if join in ("each", "any"):
+            return here[:1]
+        if isinstance(join, int):
+            return here[:join] if len(here) >= join or not more else []
+        if join == "all":
+            firsts = {token.arc: token for token in reversed(here)}
+            arcs = {
+                (name, index)
+                for name, spec in self.steps.items()
+                for index, arc in enumerate(spec["arcs"])
+                if arc["to"] == step
+            }
+            return list(firsts.values()) if not more or arcs <= firsts.keys() else []
+        return [] if more else here
+
+    def _release(self) -> bool:
+        """Steps that wait for each other, and for nothing that moves: the oldest goes."""
+        moving = {name for name, _ in self.open} | {token.step for token in self.delayed}
+        for token in self.tokens:
+            step = token.step
+            awaited = self._awaited(step)
+            if step in {delayed.step for delayed in self.delayed} or awaited & moving:
+                continue
+            if all(other in self._reach[step] for other in awaited):
+                here = [other for other in self.tokens if other.step == step]
+                self._run(step, self._group(step, here, more=False))
+                return True
+        return False
+
+    def _run(self, step: str, group: list[Token]) -> None:
+        self.tokens = [token for token in self.tokens if token not in group]
+        if self.steps[step]["deny"]:
+            return
+        self.runs[step] += 1
+        run = (step, self.runs[step])
+        past = frozenset().union(*(token.past for token in group)) | {run}
+        if self.steps[step]["tool"]:
+            self.open[run] = past
+        else:
+            self._ended.append((step, past, True))

@@ -1,0 +1,115 @@
+"""L5 and L6: the engine agrees with the reference, and `auto` runs a step once after all."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.generated import nets, written
+from tests.engine.playing import Play
+from tests.engine.reference import Reference
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def agree(played: Play, reference: Reference) -> None:
+    runs = {(run.step, run.number) for run in played.state.runs.values()}
+    waiting = sorted(token.step for token in played.state.tokens.values())
+    expected = sorted(token.step for token in [*reference.tokens, *reference.delayed])
+    assert played.status == reference.status
+    assert runs == set(reference.open)
+    assert waiting == expected
+
+
+def act(played: Play, reference: Reference, dice: random.Random) -> None:
+    """Something happens to both: a run ends, or a delayed token's moment comes."""
+    delayed = [token for token in played.state.tokens.values() if token.ready_at is not None]
+    choices: list[Any] = [*played.open.values(), *delayed]
+    chosen = dice.choice(choices)
+    if chosen in delayed:
+        assert chosen.timer is not None
+        played.fire(chosen.timer)
+        reference.wake(delayed.index(chosen))
+        return
+    ok, flag = dice.random() < 0.85, dice.random() < 0.5
+    if ok:
+        played.done(chosen, {"flag": flag})
+    else:
+        played.fail(chosen)
+    reference.finish(chosen.step, chosen.run_number, ok=ok, flag=flag)
+
+
+def check_agreement(steps: dict[str, dict[str, Any]], dice: random.Random) -> None:
+    played = Play(written(steps), checked=False)
+    reference = Reference(steps)
+    played.start()
+    reference.start("s0")
+    agree(played, reference)
+    while reference.status == "RUNNING":
+        act(played, reference, dice)
+        agree(played, reference)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(nets(), st.integers(0, 2**32))
+def test_l5_the_engine_agrees_with_the_reference(
+    steps: dict[str, dict[str, Any]], seed: int
+) -> None:
+    check_agreement(steps, random.Random(seed))
+
+
+@pytest.mark.long
+@settings(max_examples=5_000, deadline=None, suppress_health_check=SLOW)
+@given(nets(), st.integers(0, 2**32))
+def test_l5_the_engine_agrees_with_the_reference_at_length(
+    steps: dict[str, dict[str, Any]], seed: int
+) -> None:
+    check_agreement(steps, random.Random(seed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=5), st.randoms())
+def test_l6_auto_runs_a_step_once_after_all_live_branches_whatever_their_lengths(
+    branches: list[list[bool]], dice: random.Random
+) -> None:
+    """Branches of steps with and without tools, from a fork to a join."""
+
+    def chain(branch: int, length: list[bool]) -> dict[str, Any]:
+        names = [*(f"b{branch}_{index}" for index in range(len(length))), "join"]
+        return {
+            names[index]: plain([names[index + 1]], tool=tool) for index, tool in enumerate(length)
+        }
+
+    heads = [f"b{index}_0" if branch else "join" for index, branch in enumerate(branches)]
+    steps: dict[str, Any] = {"s0": plain(heads)}
+    for index, branch in enumerate(branches):
+        steps |= chain(index, branch)
+    steps |= {"join": plain(["last"], tool=True), "last": plain([], tool=True)}
+    played = Play(written(steps)).start()
+
+    while "join" not in played.steps:
+        played.done(dice.choice(list(played.open.values())))
+
+    assert played.steps == ["join"]
+    assert set(played.ran()) == set(steps) - {"last"}
+    played.done("join")
+    played.done("last")
+    assert played.status == "COMPLETED"
+    assert sorted(played.ran()) == sorted(steps)
+
+
+def plain(targets: list[str], *, tool: bool = False) -> dict[str, Any]:
+    arc = {"when": "always", "turns": 0, "delay": False}
+    return {
+        "tool": tool,
+        "join": "auto",
+        "mode": "inclusive",
+        "arcs": [{"to": target, **arc} for target in targets],
+        "deny": False,
+        "ignore": False,
+        "best_effort": False,
+    }

@@ -1,0 +1,101 @@
+"""What the tests of tools stand on: a context, the real sandbox, and a way to run a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.errors import NotFound
+from noetl.model.net import KeychainEntry
+from noetl.model.outcome import Outcome
+from noetl.secrets.keychain import Sources, resolve
+from noetl.tools.base import TaskLog, ToolContext
+from noetl.tools.registry import BUILT_IN
+from noetl.tools.running.resources import Rules, ToolResources
+from noetl.worker.sandbox import SandboxPool
+
+TOOLS = {tool.kind: tool for tool in BUILT_IN}
+
+
+class Bench:
+    """One worker's worth of tools, with known credentials and stored results."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Mapping[str, dict[str, Any]] | None = None,
+        results: Mapping[str, Any] | None = None,
+        rules: Rules | None = None,
+        sources: Sources | None = None,
+    ) -> None:
+        self.sources = sources
+        self.resources = ToolResources(lambda: SandboxPool(2), rules)
+        self.credentials = dict(credentials or {})
+        self.results = dict(results or {})
+        self.log = TaskLog()
+
+    async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(name, str):
+            if "kind" not in name:
+                return dict(name)
+            fields = dict(name)
+            entry = KeychainEntry(kind=fields.pop("kind"), name=fields.pop("name"), config=fields)
+            return await resolve(entry, self.credential, self.sources)
+        if name not in self.credentials:
+            raise NotFound(f'there is no credential "{name}".')
+        return dict(self.credentials[name])
+
+    async def read_result(self, reference: Any) -> Any:
+        return self.results[reference["_ref"]["key"]]
+
+    async def run(self, kind: str, config: Mapping[str, Any], **context: Any) -> Outcome:
+        tool = TOOLS[kind]
+        assert tool.run is not None
+        self.log = TaskLog()
+        values = {
+            "execution_id": "1",
+            "step": "s",
+            "task": "t",
+            "action_id": "action-1",
+            "credential": self.credential,
+            "log": self.log,
+            "resources": self.resources,
+            "read_result": self.read_result,
+        } | context
+        settled = msgspec.convert(dict(config), tool.config)
+        outcome = await tool.run(settled, ToolContext(**values))
+        msgspec.json.encode(outcome)
+        return outcome
+
+
+def on_bench(work: Callable[[Bench], Awaitable[Any]], **settings: Any) -> Any:
+    """Do the work with tools that are closed afterwards."""
+
+    async def all_of_it() -> Any:
+        bench = Bench(**settings)
+        try:
+            return await work(bench)
+        finally:
+            await bench.resources.close()
+
+    return asyncio.run(all_of_it())
+
+
+def ran(
+    kind: str,
+    config: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    **context: Any,
+) -> Outcome:
+    """The outcome of one task."""
+    return on_bench(lambda bench: bench.run(kind, config, **context), **(settings or {}))
+
+
+def failure(outcome: Outcome) -> tuple[str, str]:
+    """Kind and message of an outcome that must be an error."""
+    assert outcome.error is not None, outcome
+    return outcome.error.kind, outcome.error.message

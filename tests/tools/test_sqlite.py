@@ -1,0 +1,171 @@
+"""kind: sqlite. Files, locks, attached databases, and how it says no."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+
+import pytest
+
+from noetl.tools.running.resources import Rules
+from tests.tools.running import failure, on_bench, ran
+
+
+def good(config, **context):
+    outcome = ran("sqlite", config, **context)
+    assert outcome.is_ok, outcome
+    return outcome.result
+
+
+def test_without_a_file_it_works_in_memory():
+    assert good({"command": "CREATE TABLE t (a); INSERT INTO t VALUES (1); SELECT a FROM t"})[
+        "rows"
+    ] == [{"a": 1}]
+
+
+def test_the_file_may_come_from_a_credential(tmp_path):
+    settings = {"credentials": {"files": {"database": str(tmp_path / "x.db")}, "empty": {}}}
+
+    good({"auth": "files", "command": "CREATE TABLE t (a)"}, settings=settings)
+    assert (tmp_path / "x.db").exists()
+    outcome = ran("sqlite", {"auth": "empty", "command": "SELECT 1"}, settings=settings)
+    assert failure(outcome)[0] == "auth"
+
+
+def test_types_survive(tmp_path):
+    command = "SELECT x'00ff' AS b, 9223372036854775807 AS n, 1.5 AS f, NULL AS z, 'ü' AS t"
+
+    assert good({"command": command})["rows"] == [
+        {"b": "AP8=", "n": 2**63 - 1, "f": 1.5, "z": None, "t": "ü"}
+    ]
+
+
+def test_lists_and_mappings_are_kept_as_json_text():
+    command = "SELECT json_extract(:doc, '$.a[1]') AS x, :flag AS f"
+    params = {"doc": {"a": [1, 2]}, "flag": True}
+
+    assert good({"command": command, "params": params})["rows"] == [{"x": 2, "f": 1}]
+
+
+def test_t24_numbers_and_texts_that_do_not_fit_are_schema_errors():
+    config = {"command": "SELECT :x AS x", "params": {"x": 2**63}}
+    assert failure(ran("sqlite", config))[0] == "schema"
+    assert failure(ran("sqlite", {"command": "SELECT 'a' || char(0) AS x"}))[0] == "schema"
+
+
+def test_a_file_opened_for_reading_is_not_written_or_made(tmp_path):
+    place = {"database": str(tmp_path / "x.db")}
+    missing = ran("sqlite", {**place, "command": "SELECT 1", "read_only": True})
+    assert failure(missing)[0] == "not_found"
+    assert not (tmp_path / "x.db").exists()
+
+    good({**place, "command": "CREATE TABLE t (a)"})
+    written = ran("sqlite", {**place, "command": "INSERT INTO t VALUES (1)", "read_only": True})
+    assert failure(written)[0] == "client_error"
+
+
+def test_other_files_are_attached_and_pragmas_are_set(tmp_path):
+    good({"database": str(tmp_path / "a.db"), "command": "CREATE TABLE t AS SELECT 5 AS x"})
+    config = {
+        "database": str(tmp_path / "b.db"),
+        "attach": {"other one": str(tmp_path / "a.db")},
+        "pragmas": {"journal_mode": "WAL", "foreign_keys": True},
+        "memory_limit": "10MB",
+        "command": 'SELECT x FROM "other one".t; PRAGMA journal_mode; PRAGMA foreign_keys',
+    }
+    result = good(config)
+
+    assert result["command_0"]["rows"] == [{"x": 5}]
+    assert result["command_1"]["rows"] == [{"journal_mode": "wal"}]
+    assert result["command_2"]["rows"] == [{"foreign_keys": 1}]
+    outcome = ran("sqlite", {"command": "SELECT 1", "pragmas": {"x; DROP": 1}})
+    assert failure(outcome)[0] == "client_error"
+
+
+def test_vacuum_needs_no_transaction(tmp_path):
+    good({"database": str(tmp_path / "a.db"), "command": "VACUUM"})
+
+
+def test_a_trigger_is_one_statement():
+    command = """
+CREATE TABLE a (x); CREATE TABLE b (x);
+CREATE TRIGGER t AFTER INSERT ON a BEGIN INSERT INTO b VALUES (new.x); DELETE FROM a; END;
+INSERT INTO a VALUES (1); SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b
+"""
+    assert good({"command": command})["rows"] == [{"a": 0, "b": 1}]
+
+
+def test_a_file_that_is_no_database_is_a_db_connection_error(tmp_path):
+    (tmp_path / "x.db").write_text("nonsense" * 1000)
+    outcome = ran("sqlite", {"database": str(tmp_path / "x.db"), "command": "SELECT * FROM t"})
+
+    assert failure(outcome)[0] == "db_connection"
+    assert not outcome.error.retryable
+
+
+# --- Locks -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A database that another writer holds."""
+    place = tmp_path / "x.db"
+    other = sqlite3.connect(place, isolation_level=None)
+    other.execute("CREATE TABLE t (a)")
+    other.execute("BEGIN IMMEDIATE")
+    yield other, {"database": str(place), "command": "INSERT INTO t VALUES (1)"}
+    other.close()
+
+
+def test_a_file_that_stays_locked_is_a_db_timeout(locked):
+    outcome = ran("sqlite", {**locked[1], "busy_timeout": "200ms"})
+
+    assert failure(outcome)[0] == "db_timeout"
+    assert outcome.error.retryable
+
+
+def test_a_lock_is_waited_for(locked):
+    other, config = locked
+
+    async def work(bench):
+        task = asyncio.create_task(bench.run("sqlite", config))
+        await asyncio.sleep(0.3)
+        other.execute("COMMIT")
+        return await task
+
+    assert on_bench(work).is_ok
+
+
+def test_a_task_that_waits_for_a_lock_can_be_cancelled(locked):
+    async def work(bench):
+        task = asyncio.create_task(bench.run("sqlite", {**locked[1], "busy_timeout": "1m"}))
+        await asyncio.sleep(0.3)
+        started = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - started
+
+    assert on_bench(work) < 1
+
+
+# --- Confinement -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"database": "../x.db", "command": "SELECT 1"},
+        {"attach": {"a": "/etc/hosts"}, "command": "SELECT 1"},
+        {"command": "ATTACH '../x.db' AS a"},
+        {"database": "y.db", "command": "VACUUM INTO '../x.db'"},
+    ],
+)
+def test_s09_no_way_leads_out_of_the_allowed_directory(config, tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    outcome = ran("sqlite", config, settings={"rules": Rules(file_root=str(root))})
+
+    assert failure(outcome)[0] == "auth"
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
