@@ -64,8 +64,12 @@ class Caller:
                 py={"exception_type": type(error).__name__},
             )
         ended = self._now()
+        shown = mask.outcome(outcome) if mask else outcome
+        if task.kind == "secrets" and outcome.is_ok:
+            # For the tasks after it in this pipeline; what is recorded is a mask.
+            shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
         outcome = msgspec.structs.replace(
-            mask.outcome(outcome) if mask else outcome,
+            shown,
             meta=Meta(
                 attempt=frame.attempt,
                 duration=ended - started,
@@ -142,7 +146,13 @@ class Caller:
 
     async def _credential(self, frame: Frame, name: str | Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str):
-            return dict(name)
+            if "kind" not in name:
+                return dict(name)
+            config = {key: value for key, value in name.items() if key not in ("name", "kind")}
+            written = KeychainEntry(
+                name=str(name.get("name", "")), kind=str(name["kind"]), config=config
+            )
+            return await self._resolved(written, frame)
         entry = next((found for found in frame.program.net.keychain if found.name == name), None)
         if entry is None:
             return await self._control.credential(name, frame.command.execution_id)

@@ -12,7 +12,7 @@ from noetl.model.commands import Command
 from noetl.model.events import Progress
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome
-from noetl.templates import OutcomeView, Scope, view
+from noetl.templates import OutcomeView, Scope, Tainted, mask, view
 from noetl.templates.views import View
 
 
@@ -130,6 +130,7 @@ class Frame:
         }
         if outcome.is_ok:
             envelope["result"] = outcome.result
+            self._note_secret(outcome.result, "outcome", "output", "this", "result", "response")
         for name in ("http", "pg", "py", "sh"):
             found = getattr(outcome, name)
             if found is not None:
@@ -163,29 +164,47 @@ class Frame:
         self.previous = value
         self.stored[name] = stored
         self.stored_previous = stored
+        self._note_secret(value, name, "_prev")
         self.scope.roots[name] = view(kind, value)
         self.scope.roots["_prev"] = value
+
+    def _note_secret(self, value: Any, *names: str) -> None:
+        """Tell the scope under which names a secret stands from now on."""
+        if isinstance(value, Tainted):
+            self.scope.tainted |= frozenset(names)
 
     def write(self, ctx: Values, iteration: Values, local: Values) -> None:
         """Apply what a rule or `set` writes, so that later templates see it."""
         for path, value in ctx.items():
             put(self.ctx, path, value)
-            self.ctx_writes[path] = value
+            self.ctx_writes[path] = mask(value) if self.scope.tainted else value
         for path, value in iteration.items():
             put(self.iter, path, value)
+        if self.scope.tainted:
+            # A secret may have been written; from here on these are looked at as if.
+            self.scope.tainted |= {"ctx", "iter", *local}
         for name, value in local.items():
             self.local[name] = value
             self.scope.roots[name] = value
 
     def progress(self) -> Progress:
         """Where it stands, for whoever goes on."""
+        own = {key: value for key, value in self.iter.items() if key != "parent"}
+        secretive = bool(self.scope.tainted)
         return Progress(
             position=self.position,
             attempt=self.attempt,
             page=self.page,
             jumps=self.jumps,
-            iter={key: value for key, value in self.iter.items() if key != "parent"},
-            local=dict(self.local),
+            iter=_masked(own) if secretive else own,
+            local=_masked(self.local) if secretive else dict(self.local),
             results=dict(self.stored),
             previous=self.stored_previous,
         )
+
+
+def _masked(values: Values) -> Values:
+    """The values as they may be recorded."""
+    shown = mask(values)
+    assert isinstance(shown, dict)
+    return shown

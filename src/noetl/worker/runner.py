@@ -31,6 +31,7 @@ from noetl.model.events import (
 from noetl.model.ids import derive
 from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError
+from noetl.templates import MASK, Tainted
 from noetl.worker.blocks import run_block, run_entry
 from noetl.worker.calls import Caller, action_of
 from noetl.worker.control import Control
@@ -419,6 +420,12 @@ class Runner:
         """Results that came as references are read before the first template needs them."""
         for result in self.command.steps.values():
             result.value = await self._real(result.value)
+            result.tasks = {name: await self._real(one) for name, one in result.tasks.items()}
+            each = result.value.get("results") if isinstance(result.value, dict) else None
+            if isinstance(each, list) and any(refs.key_of(one) for one in each):
+                # A loop whose iterations left large results of their own.
+                real = [await self._real(one) for one in each]
+                result.value = {**result.value, "results": real}
 
     async def _recall(self, tasks: tuple[TaskProgram, ...], frame: Frame) -> None:
         """After an interruption: the results of the tasks that were done before it."""
@@ -442,6 +449,8 @@ class Runner:
         """
         if outcome.result is None:
             return outcome, outcome
+        if isinstance(outcome.result, Tainted):
+            return outcome, msgspec.structs.replace(outcome, result=MASK)
         try:
             body = refs.encode(outcome.result)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -225,6 +225,8 @@ class Child:
             while self.process.poll() is None:
                 await asyncio.sleep(0.001)
         finally:
+            # Cancelled while waiting: it was killed, so this takes no longer than that does.
+            self.process.wait()
             self._line.close()
             os.close(self._output)
             if self._waiting is not None and not self._waiting.done():
