@@ -20,6 +20,11 @@ def moment(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _span(begun: float, ended: float | None) -> float | None:
+    """How long it took; never less than nothing, even if a clock was set back meanwhile."""
+    return None if ended is None else max(0.0, round(ended - begun, 6))
+
+
 def execution(execution_id: ExecutionId, state: ExecutionState, program: Program) -> dict[str, Any]:
     """The document of `GET /api/executions/{id}`."""
     ended = state.ended_at
@@ -31,7 +36,7 @@ def execution(execution_id: ExecutionId, state: ExecutionState, program: Program
         "status": state.status,
         "start_time": moment(begun),
         "end_time": moment(ended),
-        "duration_seconds": round(ended - begun, 6) if ended is not None else None,
+        "duration_seconds": _span(begun, ended),
         "progress": _progress(state, program),
         "workload": state.workload,
         "ctx": state.ctx,
@@ -92,7 +97,7 @@ def summary(row: Summary) -> dict[str, Any]:
         "status": row.status,
         "start_time": moment(row.requested_at),
         "end_time": moment(row.ended_at),
-        "duration_seconds": round(row.ended_at - row.requested_at, 6) if row.ended_at else None,
+        "duration_seconds": _span(row.requested_at, row.ended_at),
         "parent_execution_id": row.parent_execution_id,
         "current_steps": list(row.current_steps),
         "error": row.error,

@@ -28,7 +28,7 @@ class Job:
         execution_id: ExecutionId,
         decide: Decide,
         *,
-        create: Live | None = None,
+        create: Callable[[], Live] | None = None,
         closes: CommandId | None = None,
         waiter: Waiter | None = None,
     ) -> None:

@@ -19,6 +19,7 @@ from noetl.control.dispatch import Dispatch, Waiter
 from noetl.control.jobs import Batch, Job, cancel_job, fail, merged, parent_job
 from noetl.control.live import Live, fold, key_of
 from noetl.control.programs import Programs
+from noetl.control.support import refusal
 from noetl.engine import advance
 from noetl.engine.turn import CancelChild, Close, Decision, Effect, Issue, StartChild, TellParent
 from noetl.errors import LeaseLost, NoetlError, NotFound, StoreError
@@ -69,8 +70,11 @@ class Orchestrator:
         `before` is the state a rerun begins with; `refused` makes it fail at once, for that reason.
         """
         program = await self.programs.by_digest(request.digest)
-        live = Live(execution_id, program, ExecutionState())
-        live.key = request.key
+
+        def create() -> Live:
+            live = Live(execution_id, program, ExecutionState())
+            live.key = request.key
+            return live
 
         def decide(live: Live) -> Decision:
             return advance.start(
@@ -81,10 +85,10 @@ class Orchestrator:
                 workload=workload,
                 before=before,
                 entry=entry,
-                refused=refused,
+                refused=refused or refusal(live.program.net),
             )
 
-        await self._submit(Job(execution_id, decide, create=live))
+        await self._submit(Job(execution_id, decide, create=create))
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
@@ -96,7 +100,6 @@ class Orchestrator:
             )
         if report.number <= held.reports:
             return Answer(accepted=True)
-        held.reports = report.number
         closes = report.command_id if report.closes or report.ending is not None else None
         waiter = Waiter(held.worker_id, pool, want) if want and closes else None
         now = self._clock.now()
@@ -105,6 +108,8 @@ class Orchestrator:
             return advance.reported(live.program, live.state, report.execution_id, now, report)
 
         await self._submit(Job(report.execution_id, decide, closes=closes, waiter=waiter))
+        # Only now: a report that could not be stored may come again.
+        held.reports = report.number
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
@@ -258,8 +263,12 @@ class Orchestrator:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             batch = Batch()
             batch.todo.extend(jobs)
-            while batch.todo:
-                await self._decide(batch, batch.todo.popleft())
+            try:
+                while batch.todo:
+                    await self._decide(batch, batch.todo.popleft())
+            except Exception as error:  # noqa: BLE001  whose it is gets it
+                await self._without_the_broken(batch, jobs, error)
+                return
             moved = await self._commit(batch)
             if moved is None:
                 return
@@ -269,6 +278,27 @@ class Orchestrator:
                 return
         for job in jobs:
             fail(job, StoreError(f"execution {job.execution_id} keeps moving; try again."))
+
+    async def _without_the_broken(self, batch: Batch, jobs: list[Job], error: Exception) -> None:
+        """A decision failed: nothing of its batch counts. Each job again, on its own."""
+        self._undo(batch)
+        if len(jobs) > 1:
+            for job in jobs:
+                await self._round([job])
+            return
+        logger.error(
+            "a decision failed", exc_info=error, extra={"execution_id": jobs[0].execution_id}
+        )
+        fail(jobs[0], error)
+
+    def _undo(self, batch: Batch) -> None:
+        """What we hold in memory was never stored: forget it, and read it back when needed."""
+        for execution_id in batch.writes:
+            self._live.pop(execution_id, None)
+        self.dispatch.take_back()
+        for job in batch.jobs:
+            if job.waiter is not None:
+                self.dispatch.stop_waiting(job.waiter)
 
     async def _decide(self, batch: Batch, job: Job) -> None:
         try:
@@ -283,14 +313,8 @@ class Orchestrator:
             )
         if job.waiter is not None:
             self.dispatch.wait(job.waiter)
-        try:
-            decision = job.decide(live)
-        except Exception as error:
-            logger.exception("a decision failed", extra={"execution_id": job.execution_id})
-            self._forget(batch, job.execution_id)
-            fail(job, error)
-            return
         batch.jobs.append(job)
+        decision = job.decide(live)
         live.add(write, decision)
         if job.closes is not None:
             write.closed.append(job.closes)
@@ -301,7 +325,7 @@ class Orchestrator:
         if job.create is not None and job.execution_id not in self._live:
             existing = await self._store.load(job.execution_id)
             if existing is None:
-                self._live[job.execution_id] = job.create
+                self._live[job.execution_id] = job.create()
         return await self._get(job.execution_id)
 
     async def _perform(
@@ -354,14 +378,21 @@ class Orchestrator:
             parent=parent,
         )
         workload = merged(program.net.workload, request.workload)
-        live = Live(effect.child, program, ExecutionState())
+
+        def create() -> Live:
+            return Live(effect.child, program, ExecutionState())
 
         def decide(live: Live) -> Decision:
             return advance.start(
-                live.program, live.state, effect.child, requested, workload=workload
+                live.program,
+                live.state,
+                effect.child,
+                requested,
+                workload=workload,
+                refused=refusal(live.program.net),
             )
 
-        return Job(effect.child, decide, create=live)
+        return Job(effect.child, decide, create=create)
 
     async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
         """Store the batch. None: it could not be stored, and everybody has been told."""
@@ -374,10 +405,7 @@ class Orchestrator:
         try:
             moved = await self._store.commit(writes) if writes else []
         except StoreError as error:
-            # What we hold in memory was never stored: forget it, and read it back when needed.
-            for execution_id in batch.writes:
-                self._live.pop(execution_id, None)
-            self.dispatch.take_back()
+            self._undo(batch)
             for job in batch.jobs:
                 fail(job, error)
             return None
@@ -429,10 +457,6 @@ class Orchestrator:
         signals = self._watchers.get(execution_id, [])
         if signal in signals:
             signals.remove(signal)
-
-    def _forget(self, batch: Batch, execution_id: ExecutionId) -> None:
-        self._live.pop(execution_id, None)
-        batch.writes.pop(execution_id, None)
 
     async def _get(self, execution_id: ExecutionId) -> Live:
         live = self._live.get(execution_id)

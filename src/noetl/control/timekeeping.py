@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from noetl.control.clock import Clock
 from noetl.control.orchestrator import Orchestrator
-from noetl.errors import NoetlError
+from noetl.model.commands import Command
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Store
 
@@ -25,12 +25,18 @@ async def fire_timers(orchestrator: Orchestrator, store: Store, clock: Clock) ->
     while True:
         orchestrator.timer_changed.clear()
         due = await _due(orchestrator, store, clock)
+        fired = 0
         for execution_id, timer_id, _ in due:
             try:
                 await orchestrator.fire(execution_id, timer_id)
-            except NoetlError:
+                fired += 1
+            except Exception:
+                # One execution that cannot go on must not stop the others.
                 logger.exception("a timer could not fire", extra={"execution_id": execution_id})
+        if fired:
+            continue
         if due:
+            await clock.sleep(POLL_SECONDS)
             continue
         following = await _next(orchestrator, store)
         pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
@@ -64,11 +70,19 @@ async def requeue_lapsed(orchestrator: Orchestrator, store: Store, clock: Clock)
             if not orchestrator.is_chosen(command.execution_id):
                 continue
             held = orchestrator.dispatch.held.get(command.command_id)
-            await orchestrator.lapse(
-                command.execution_id,
-                command.command_id,
-                held.worker_id if held is not None else "",
-            )
+            await _lapse(orchestrator, command, held.worker_id if held is not None else "")
+
+
+async def _lapse(orchestrator: Orchestrator, command: Command, worker: str) -> bool:
+    """Whether its work goes on. One that cannot must not stop the others."""
+    try:
+        await orchestrator.lapse(command.execution_id, command.command_id, worker)
+    except Exception:
+        logger.exception(
+            "a lost command cannot go on", extra={"execution_id": command.execution_id}
+        )
+        return False
+    return True
 
 
 async def recover(orchestrator: Orchestrator, store: Store) -> int:
@@ -79,8 +93,7 @@ async def recover(orchestrator: Orchestrator, store: Store) -> int:
     found = 0
     for command, worker, _ in await store.open_commands():
         if worker is not None and orchestrator.is_chosen(command.execution_id):
-            await orchestrator.lapse(command.execution_id, command.command_id, worker)
-            found += 1
+            found += await _lapse(orchestrator, command, worker)
     return found
 
 
