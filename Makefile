@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-long lint bench fuzz clean
+.PHONY: help demo test test-long lint bench clean
 
 help:
-	@echo "make demo       install into .venv and show an example playbook"
+	@echo "make demo       install into .venv and run an example playbook"
 	@echo "make test       everything that must pass"
 	@echo "make test-long  the same, longer: more fuzzing, more seeds"
 	@echo "make bench      measure this machine"
@@ -23,8 +23,9 @@ $(INSTALLED): pyproject.toml
 .venv: $(INSTALLED)
 
 demo: $(INSTALLED)
-	@$(BIN)/noetl validate examples/orders.yaml
-	@$(BIN)/noetl plan examples/orders.yaml
+	@rm -rf .demo && mkdir .demo
+	@$(BIN)/python examples/demo_server.py $(BIN)/noetl run examples/orders.yaml --db .demo/noetl.db --new \
+		--set shop_url={url} --set warehouse=.demo/orders.duckdb --set published=.demo/orders.db
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -39,8 +40,11 @@ test-long: lint
 	$(BIN)/pytest -n 2
 
 bench: $(INSTALLED)
+	$(BIN)/python bench/workloads.py
+	$(BIN)/python bench/store.py
+	$(BIN)/python bench/python_tool.py
 	$(BIN)/python bench/validate.py
 	$(BIN)/python bench/expressions.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

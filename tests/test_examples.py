@@ -11,8 +11,9 @@ from noetl.model.net import Call, Collect, Jump, Net
 from noetl.tools.registry import shapes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-FILES = sorted(EXAMPLES.glob("*.yaml"))
-FILES_MIN = 10
+RUNNING = sorted(EXAMPLES.glob("*.yaml"))
+FILES = [*RUNNING, *sorted(EXAMPLES.glob("event_rules/*.yaml"))]
+RUNNING_MIN = 20
 TOOLS = shapes()
 
 
@@ -21,7 +22,7 @@ def net_of(name: str) -> Net:
 
 
 def test_there_are_enough_of_them():
-    assert len(FILES) >= FILES_MIN
+    assert len(RUNNING) >= RUNNING_MIN
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -47,14 +48,17 @@ def test_an_example_is_formatted_the_canonical_way(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_example_is_named_like_its_file(path):
-    net = net_of(path.stem)
+    place = path.relative_to(EXAMPLES).with_suffix("").as_posix()
+    net = net_of(place)
 
-    assert (net.name, net.path) == (path.stem, f"examples/{path.stem}")
+    assert (net.name, net.path) == (path.stem, f"examples/{place}")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_example_is_in_the_index(path):
-    assert f"[{path.name}]({path.name})" in (EXAMPLES / "README.md").read_text()
+    place = path.relative_to(EXAMPLES).as_posix()
+
+    assert f"[{path.name}]({place})" in (EXAMPLES / "README.md").read_text()
 
 
 def test_orders_uses_all_that_the_demo_should_show():
@@ -69,7 +73,7 @@ def test_orders_uses_all_that_the_demo_should_show():
 
 def test_pagination_waits_as_long_as_the_service_asks_for():
     net = net_of("pagination")
-    fetch = next(task for task in net.steps[0].tasks if task.name == "fetch_page")
+    fetch = next(task for task in net.steps[1].tasks if task.name == "fetch_page")
 
     assert "429" in str(fetch.rules[0].when)
     assert "retry_after" in str(fetch.rules[0].actions[0].delay)
@@ -112,7 +116,7 @@ def test_nested_loops_has_a_loop_inside_a_loop():
 
 
 def test_approval_waits_without_a_worker_for_people_and_timers():
-    step = next(step for step in net_of("approval").steps if step.case.wait)
+    step = next(step for step in net_of("event_rules/approval").steps if step.case.wait)
 
     assert {timer.after for timer in step.timers} == {86400, 3 * 86400}
     assert step.form
@@ -123,14 +127,14 @@ def test_approval_waits_without_a_worker_for_people_and_timers():
 
 
 def test_case_pagination_calls_again_and_collects():
-    actions = list(all_actions(net_of("case_pagination").steps[0]))
+    actions = list(all_actions(net_of("event_rules/case_pagination").steps[0]))
 
     assert any(isinstance(action, Call) for action in actions)
     assert sum(isinstance(action, Collect) for action in actions) == 2
 
 
 def test_polling_has_both_a_retry_and_a_poll():
-    task = net_of("polling").steps[1].tasks[0]
+    task = net_of("event_rules/polling").steps[1].tasks[0]
 
     assert task.poll is not None
     assert task.retries

@@ -141,7 +141,9 @@ def test_in_a_pipeline_prev_task_and_attempt_are_there():
 - step: end
   tool:
     - { name: one, kind: noop, result: { n: 1 } }
-    - { name: two, kind: noop, result: { n: "{{ _prev.n }}", me: "{{ _task }}", try: "{{ _attempt }}" } }
+    - name: two
+      kind: noop
+      result: { n: "{{ _prev.n }}", me: "{{ _task }}", try: "{{ _attempt }}" }
     - { name: three, kind: noop, result: "{{ [one.n, two.me, two.data.try, _prev.n] }}" }
 """
     done = ran(playbook(flow))

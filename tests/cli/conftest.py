@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
 from typing import NamedTuple
@@ -27,12 +28,15 @@ class Ran(NamedTuple):
 
 def clean_environment(**more: str) -> dict[str, str]:
     """Ours without what would change the command's behaviour."""
+    unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PYTHONDONTWRITEBYTECODE")
     ours = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("NOETL_") and name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+        if not name.startswith("NOETL_") and name not in unwanted
     }
-    return ours | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | more
+    # As when it is installed: compiled once, wherever the sources are.
+    compiled = {"PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/noetl-tests-{os.getuid()}"}
+    return ours | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | compiled | more
 
 
 @pytest.fixture

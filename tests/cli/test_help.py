@@ -101,7 +101,15 @@ def _seconds(*command: str) -> float:
     [
         (["vaildate", "x.yaml"], 'there is no command "vaildate". Did you mean "validate"?'),
         (["--versoin"], "No such option '--versoin'"),
-        (["run", "x.yaml"], "The commands are: validate, plan, fmt, migrate, schema, settings"),
+        (
+            ["walk", "x.yaml"],
+            "The commands are: run, executions, register, catalog, cre",
+        ),
+        (["executions", "lst"], "No such command 'lst'"),
+        (["executions", "show"], "Missing argument 'ID'"),
+        (["executions", "list", "--status", "DONE"], "'DONE' is not one of"),
+        (["credential", "set"], "Missing argument 'NAME'"),
+        (["register"], "Missing argument 'FILE_OR_DIR...'"),
         (["validate"], "Missing argument 'FILE...'"),
         (["validate", "--jsno", "x.yaml"], "No such option '--jsno'"),
         (["validate", "--json=yes", "x.yaml"], "does not take a value"),

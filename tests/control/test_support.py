@@ -14,7 +14,10 @@ kind: Playbook
 metadata: {name: x, path: x}
 """
 REFUSED = {
-    "case": "{step: start, tool: {kind: noop}, case: [{when: '{{ event.name }}', then: {skip: true}}]}",
+    "case": (
+        "{step: start, tool: {kind: noop},"
+        " case: [{when: '{{ event.name }}', then: {skip: true}}]}"
+    ),
     "sink": "{step: start, tool: {kind: noop}, sink: {tool: {kind: noop}}}",
     "poll": "{step: start, tool: {kind: noop, poll: {until: '{{ true }}'}}}",
     "cursor": (

@@ -171,7 +171,9 @@ def mappings(data: Any) -> Iterator[dict[str, Any]]:
         yield from mappings(child)
 
 
-@pytest.mark.parametrize("name", ["orders", "approval", "case_pagination", "nested_loops"])
+@pytest.mark.parametrize(
+    "name", ["orders", "event_rules/approval", "event_rules/case_pagination", "nested_loops"]
+)
 def test_a_key_that_validate_refuses_is_refused_by_the_schema_wherever_it_stands(name):
     data = data_of((ROOT / f"examples/{name}.yaml").read_text())
     refused = 0

@@ -104,7 +104,8 @@ class World:
                 decision = self.played.happen("child_ended", again)
             case _:
                 decision = self.played.happen("fired", again)
-        assert decision.events == decision.effects == ()
+        assert not decision.events
+        assert not decision.effects
         assert self.played.state.seq == before
 
     def _work(self, command: Command) -> None:
@@ -122,7 +123,9 @@ class World:
             self.said.append(self._wait(command, None, closes=dice.random() < 0.7))
         else:
             broken = dice.random() < 0.15
-            ending = Ending(error=error()) if broken else Ending(result={"flag": dice.random() < 0.5})
+            ending = (
+                Ending(error=error()) if broken else Ending(result={"flag": dice.random() < 0.5})
+            )
             self.said.append(played.report(command, *self._calls(command, None), ending=ending))
 
     def _calls(self, command: Command, iteration: int | None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Playbooks that nobody would write: nets of all shapes, as text and as the reference reads them."""
+"""Playbooks that nobody would write, as text and as the reference reads them."""
 
 from __future__ import annotations
 
@@ -55,14 +55,18 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
     return steps
 
 
-def written(steps: dict[str, dict[str, Any]], extras: dict[str, dict[str, Any]] | None = None) -> str:
+def written(
+    steps: dict[str, dict[str, Any]], extras: dict[str, dict[str, Any]] | None = None
+) -> str:
     """The playbook that says the same. `extras` are laid over steps: loops, limits, undoing."""
     return json.dumps(
         {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
             "metadata": {"name": "made", "path": "tests/made"},
-            "workflow": [_step(name, spec, (extras or {}).get(name, {})) for name, spec in steps.items()]
+            "workflow": [
+                _step(name, spec, (extras or {}).get(name, {})) for name, spec in steps.items()
+            ]
             + _undoing(extras or {}),
         }
     )

@@ -89,9 +89,7 @@ class Play:
         before = snapshot(self.state) if self.checked else None
         decide = getattr(advance, what)
         timed = () if what in ("start", "child_ended") else (self.at,)
-        decision: Decision = decide(
-            self.program, self.state, EXECUTION, *timed, *given, **named
-        )
+        decision: Decision = decide(self.program, self.state, EXECUTION, *timed, *given, **named)
         if before is not None:
             for event in decision.events:
                 evolve(before, facts.decode(facts.encode(event)))
@@ -161,7 +159,9 @@ class Play:
         """A whole chunk ended. Results that are errors are failures; by default, the element."""
         command = self[which] if isinstance(which, str) else which
         ended = [
-            self.iteration(command, index, (results or {}).get(index, element_of(self, command, index)))
+            self.iteration(
+                command, index, (results or {}).get(index, element_of(self, command, index))
+            )
             for index in todo(command)
         ]
         return self.report(command, *ended, closes=closes)

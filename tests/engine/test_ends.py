@@ -45,9 +45,12 @@ def test_the_result_is_that_of_the_step_named_end_if_it_ran() -> None:
 
 
 def test_of_parallel_branches_the_last_to_finish_gives_the_result() -> None:
-    text = "workflow: [{step: start, next: [a, b]}, %s, %s]" % tuple(
-        f"{{step: {name}, tool: {{kind: noop}}}}" for name in "ab"
-    )
+    text = """
+workflow:
+- {step: start, next: [a, b]}
+- {step: a, tool: {kind: noop}}
+- {step: b, tool: {kind: noop}}
+"""
     for order in ("ab", "ba"):
         played = play(text)
         for step in order:
@@ -77,12 +80,40 @@ def test_an_execution_starts_once() -> None:
 
 def test_whoever_waits_for_an_execution_is_told_its_end_once() -> None:
     parent = Parent(execution_id="1", step_run_id="r", iteration=3)
-    for act, status in ((lambda p: p.done("start", 5), "COMPLETED"), (Play.cancel, "CANCELLED")):
+    for ends in (True, False):
         played = Play("workflow: [{step: start, tool: {kind: noop}}]").start(parent=parent)
-        act(played)  # type: ignore[no-untyped-call]
+        if ends:
+            played.done("start", 5)
         played.cancel()
         [told] = played.told
-        assert (told.parent, told.status) == (parent, status)
+        expected = ("COMPLETED", 5) if ends else ("CANCELLED", None)
+        assert (told.parent, told.status, told.result) == (parent, *expected)
+
+
+def test_a_parent_may_ask_for_the_result_of_one_step() -> None:
+    parent = Parent(execution_id="1", step_run_id="r", return_step="start")
+    played = Play(SEQUENCE % "after").start(parent=parent)
+    for step in ("start", "middle", "after"):
+        played.done(step, step)
+
+    [told] = played.told
+    assert told.result == "start"
+    assert played.state.result == "after"
+
+
+def test_the_names_a_step_emits_are_recorded_with_its_end() -> None:
+    for broken in (False, True):
+        played = play(
+            """
+workflow:
+- step: start
+  spec: {policy: {emit: {events: [order.paid, order.closed]}}}
+  tool: {kind: noop}
+"""
+        )
+        (played.fail if broken else played.done)("start")
+        [ended] = played.events(StepFailed if broken else StepDone)
+        assert ended.emitted == ("order.paid", "order.closed")
 
 
 # --- Finished is final ---
@@ -159,7 +190,8 @@ workflow:
     played.cancel("enough")
 
     assert played.status == "CANCELLED"
-    assert played.open == played.children == played.state.timers == played.state.tokens == {}
+    assert not played.owners()
+    assert not played.state.tokens
     assert [event.step for event in played.events(StepCancelled)] == ["a"]
     [finished] = played.events(WorkflowFinished)
     assert finished.error.kind == "cancelled"

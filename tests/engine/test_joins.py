@@ -133,6 +133,33 @@ workflow:
     assert played.ran().count("j") == 2
 
 
+def test_all_looks_again_for_what_may_come_after_each_run() -> None:
+    """The first run of `j` sends a token that comes back: the second set waits for it."""
+    played = play(
+        """
+workflow:
+- {step: start, next: [x, y, late]}
+- {step: x, next: a}
+- {step: y, next: a}
+- {step: a, spec: {join: each}, next: j}
+- {step: late, tool: {kind: noop}, next: {arcs: [{step: j, when: "{{ late.v }}"}]}}
+- step: j
+  spec: {join: all}
+  set: {ctx.n: "{{ (ctx.n | default(0)) + 1 }}"}
+  next: {arcs: [{step: back, when: "{{ ctx.n == 1 }}"}]}
+- {step: back, spec: {join: each}, tool: {kind: noop}, next: j}
+"""
+    )
+    played.done("late", {"v": False})
+
+    assert played.steps == ["back"]
+    assert played.ran().count("j") == 1
+    played.done("back")
+
+    assert played.ran().count("j") == 2
+    assert played.status == "COMPLETED"
+
+
 def test_any_runs_with_the_first_and_absorbs_the_rest() -> None:
     played = fork("any")
 

@@ -9,7 +9,6 @@ import pytest
 
 from noetl.engine.advance import DELIVERIES_MAX
 from noetl.engine.looping import CHUNK_MAX
-from noetl.engine.reducing import ReducerConflict, reduced
 from noetl.model.commands import Command
 from noetl.model.events import (
     IterationDone,
@@ -311,62 +310,7 @@ workflow:
     assert played.events(StepDone)[0].undo == "undo"
 
 
-# --- Reducers ---
-
-PATCHES = {2: {"k": 3}, 0: {"k": 1}, 1: {"k": 5}}
-
-
-@pytest.mark.parametrize(
-    ("reducer", "patches", "expected"),
-    [
-        ("append", PATCHES, [1, 5, 3]),
-        ("extend", {1: {"k": [3]}, 0: {"k": [1, 2]}}, [1, 2, 3]),
-        ("sum", PATCHES, 9),
-        ("min", PATCHES, 1),
-        ("max", PATCHES, 5),
-        ("merge", {1: {"k": {"a": 2}}, 0: {"k": {"a": 1, "b": 1}}}, {"a": 2, "b": 1}),
-        ("count", PATCHES, 3),
-        ("last", PATCHES, 3),
-        ("first", PATCHES, 1),
-    ],
-)
-def test_each_reducer_folds_in_iteration_order(
-    reducer: Any, patches: dict[int, Any], expected: Any
-) -> None:
-    assert reduced({"k": reducer}, patches) == {"k": expected}
-
-
-@pytest.mark.parametrize(
-    ("reducer", "patches"),
-    [
-        ("extend", {0: {"k": 1}}),
-        ("extend", {0: {"k": "text"}}),
-        ("merge", {0: {"k": [1]}}),
-        ("sum", {0: {"k": 1}, 1: {"k": "x"}}),
-        ("min", {0: {"k": 1}, 1: {"k": "x"}}),
-    ],
-)
-def test_values_that_a_reducer_cannot_combine_are_an_error_that_says_so(
-    reducer: Any, patches: dict[int, Any]
-) -> None:
-    with pytest.raises(ReducerConflict, match=f"cannot be combined by `{reducer}`"):
-        reduced({"k": reducer}, patches)
-
-
-def test_a_key_written_once_needs_no_reducer() -> None:
-    assert reduced({}, {3: {"a": 1}, 1: {"b.c": 2}}) == {"a": 1, "b.c": 2}
-
-
-def test_a_conflict_names_both_iterations_and_the_remedy() -> None:
-    with pytest.raises(ReducerConflict, match=r"iterations 1 and 4 both wrote ctx\.k\. Say how"):
-        reduced({}, {4: {"k": 1}, 1: {"k": 2}})
-
-
-def test_a_key_and_a_part_of_it_are_a_conflict_too_unless_one_iteration_wrote_both() -> None:
-    with pytest.raises(ReducerConflict, match=r"iteration 4 wrote ctx\.k and iteration 1 .*ctx\.k\.x"):
-        reduced({}, {4: {"k": {}}, 1: {"k.x": 2}})
-    assert reduced({}, {1: {"k": {}, "k.x": 2}}) == {"k": {}, "k.x": 2}
-
+# --- Writes of iterations ---
 
 REDUCE = "{mode: parallel, policy: {reduce: {total: sum, seen: append}}}"
 
@@ -389,7 +333,9 @@ def test_a_conflict_fails_the_step_with_both_iterations_named() -> None:
     played = loop("[1, 2, 3]", "{mode: parallel, max_in_flight: 1}")
     while "each" in played.steps:
         command = played["each"]
-        ended = [played.iteration(command, i, i, **({"k": i} if i != 1 else {})) for i in todo(command)]
+        ended = [
+            played.iteration(command, i, i, **({"k": i} if i != 1 else {})) for i in todo(command)
+        ]
         played.report(command, *ended, closes=True)
 
     assert played.steps == ["failed"]
@@ -443,7 +389,7 @@ def test_waiting_iterations_never_exceed_max_in_flight(limit: int, mode: str) ->
             assert in_flight(played) <= limit
         played.report(command, closes=True)
 
-    while not played.status == "COMPLETED" and "last" not in played.steps:
+    while played.status != "COMPLETED" and "last" not in played.steps:
         for command in list(played.open.values()):
             if command.iteration is None:
                 wait(command)

@@ -114,9 +114,7 @@ def test_a_retry_whose_tries_are_used_up_fails_if_no_rule_says_otherwise() -> No
 
 
 def test_a_success_that_the_rules_would_try_for_ever_fails_in_the_end() -> None:
-    task = policy(
-        '[{when: "{{ outcome.result != \'ready\' }}", then: {do: retry, attempts: 2}}]'
-    )
+    task = policy("[{when: \"{{ outcome.result != 'ready' }}\", then: {do: retry, attempts: 2}}]")
 
     assert judge(task, ok("not yet"), attempt=1).kind == "retry"
     last = judge(task, ok("not yet"), attempt=2)
@@ -181,7 +179,7 @@ def test_a_fail_rule_may_say_what_went_wrong() -> None:
 
 def test_the_tasks_own_retry_comes_before_its_rules_and_its_end_is_theirs_to_judge() -> None:
     task = policy(
-        '[{when: "{{ outcome.status == \'error\' }}", then: {do: break}}]',
+        "[{when: \"{{ outcome.status == 'error' }}\", then: {do: break}}]",
         retry="retry: {max_attempts: 2, initial_delay: 1}",
     )
 

@@ -200,7 +200,7 @@ def test_an_arcs_priority_reaches_the_command() -> None:
     assert played["last"].priority == 7
 
 
-GUARDED = '{step: last, when: "{{ event.name == \'%s\' }}"}'
+GUARDED = "{step: last, when: \"{{ event.name == '%s' }}\"}"
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,23 @@ def test_a_cancelled_command_stops_within_a_second(tmp_path):
     assert not is_alive(int(pid_file.read_text()))
 
 
+@pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.01, 0.03])
+def test_a_command_cancelled_while_it_starts_is_dead_too(delay, tmp_path):
+    async def work(bench):
+        command = f"echo $$ > {tmp_path}/pid; sleep 30; sleep 30"
+        task = asyncio.create_task(bench.run("shell", {"cmd": command}))
+        await asyncio.sleep(delay)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    started = time.monotonic()
+    on_bench(work)
+    assert time.monotonic() - started < 5
+    written = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert not written or not is_alive(int(written))
+
+
 def test_output_reaches_the_log_while_the_command_runs():
     async def work(bench):
         seen = asyncio.Event()

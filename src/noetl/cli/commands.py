@@ -42,9 +42,9 @@ metadata: {name: hello, path: examples/hello}
 workflow:
   - step: start
     tool: {kind: python, code: "result = 'hello'"}
-    next: end
-  - step: end
-    tool: {kind: noop}
+    next: shout
+  - step: shout
+    tool: {kind: python, args: {word: "{{ start }}"}, code: "result = word.upper() + '!'"}
 """
 
 
@@ -84,6 +84,7 @@ class Commands(click.Group):
                 [
                     ("noetl validate hello.yaml", "is it right?"),
                     ("noetl plan hello.yaml", "what would it do?"),
+                    ("noetl run hello.yaml", "do it"),
                     ("noetl COMMAND --help", "everything about one command"),
                 ]
             )

@@ -277,7 +277,8 @@ async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bo
     execution_id = await find(settings, written)
     if detach or wiring.is_in_use(settings):
         await act(settings, "resume", execution_id)
-        say(f"execution {execution_id} goes on")
+        where = "when something runs next" if detach else "in the process that has the database"
+        say(f"execution {execution_id} goes on {where}")
         return OK
     async with wiring.embedded(settings, work=False) as system:
         await system.executions.resume(execution_id)

@@ -11,6 +11,7 @@ from noetl.control.identity import new_id
 from noetl.control.jobs import merged
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.requests import Request
+from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.errors import Finished, NotFound
 from noetl.model.events import ExecutionRequested, StepScheduled, decode
@@ -109,7 +110,7 @@ class Executions:
 
     async def resume(self, execution_id: ExecutionId) -> None:
         await self._refuse_finished(execution_id)
-        self._orchestrator.choose(execution_id)
+        await adopt(self._orchestrator, self._store, execution_id)
         await self._orchestrator.resume(execution_id)
 
     async def act(self, request: Request) -> None:

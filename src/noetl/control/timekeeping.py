@@ -111,3 +111,19 @@ async def family(store: Store, chosen: set[ExecutionId]) -> set[ExecutionId]:
         grown = not children <= found
         found |= children
     return found
+
+
+async def adopt(orchestrator: Orchestrator, store: Store, execution_id: ExecutionId) -> None:
+    """An execution that was left behind goes on in this process, beside those it was started for.
+
+    Nobody else can be working on it: this process is the only one.
+    """
+    for member in await family(store, {execution_id}):
+        if orchestrator.is_chosen(member):
+            continue
+        orchestrator.choose(member)
+        for command, worker, _ in await store.open_commands(member):
+            if worker is None:
+                orchestrator.dispatch.opened(command.pool)
+            else:
+                await _lapse(orchestrator, command, worker)

@@ -24,6 +24,7 @@ def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None)
         fail_run(turn, run.step_run_id, error_from(error))
         return
     turn.close(run)
+    step = turn.program.steps[run.step].step
     turn.record(
         StepDone(
             at=turn.at,
@@ -31,7 +32,8 @@ def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None)
             step=run.step,
             result=result,
             tasks=named,
-            undo=turn.program.steps[run.step].step.compensate if run.compensates is None else None,
+            undo=step.compensate if run.compensates is None else None,
+            emitted=step.emit,
         )
     )
 
@@ -41,7 +43,14 @@ def fail_run(turn: Turn, run_id: StepRunId, error: TaskError, result: Any = None
     run = turn.state.runs[run_id]
     turn.close(run)
     turn.record(
-        StepFailed(at=turn.at, step_run_id=run_id, step=run.step, error=error, result=result)
+        StepFailed(
+            at=turn.at,
+            step_run_id=run_id,
+            step=run.step,
+            error=error,
+            result=result,
+            emitted=turn.program.steps[run.step].step.emit,
+        )
     )
 
 

@@ -38,6 +38,9 @@ def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> N
     turn.record(WorkflowFinished(at=turn.at, status=status, result=result, error=error))
     turn.record(ExecutionProcessed(at=turn.at, status=status))
     if state.parent is not None:
+        wanted = state.results.get(state.parent.return_step or "")
+        if wanted is not None and status == "COMPLETED":
+            result = wanted.value
         turn.effect(TellParent(state.parent, status, result, error))
 
 

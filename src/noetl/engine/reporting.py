@@ -168,7 +168,10 @@ def _start_child(
         )
     )
     parent = Parent(
-        execution_id=turn.execution_id, step_run_id=run.step_run_id, iteration=iteration
+        execution_id=turn.execution_id,
+        step_run_id=run.step_run_id,
+        iteration=iteration,
+        return_step=request.return_step,
     )
     turn.effect(StartChild(child, request, parent))
 

@@ -109,12 +109,11 @@ class Turn:
     def decision(self) -> Decision:
         """What it came to. A command that was asked for and stopped in one turn never was."""
         closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
-        issued = {
-            effect.command.command_id for effect in self.effects if isinstance(effect, Issue)
-        }
+        issued = {_command_of(effect) for effect in self.effects if isinstance(effect, Issue)}
         never = closed & issued
-        effects = tuple(effect for effect in self.effects if _command_of(effect) not in never)
-        return Decision(tuple(self.events), effects)
+        if never:
+            self.effects = [one for one in self.effects if _command_of(one) not in never]
+        return Decision(tuple(self.events), tuple(self.effects))
 
     def close(self, run: Run, reason: str = "the step that waited for it has ended") -> None:
         """The run is about to end: whatever works on it must stop."""

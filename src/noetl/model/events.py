@@ -49,6 +49,8 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_id: ExecutionId
     step_run_id: StepRunId
     iteration: int | None = None
+    return_step: str | None = None
+    """The step whose result it wants, instead of that of the whole."""
 
 
 class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.execution.requested"):
@@ -192,6 +194,8 @@ class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
     """Of a pipeline of several tasks, the result of each."""
     undo: str | None = None
     """The step or workbook entry that undoes it, should the execution fail."""
+    emitted: tuple[str, ...] = ()
+    """What the playbook calls this event besides (`emit.events`)."""
 
 
 class StepFailed(Fact, frozen=True, kw_only=True, tag="step.failed"):
@@ -199,6 +203,7 @@ class StepFailed(Fact, frozen=True, kw_only=True, tag="step.failed"):
     step: str
     error: TaskError
     result: Any = None
+    emitted: tuple[str, ...] = ()
 
 
 class StepCancelled(Fact, frozen=True, kw_only=True, tag="step.cancelled"):

@@ -57,7 +57,13 @@ class Caller:
             outcome = failed("not_found", str(error), code=error.code)
         except NoetlError as error:
             outcome = failed("unknown", str(error), code=error.code)
-        except Exception as error:  # noqa: BLE001  a tool may fail in ways nobody foresaw
+        except asyncio.CancelledError:
+            task_running = asyncio.current_task()
+            if task_running is None or task_running.cancelling():
+                raise
+            # Nobody stopped us: something inside the tool was cancelled.
+            outcome = failed("exception", f'task "{task.name}" was cancelled from within')
+        except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
             outcome = Outcome(
                 status="error",
                 error=TaskError(kind="exception", message=f"{type(error).__name__}: {error}"),

@@ -7,13 +7,19 @@ the command and may bring the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 
+from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Answer, Ending, Lease, Report, Suspension
 from noetl.model.events import Event
 from noetl.worker.control import Control
 
+logger = logging.getLogger(__name__)
+
 FLUSH_SECONDS = 1.0
 FLUSH_FACTS = 200
+TRIES = 5
+RETRY_PAUSE = 0.5
 
 
 class Reporter:
@@ -29,6 +35,7 @@ class Reporter:
         self._sending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Task[None] | None = None
+        self._flush_wanted = False
 
     def say(self, fact: Event) -> None:
         """Report this soon."""
@@ -49,7 +56,8 @@ class Reporter:
 
     def _flush_now(self) -> None:
         self._cancel_timer()
-        if self._flush is None or self._flush.done():
+        self._flush_wanted = True
+        if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
 
     def _cancel_timer(self) -> None:
@@ -59,8 +67,23 @@ class Reporter:
 
     async def _send_gathered(self) -> None:
         async with self._sending:
-            if self._facts or self._suspensions:
-                await self._control.report(self._next_report())
+            while self._flush_wanted and (self._facts or self._suspensions):
+                self._flush_wanted = False
+                await self._send(self._next_report())
+
+    async def _send(self, report: Report, *, want: int = 0) -> Answer:
+        """Until it is taken: the same report again changes nothing."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self._control.report(report, want=want, pool=self._pool)
+            except LeaseLost:
+                raise
+            except NoetlError as error:
+                if not tries_left:
+                    raise
+                logger.warning("a report was not taken: %s", error)
+                await asyncio.sleep(RETRY_PAUSE)
+        raise AssertionError("the last try returns or raises")
 
     def _next_report(self, ending: Ending | None = None, *, closes: bool = False) -> Report:
         self._number += 1
@@ -80,18 +103,25 @@ class Reporter:
         return report
 
     async def close(self, ending: Ending | None, *, want: int) -> Answer:
-        """The last report. Raises LeaseLost if somebody else has taken over."""
+        """The last report. Raises LeaseLost if somebody else has taken over.
+
+        Raises whatever kept an earlier report, or this one, from being taken.
+        """
         self._cancel_timer()
         if self._flush is not None:
             await asyncio.wait([self._flush])
-            # What went wrong with an earlier report goes wrong with this one, too, and is said.
-            self._flush.cancelled() or self._flush.exception()
+            if error := _error_of(self._flush):
+                # The record would have a gap: somebody else does it again from what is stored.
+                raise error
         async with self._sending:
-            report = self._next_report(ending, closes=True)
-            return await self._control.report(report, want=want, pool=self._pool)
+            return await self._send(self._next_report(ending, closes=True), want=want)
 
     def abandon(self) -> None:
         """Nobody wants to hear of this lease any more."""
         self._cancel_timer()
         if self._flush is not None:
             self._flush.cancel()
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()

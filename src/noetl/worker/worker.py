@@ -71,6 +71,9 @@ class Worker:
             try:
                 await self._take_commands(group)
                 await self._finish_running()
+            except asyncio.CancelledError:
+                await self._stop_running()
+                raise
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -106,6 +109,15 @@ class Worker:
         while self._running:
             await asyncio.wait([task for _, task in self._running.values()])
 
+    async def _stop_running(self) -> None:
+        """Interrupt what runs, each once: a second time would cut short its cleaning up."""
+        tasks = [task for _, task in self._running.values()]
+        for task in tasks:
+            if not task.cancelling():
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
     async def _work(self, lease: Lease | None) -> None:
         """One command after the other: the answer to a last report brings the next."""
         task = asyncio.current_task()
@@ -136,6 +148,10 @@ class Worker:
             answer = await reporter.close(ending, want=0 if self._draining else 1)
         except LeaseLost:
             logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
+            return None
+        except Exception:
+            # Nobody heard how it ended. The lease lapses, and the work is done again from there.
+            logger.exception("no report was taken", extra={"command_id": lease.command.command_id})
             return None
         finally:
             reporter.abandon()
@@ -175,7 +191,10 @@ class Worker:
             await self._sleep(self._renew_every)
             tokens = {command_id: lease.token for command_id, (lease, _) in self._running.items()}
             if tokens:
-                self._interrupt(await self._control.renew(tokens))
+                try:
+                    self._interrupt(await self._control.renew(tokens))
+                except NoetlError:
+                    logger.exception("leases could not be renewed; the next try is soon")
 
     async def _obey_cancellations(self) -> None:
         while True:

@@ -24,7 +24,7 @@ from noetl.tools.shell import Shell
 ALWAYS_SEEN = ("PATH", "HOME", "LANG")
 NEVER_SEEN = "NOETL_"
 """Variables of the worker itself; they hold its secrets."""
-GRACE_SECONDS = 0.5
+GRACE_SECONDS = 0.3
 """Between asking a group to end and killing it."""
 TAIL = 2000
 
@@ -39,17 +39,35 @@ class Output:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self.truncated = False
 
-    async def gather(self, stream: asyncio.StreamReader) -> None:
-        while data := await stream.read(64 * 1024):
-            self._log(self._text.decode(data))
-            taken = data[: self._room]
-            self._kept += taken
-            self._room -= len(taken)
-            self.truncated = self.truncated or len(taken) < len(data)
+    def take(self, data: bytes) -> None:
+        self._log(self._text.decode(data))
+        taken = data[: self._room]
+        self._kept += taken
+        self._room -= len(taken)
+        self.truncated = self.truncated or len(taken) < len(data)
 
     def text(self) -> str:
         """As text; bytes that are none, and NUL, are replaced."""
         return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+class Watch(asyncio.SubprocessProtocol):
+    """Tells the end of a command from the end of its output, which its children may hold open."""
+
+    def __init__(self, out: Output, err: Output) -> None:
+        loop = asyncio.get_running_loop()
+        self._outputs = {1: out, 2: err}
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._outputs[fd].take(data)
+
+    def process_exited(self) -> None:
+        self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
 
 
 async def run(config: Shell, context: ToolContext) -> Outcome:
@@ -125,52 +143,50 @@ async def _one(
     err: Output,
 ) -> int:
     """Run one command to its end, and end what it left in the background."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment,
-        cwd=directory,
-        start_new_session=True,
+    starting = asyncio.create_task(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: Watch(out, err),
+            *words,
+            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+            env=environment,
+            cwd=directory,
+            start_new_session=True,
+        )
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    readers = asyncio.gather(out.gather(process.stdout), err.gather(process.stderr))
     try:
+        # Once begun, a start is seen through: half a start could not be stopped.
+        transport, watch = await asyncio.shield(starting)
         if stdin is not None:
-            await _feed(process, stdin)
-        code = await process.wait()
-        kill_all(process.pid)
-        await readers
+            _feed(transport, stdin)
+        await asyncio.shield(watch.exited)
+        kill_all(transport.get_pid())
+        await watch.closed
     except asyncio.CancelledError:
-        await _stop(process)
-        readers.cancel()
+        transport, watch = await starting
+        await _stop(transport.get_pid(), watch)
+        transport.close()
         raise
+    code = transport.get_returncode()
+    transport.close()
+    assert code is not None
     return code
 
 
-async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(text.encode())
-        await process.stdin.drain()
-        process.stdin.close()
-    except (BrokenPipeError, ConnectionResetError):
-        # It ended without reading everything, which is its right; its exit code tells the rest.
-        return
+def _feed(transport: asyncio.SubprocessTransport, text: str) -> None:
+    pipe = transport.get_pipe_transport(0)
+    assert isinstance(pipe, asyncio.WriteTransport)
+    # If the command ends without reading everything, the rest is dropped, which is its right.
+    pipe.write(text.encode())
+    pipe.close()
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(pid: int, watch: Watch) -> None:
     """Ask the group to end, then make it; when this returns the command is dead."""
-    if process.returncode is None:
-        kill_all(process.pid, signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-        except TimeoutError:
-            kill_all(process.pid)
-            await process.wait()
-    kill_all(process.pid)
+    if not watch.exited.done():
+        kill_all(pid, signal.SIGTERM)
+        await asyncio.wait([watch.exited], timeout=GRACE_SECONDS)
+    kill_all(pid)
+    await asyncio.wait([watch.exited])
 
 
 # --- What it means -----------------------------------------------------------------------------

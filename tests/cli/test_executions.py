@@ -1,0 +1,317 @@
+"""`noetl executions`: looking beside a running process, and reaching into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from tests.cli.test_run import FAILS, HEAD, HELLO, SLOW
+from tests.faults.runs import Place, kill, wait_for
+
+STEPS = (
+    HEAD
+    + """\
+metadata: {name: steps, path: tests/steps}
+workload: {factor: 2, file: ""}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {file: "{{ workload.file }}"}
+      code: |
+        with open(file, "a") as out:
+            out.write("start\\n")
+        result = 21
+    next: times
+  - step: times
+    tool:
+      kind: python
+      args: {a: "{{ start }}", b: "{{ workload.factor }}"}
+      code: "result = a * b"
+"""
+)
+
+
+@pytest.fixture
+def place(tmp_path):
+    found = Place(tmp_path)
+    found.write("hello.yaml", HELLO)
+    found.write("fails.yaml", FAILS)
+    found.write("slow.yaml", SLOW)
+    found.write("steps.yaml", STEPS.replace('file: ""', f"file: {tmp_path}/log"))
+    return found
+
+
+@pytest.fixture
+def running(place):
+    """An execution that another process runs just now."""
+    process = place.start("run", "slow.yaml")
+    wait_for(process, "wait: started")
+    yield process
+    if process.poll() is None:
+        kill(process)
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+
+
+# --- Looking -----------------------------------------------------------------------------------
+
+
+def test_without_a_database_it_says_what_to_do(place):
+    ran = place.run("executions", "list")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "does not exist. Run a playbook first" in ran.stderr
+
+
+def test_the_list_is_newest_first_and_can_be_narrowed(place):
+    place.run("run", "hello.yaml")
+    place.run("run", "fails.yaml")
+
+    def paths(*options: str) -> list[str]:
+        found = place.json("executions", "list", *options)["executions"]
+        return [one["path"] for one in found]
+
+    assert paths() == ["tests/fails", "tests/hello"]
+    assert paths("--status", "failed") == ["tests/fails"]
+    assert paths("--path", "tests/hello") == ["tests/hello"]
+    assert paths("--since", "1h", "--limit", "1") == ["tests/fails"]
+    time.sleep(0.01)
+    assert paths("--since", "1ms") == []
+    plain = place.run("executions", "list").stdout.splitlines()
+    assert "failed" in plain[0]
+    assert "it had to be" in plain[0]
+    assert "completed" in plain[1]
+
+
+def test_since_that_is_no_time_span_is_refused(place):
+    ran = place.run("executions", "list", "--since", "yesterday")
+
+    assert ran.returncode == 2
+    assert "a time span like 1h" in ran.stderr
+
+
+def test_an_id_may_be_shortened(place):
+    first = json.loads(place.run("run", "hello.yaml", "--json").stdout)["execution_id"]
+    second = json.loads(place.run("run", "hello.yaml", "--json").stdout)["execution_id"]
+
+    shown = [
+        place.json("executions", "show", written)["execution_id"]
+        for written in ("last", second[-6:], first[:-1])
+    ]
+    both = place.run("executions", "show", first[:3])
+    neither = place.run("executions", "show", "99999")
+
+    assert shown == [second, second, first]
+    assert both.returncode == neither.returncode == 1
+    assert "could be any of" in both.stderr
+    assert "there is no execution 99999" in neither.stderr
+
+
+def test_show_names_the_steps_the_error_and_what_was_printed(place):
+    place.run("run", "fails.yaml")
+
+    ran = place.run("executions", "show", "last")
+
+    assert "start  failed" in ran.stdout
+    assert "ValueError: it had to be" in ran.stdout
+    assert "the last words" in ran.stderr
+
+
+def test_events_can_be_chosen_by_type_step_and_number(place):
+    place.run("run", "steps.yaml")
+
+    done = place.json("executions", "events", "last", "--type", "step.done")["events"]
+    of_step = place.json("executions", "events", "last", "--step", "times", "--type", "step.done")
+    rest = place.json("executions", "events", "last", "--after", str(done[0]["seq"]))
+    some = place.json("executions", "events", "last", "--limit", "2")
+
+    assert [(event["step"], event["event_type"]) for event in done] == [
+        ("start", "step.done"),
+        ("times", "step.done"),
+    ]
+    assert [event["step"] for event in of_step["events"]] == ["times"]
+    assert rest["events"][0]["seq"] == done[0]["seq"] + 1
+    assert (some["next_after"], some["more"]) == (2, True)
+    assert "step.done" in place.run("executions", "events", "last").stdout
+
+
+def test_one_can_look_while_another_process_runs_it(place, running):
+    listed = place.json("executions", "list")["executions"]
+    why = place.run("executions", "why", "last")
+
+    assert [(one["status"], one["current_steps"]) for one in listed] == [("RUNNING", ["wait"])]
+    assert f'step "wait" runs on embedded-{running.pid}, whose lease holds until' in why.stdout
+
+
+def test_follow_shows_what_another_process_does_until_the_end(place):
+    process = place.start("run", "slow.yaml", "--set", f"until={place.folder}/now")
+    wait_for(process, "wait: started")
+    follower = place.start("executions", "follow", "last")
+    time.sleep(1)
+    place.write("now", "")
+    out, said = follower.communicate(timeout=20)
+    process.communicate(timeout=20)
+
+    assert follower.returncode == 0
+    assert "wait: done" in said
+    assert out == "woke up\n"
+
+
+def test_follow_ends_when_whoever_ran_it_has_died(place, running):
+    follower = place.start("executions", "follow", "last")
+    time.sleep(1)
+    kill(running)
+    _, said = follower.communicate(timeout=20)
+
+    assert follower.returncode == 1
+    assert "it was interrupted" in said
+
+
+def test_an_interrupted_execution_is_shown_as_what_it_is(place, running):
+    kill(running)
+
+    assert "interrupted" in place.run("executions", "list").stdout
+    assert "no process is running it" in place.run("executions", "why", "last").stdout
+
+
+# --- Acting ------------------------------------------------------------------------------------
+
+
+def test_cancel_reaches_the_process_that_runs_it_within_a_second_of_asking(place, running):
+    ran = place.run("executions", "cancel", "last", "--reason", "wrong file")
+    asked = time.monotonic()
+    _, said = running.communicate(timeout=20)
+
+    assert ran.returncode == 0, ran.stderr
+    assert time.monotonic() - asked < 5
+    assert running.returncode == 1
+    assert "cancelled: wrong file" in said
+    assert [status for _, status in place.executions()] == ["CANCELLED"]
+    [(execution_id, _)] = place.executions()
+    [event] = place.events(execution_id, "playbook.cancelled")
+    assert event["reason"] == "wrong file"
+
+
+def test_cancel_of_what_has_ended_is_refused(place):
+    place.run("run", "hello.yaml")
+
+    ran = place.run("executions", "cancel", "last")
+
+    assert ran.returncode == 1
+    assert "has ended (COMPLETED), and ended it stays" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_cancel_of_an_interrupted_execution_needs_nobody_else(place, running):
+    kill(running)
+
+    ran = place.run("executions", "cancel", "last")
+
+    assert ran.returncode == 0
+    assert [status for _, status in place.executions()] == ["CANCELLED"]
+
+
+def test_it_is_said_when_the_process_that_has_the_database_does_not_answer(place, running):
+    os.kill(running.pid, signal.SIGSTOP)
+    try:
+        ran = place.run("executions", "cancel", "last")
+    finally:
+        os.kill(running.pid, signal.SIGCONT)
+
+    assert ran.returncode == 1
+    assert "nothing was done: the process that has the database does not answer" in ran.stderr
+    assert str(running.pid) in ran.stderr
+    time.sleep(1)
+    assert [status for _, status in place.executions()] == ["RUNNING"]
+
+
+def test_pause_and_resume_reach_the_process_that_runs_it(place):
+    process = place.start("run", "slow.yaml", "--set", f"until={place.folder}/now")
+    wait_for(process, "wait: started")
+
+    paused = place.run("executions", "pause", "last")
+    place.write("now", "")
+    said = wait_for(process, "wait: done")
+    time.sleep(0.5)
+    document = place.json("executions", "show", "last")
+    why = place.run("executions", "why", "last").stdout
+    resumed = place.run("executions", "resume", "last")
+    out, said = process.communicate(timeout=30)
+
+    assert (paused.returncode, resumed.returncode) == (0, 0), paused.stderr + resumed.stderr
+    assert document["status"] == "PAUSED"
+    assert [step["step"] for step in document["steps"]] == ["start", "wait"]
+    assert "it is paused" in why
+    assert process.returncode == 0, said
+    assert out == "woke up\n"
+
+
+def test_resume_runs_an_interrupted_execution_to_its_end(place):
+    process = place.start("run", "slow.yaml", "--set", "seconds=0.5")
+    wait_for(process, "wait: started")
+    kill(process)
+
+    ran = place.run("executions", "resume", "last")
+
+    assert (ran.returncode, ran.stdout) == (0, "woke up\n")
+
+
+def test_resume_all_goes_on_with_all_that_was_interrupted(place):
+    for _ in range(2):
+        process = place.start("run", "slow.yaml", "--new", "--set", "seconds=0.5")
+        wait_for(process, "wait: started")
+        kill(process)
+
+    ran = place.run("executions", "resume-all")
+    again = place.run("executions", "resume-all")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "going on with 2 executions" in ran.stderr
+    assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
+    assert "no execution was interrupted" in again.stderr
+
+
+def test_rerun_is_a_new_execution_with_the_old_workload(place, tmp_path):
+    first = place.json("run", "steps.yaml", "--set", "factor=3")
+    again = place.json("executions", "rerun", "last")
+    other = place.json("executions", "rerun", "last", "--set", "factor=4")
+
+    assert (first["result"], again["result"], other["result"]) == (63, 63, 84)
+    assert len({one["execution_id"] for one in (first, again, other)}) == 3
+    assert (tmp_path / "log").read_text() == "start\n" * 3
+
+
+def test_rerun_from_a_step_keeps_the_results_before_it(place, tmp_path):
+    place.run("run", "steps.yaml")
+
+    again = place.json("executions", "rerun", "last", "--from", "times", "--set", "factor=10")
+    nowhere = place.run("executions", "rerun", "last", "--from", "tims")
+
+    assert again["result"] == 210
+    assert (tmp_path / "log").read_text() == "start\n"
+    assert nowhere.returncode == 1
+    assert 'Did you mean "times"?' in nowhere.stderr
+
+
+def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
+    process = place.start("run", "slow.yaml", "--set", f"until={place.folder}/first")
+    wait_for(process, "wait: started")
+    kill(process)
+    [(left, _)] = place.executions()
+    other = place.start("run", "slow.yaml", "--new", "--set", f"until={place.folder}/second")
+    wait_for(other, "wait: started")
+
+    ran = place.run("executions", "resume", left)
+    place.write("first", "")
+    followed = place.run("executions", "follow", left)
+    place.write("second", "")
+    other.communicate(timeout=20)
+
+    assert "goes on in the process that has the database" in ran.stderr
+    assert (followed.returncode, followed.stdout) == (0, "woke up\n")
+    assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]

@@ -1,0 +1,366 @@
+"""`noetl run`: what people and scripts see of it, in real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from tests.cli.conftest import COMMAND, clean_environment
+from tests.faults.runs import Place, kill, wait_for
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
+HELLO = (
+    HEAD
+    + """\
+metadata: {name: hello, path: tests/hello}
+workload: {name: world, shop: {days: 1}}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {name: "{{ workload.name }}"}
+      code: "result = 'hello ' + name"
+"""
+)
+FAILS = (
+    HEAD
+    + """\
+metadata: {name: fails, path: tests/fails}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      code: |
+        print("the last words")
+        raise ValueError("it had to be")
+"""
+)
+SLOW = (
+    HEAD
+    + """\
+metadata: {name: slow, path: tests/slow}
+workload: {seconds: 60, until: ""}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: wait
+  - step: wait
+    tool:
+      kind: python
+      args: {seconds: "{{ workload.seconds }}", until: "{{ workload.until }}"}
+      code: |
+        import os, time
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not os.path.exists(until):
+            time.sleep(0.02)
+        result = "woke up"
+    next: last
+  - step: last
+    tool: {kind: python, code: "result = 'woke up'"}
+"""
+)
+"""Waits for some seconds, or until there is a file."""
+
+
+@pytest.fixture
+def place(tmp_path):
+    found = Place(tmp_path)
+    found.write("hello.yaml", HELLO)
+    found.write("fails.yaml", FAILS)
+    found.write("slow.yaml", SLOW)
+    return found
+
+
+def test_the_result_goes_to_stdout_and_everything_else_to_stderr(place):
+    ran = place.run("run", "hello.yaml")
+
+    assert (ran.returncode, ran.stdout) == (0, "hello world\n")
+    assert "start: done" in ran.stderr
+    assert re.search(r"completed in 0\.\d+ s|completed in \d", ran.stderr)
+
+
+def test_values_for_the_workload_come_from_set_and_payload(place):
+    document = place.json(
+        *("run", "hello.yaml", "--payload", '{"name": "x", "shop": {"days": 2}}'),
+        *("--set", "name=you", "--set", "shop.open=true"),
+    )
+
+    assert document["workload"] == {"name": "you", "shop": {"days": 2, "open": True}}
+    assert document["result"] == "hello you"
+
+
+def test_json_is_one_document_and_nothing_else(place):
+    ran = place.run("run", "hello.yaml", "--json")
+
+    document = json.loads(ran.stdout)
+    assert ran.stderr == ""
+    assert document["status"] == "COMPLETED"
+    assert document["execution_id"].isdecimal()
+    assert [step["step"] for step in document["steps"]] == ["start"]
+
+
+def test_a_failed_execution_exits_with_1_and_shows_the_error_and_what_was_printed(place):
+    ran = place.run("run", "fails.yaml")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "failed in step start: ValueError: it had to be" in ran.stderr
+    assert "the last words" in ran.stderr
+    assert "Traceback (most recent call last)" not in ran.stderr
+
+
+def test_a_failed_execution_is_still_one_json_document(place):
+    ran = place.run("run", "fails.yaml", "--json")
+
+    document = json.loads(ran.stdout)
+    assert ran.returncode == 1
+    assert (document["status"], document["failed_step"]) == ("FAILED", "start")
+    assert document["error"]["kind"] == "exception"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "Missing argument"),
+        (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["run", "."], "this is a directory; name one file"),
+        (["run", "tests/helo"], 'no playbook of that path is registered. Did you mean "tests/hel'),
+        (["run", "wrong.yaml"], "wrong.yaml:2:7: "),
+        (["run", "hello.yaml", "--set", "name"], '"name" is not KEY=VALUE'),
+        (["run", "hello.yaml", "--set", "=1"], "is not KEY=VALUE"),
+        (["run", "hello.yaml", "--set", "name=[1"], "is not YAML"),
+        (["run", "hello.yaml", "--payload", "[1]"], "--payload is a JSON object"),
+        (["run", "hello.yaml", "--payload", "{"], "--payload is not JSON"),
+        (["run", "hello.yaml", "--payload", "@gone.json"], "gone.json"),
+        (["run", "hello.yaml", "--db", "postgresql://h/d"], "SQLite only"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_we_are_given_wrong_exits_with_2_and_says_why(place, arguments, message):
+    place.write("wrong.yaml", "apiVersion: noetl.io/v2\nkind: Playbok\n")
+    assert place.run("register", "hello.yaml").returncode == 0
+
+    ran = place.run(*arguments)
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_playbook_that_is_registered_runs_by_its_path(place):
+    place.run("register", "hello.yaml")
+
+    document = place.json("run", "tests/hello")
+
+    assert (document["path"], document["version"]) == ("tests/hello", 1)
+    assert document["result"] == "hello world"
+
+
+def test_a_missing_credential_fails_the_execution_before_anything_runs(place):
+    place.write(
+        "needs.yaml",
+        HEAD
+        + "metadata: {name: needs, path: tests/needs}\n"
+        + "keychain: [{name: token, kind: credential}]\n"
+        + "workflow: [{step: start, tool: {kind: noop}}]\n",
+    )
+
+    ran = place.run("run", "needs.yaml")
+
+    assert ran.returncode == 1
+    assert 'there is no credential "token"' in ran.stderr
+    assert "noetl credential set token" in ran.stderr
+    assert "start: started" not in ran.stderr
+
+
+def test_a_playbook_beside_it_is_called_as_it_is_now(place):
+    child = HEAD + "metadata: {name: c, path: tests/child}\nworkflow:\n  - step: start\n"
+    place.write("child.yaml", child + "    tool: {kind: python, code: 'result = 1'}\n")
+    place.write(
+        "calls.yaml",
+        HEAD
+        + "metadata: {name: calls, path: tests/calls}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: tests/child}}]\n",
+    )
+    first = place.json("run", "calls.yaml")
+    place.write("child.yaml", child + "    tool: {kind: python, code: 'result = 2'}\n")
+    second = place.json("run", "calls.yaml")
+
+    assert (first["result"], second["result"]) == (1, 2)
+
+
+def test_another_database_can_be_named(place, tmp_path):
+    assert place.run("run", "hello.yaml", "--db", "other.db").returncode == 0
+
+    assert (tmp_path / "other.db").exists()
+    assert not (tmp_path / ".noetl").exists()
+    assert len(place.json("executions", "list", "--db", "other.db")["executions"]) == 1
+
+
+# --- Stopping ----------------------------------------------------------------------------------
+
+
+def test_ctrl_c_cancels_the_execution_and_the_process_ends_with_130(place):
+    process = place.start("run", "slow.yaml")
+    wait_for(process, "wait: started")
+    begun = time.monotonic()
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 10
+    assert "cancelling; press Ctrl-C again to quit at once" in said
+    assert [status for _, status in place.executions()] == ["CANCELLED"]
+    assert place.query("SELECT * FROM noetl_queue") == []
+
+
+def test_an_execution_that_died_is_resumed_and_goes_on_where_it_was(place):
+    process = place.start("run", "slow.yaml", "--set", "seconds=1")
+    wait_for(process, "wait: started")
+    kill(process)
+
+    untouched = place.run("run", "hello.yaml")
+    again = place.run("run", "slow.yaml", "--resume", "--json")
+
+    assert untouched.returncode == 0
+    assert json.loads(again.stdout)["result"] == "woke up"
+    assert len(place.executions()) == 2
+    [(execution_id, status), _] = place.executions()
+    assert status == "COMPLETED"
+    starts = [event["step"] for event in place.events(execution_id, "step.done")]
+    assert starts == ["start", "wait", "last"]
+
+
+def test_an_interrupted_execution_stays_so_unless_one_asks_for_it(place):
+    process = place.start("run", "slow.yaml")
+    wait_for(process, "wait: started")
+    kill(process)
+
+    ran = place.run("run", "slow.yaml", "--set", "seconds=0.5")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "was interrupted and stays so; --resume goes on with it" in ran.stderr
+    assert [status for _, status in place.executions()] == ["RUNNING", "COMPLETED"]
+    [(first, _), _] = place.executions()
+    assert list(place.events(first, "command.lost")) == []
+
+
+def test_a_second_run_is_told_who_has_the_database(place):
+    process = place.start("run", "slow.yaml")
+    wait_for(process, "wait: started")
+
+    ran = place.run("run", "hello.yaml")
+    kill(process)
+
+    assert ran.returncode == 1
+    assert f"is in use by process {process.pid}" in ran.stderr
+
+
+# --- On a terminal -----------------------------------------------------------------------------
+
+
+class Terminal:
+    """A process with its stdin and stderr on a terminal."""
+
+    def __init__(self, place, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            cwd=place.folder,
+            env=clean_environment(),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def until(self, text: str) -> str:
+        """Read until the text is shown, or nothing more comes."""
+        while text not in self.shown:
+            try:
+                part = os.read(self._ours, 65536)
+            except OSError:
+                break
+            self.shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part.decode(errors="replace"))
+        assert text in self.shown, self.shown
+        return self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def ended(self) -> int:
+        try:
+            while part := os.read(self._ours, 65536):
+                self.shown += part.decode(errors="replace")
+        except OSError:
+            pass  # the other end is closed
+        os.close(self._ours)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(20)
+
+
+def test_a_terminal_shows_the_steps_as_they_go(place):
+    place.write("loop.yaml", LOOP)
+    terminal = Terminal(place, "run", "loop.yaml")
+
+    terminal.until("tests/loop")
+    terminal.until("/6")
+    shown = terminal.until("completed in")
+
+    assert "✓ start" in shown
+    assert "━━━" in shown
+    assert "6/6" in shown
+    assert terminal.ended() == 0
+
+
+LOOP = (
+    HEAD
+    + """\
+metadata: {name: loop, path: tests/loop}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: each
+  - step: each
+    loop: {in: [1, 2, 3, 4, 5, 6], iterator: item, spec: {mode: sequential}}
+    tool: {kind: python, code: "import time; time.sleep(0.5)"}
+"""
+)
+
+
+def test_on_a_terminal_an_interrupted_execution_is_offered(place):
+    process = place.start("run", "slow.yaml", "--set", "seconds=1")
+    wait_for(process, "wait: started")
+    kill(process)
+
+    terminal = Terminal(place, "run", "slow.yaml")
+    terminal.until("was interrupted. Go on with it? [Y/n]")
+    terminal.type("y\n")
+    terminal.until("completed in")
+
+    assert terminal.ended() == 0
+    assert [status for _, status in place.executions()] == ["COMPLETED"]
+
+
+def test_the_second_ctrl_c_quits_at_once(place):
+    terminal = Terminal(place, "run", "slow.yaml")
+    terminal.until("wait")
+
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.process.send_signal(signal.SIGINT)
+
+    assert terminal.ended() == 130
