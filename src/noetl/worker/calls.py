@@ -23,6 +23,9 @@ from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 
 
+GRACE_SECONDS = 0.5
+
+
 class Caller:
     """Runs tools for one worker."""
 
@@ -107,7 +110,9 @@ class Caller:
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
         context = self._context(frame, task, action_id, reveal(inputs), log, mask)
-        async with asyncio.timeout(total_seconds(task.timeout)):
+        limit = total_seconds(task.timeout)
+        # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
+        async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
             return await tool.run(typed, context)
 
     def _context(

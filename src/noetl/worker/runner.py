@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -125,29 +125,32 @@ class Runner:
             if alone is not None
             else [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
         )
-        if chunk.concurrency <= 1 or len(todo) == 1:
-            for index in todo:
-                if not await self._iteration(loop, chunk, index, ctx):
-                    return
-            return
         remaining = iter(todo)
+        lanes = 1 if loop.mode == "sequential" else min(chunk.concurrency, len(todo))
         stop = False
 
         async def lane() -> None:
+            """One iteration after the other, until one waits: it keeps its place in flight."""
             nonlocal stop
             for index in remaining:
-                if stop:
-                    return
                 # Parallel iterations do not see each other's writes.
-                if not await self._iteration(loop, chunk, index, dict(ctx)):
-                    stop = True
+                own = ctx if lanes == 1 else dict(ctx)
+                verdict = await self._iteration(loop, chunk, index, own)
+                stop = stop or verdict == "stop"
+                if stop or verdict == "wait":
+                    return
 
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(chunk.concurrency, len(todo))):
-                lanes.create_task(lane())
+        if lanes == 1:
+            await lane()
+            return
+        async with asyncio.TaskGroup() as group:
+            for _ in range(lanes):
+                group.create_task(lane())
 
-    async def _iteration(self, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> bool:
-        """Run one iteration and report its end. False if the loop should not go on."""
+    async def _iteration(
+        self, loop: Loop, chunk: Chunk, index: int, ctx: Values
+    ) -> Literal["go on", "wait", "stop"]:
+        """Run one iteration and report its end; what becomes of the iterations after it."""
         command = self.command
         names: dict[str, Any] = {
             "step_run_id": command.step_run_id,
@@ -169,15 +172,16 @@ class Runner:
         ended = await self.pipeline(self.pipelines.step(command.step), frame)
         if isinstance(ended, Suspension):
             self.reporter.suspend(msgspec.structs.replace(ended, iteration=index))
-            return True
+            return "wait"
         writes = self._iteration_writes(loop, frame)
         if ended.error is not None:
             self.reporter.say(
                 IterationFailed(at=self.now(), error=ended.error, ctx=writes, **names)
             )
-            return loop.on_error == "continue" or self._step.failure_mode == "best_effort"
+            tolerant = loop.on_error == "continue" or self._step.failure_mode == "best_effort"
+            return "go on" if tolerant else "stop"
         self.reporter.say(IterationDone(at=self.now(), result=ended.result, ctx=writes, **names))
-        return True
+        return "go on"
 
     def _iteration_writes(self, loop: Loop, frame: Frame) -> Values:
         """Writes of a parallel iteration wait for the reducers; others are recorded at once."""

@@ -163,8 +163,12 @@ async def _one(
         await watch.closed
     except asyncio.CancelledError:
         transport, watch = await starting
-        await _stop(transport.get_pid(), watch)
-        transport.close()
+        try:
+            await _stop(transport.get_pid(), watch)
+        finally:
+            # Whoever is in such a hurry that he cancels us twice gets no grace period.
+            kill_all(transport.get_pid())
+            transport.close()
         raise
     code = transport.get_returncode()
     transport.close()
