@@ -15,8 +15,7 @@ metadata: {name: x, path: x}
 """
 REFUSED = {
     "case": (
-        "{step: start, tool: {kind: noop},"
-        " case: [{when: '{{ event.name }}', then: {skip: true}}]}"
+        "{step: start, tool: {kind: noop}, case: [{when: '{{ event.name }}', then: {skip: true}}]}"
     ),
     "sink": "{step: start, tool: {kind: noop}, sink: {tool: {kind: noop}}}",
     "poll": "{step: start, tool: {kind: noop, poll: {until: '{{ true }}'}}}",

@@ -185,7 +185,6 @@ def kill_and_check(folder: Path, seed: int, kills: int, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while killer.kills < kills and time.monotonic() < deadline:
         killer.strike()
-    print(killer.kills, "kills")
     assert killer.kills >= min(kills, 20), "too slow a machine to prove anything"
     ended = place.run("executions", "resume-all")
     assert ended.returncode == 0, ended.stderr

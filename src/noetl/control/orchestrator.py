@@ -33,6 +33,7 @@ from noetl.store.base import Store, Write
 logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
+FINISHED_KEPT = 200
 COMMIT_ATTEMPTS_MAX = 5
 
 
@@ -45,6 +46,7 @@ class Orchestrator:
         self.programs = Programs(store)
         self.dispatch = Dispatch(lease_seconds)
         self._live: dict[ExecutionId, Live] = {}
+        self._finished: deque[ExecutionId] = deque()
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._ended: dict[ExecutionId, list[asyncio.Future[None]]] = {}
@@ -446,6 +448,13 @@ class Orchestrator:
             for future in self._ended.pop(execution_id, ()):
                 if not future.done():
                     future.set_result(None)
+            self._forget_old(execution_id)
+
+    def _forget_old(self, finished: ExecutionId) -> None:
+        """Executions that have ended are kept for those who ask next, but not all of them."""
+        self._finished.append(finished)
+        if len(self._finished) > FINISHED_KEPT:
+            self._live.pop(self._finished.popleft(), None)
 
     def watch(self, execution_id: ExecutionId) -> asyncio.Event:
         """A signal that is set whenever something about the execution was stored."""

@@ -156,6 +156,7 @@ def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> Non
             state.status = fact.status
             state.ended_at = fact.at
             state.result = fact.result
+            state.failure = state.failure or fact.error
             state.tokens.clear()
             state.runs.clear()
             state.timers.clear()

@@ -22,7 +22,6 @@ from noetl.tools.running.resources import ToolResources
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 
-
 GRACE_SECONDS = 0.5
 
 
