@@ -11,13 +11,15 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import msgspec
 
 from noetl.model.outcome import Outcome, TaskError
 from noetl.templates.taint import MASK
 
+_QUOTED = re.compile(r"[^\s\"'<>]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
+"""An address with quoted characters; libraries quote the same text in many ways."""
 SHORTEST = 4
 """A shorter text is found everywhere by chance; only taint can protect it."""
 SHORTEST_CORE = 6
@@ -60,7 +62,15 @@ class Mask:
             forms = {form for secret in self._secrets for form in _forms(secret)}
             longest_first = sorted(forms, key=lambda form: (-len(form), form))
             self._pattern = re.compile("|".join(re.escape(form) for form in longest_first))
-        return self._pattern.sub(MASK, text)
+        masked = self._pattern.sub(MASK, text)
+        return _QUOTED.sub(self._requoted, masked) if "%" in masked else masked
+
+    def _requoted(self, found: re.Match[str]) -> str:
+        """A word that turns into a secret when its percent signs are read, however it is quoted."""
+        word = found[0]
+        readings = (unquote(word), unquote_plus(word))
+        shown = any(secret in reading for secret in self._secrets for reading in readings)
+        return MASK if shown else word
 
     def value(self, value: Any) -> Any:
         """A plain value with every text in it masked, keys too."""
