@@ -150,7 +150,6 @@ def test_t23_the_events_of_a_large_result_stay_small(large):
         assert len(encode(fact)) < EVENT_MAX, type(fact).__name__
 
 
-@pytest.mark.xfail(strict=True, reason="arcs and guards see the reference, not the value")
 def test_an_arc_reads_a_field_of_a_large_result():
     text = playbook(LARGE, workload="size: 0")
 
@@ -172,7 +171,6 @@ def test_large_results_of_iterations_are_readable_in_order():
     assert all(len(encode(fact)) < EVENT_MAX for fact in done.events)
 
 
-@pytest.mark.xfail(strict=True, reason="the reference names a result of the child, not its own")
 def test_a_large_result_of_a_child_reaches_its_parent():
     child = playbook("- {step: start, tool: {kind: noop, result: \"{{ 'c' * 200000 }}\"}}")
     flow = """
@@ -191,7 +189,6 @@ def test_a_large_result_of_a_child_reaches_its_parent():
     assert len(encode(finished)) < EVENT_MAX
 
 
-@pytest.mark.xfail(strict=True, reason="the loop goes over the reference, not over the list")
 def test_a_loop_over_a_large_list_does_not_carry_it_in_its_events():
     flow = """
 - { step: start, tool: { kind: noop, result: "{{ ['x' * 1000] * 500 }}" }, next: each }

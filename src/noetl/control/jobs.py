@@ -21,7 +21,7 @@ Decide = Callable[[Live], Decision]
 class Job:
     """Something that happened to one execution, and who waits for it to be stored."""
 
-    __slots__ = ("closes", "create", "decide", "execution_id", "future", "waiter")
+    __slots__ = ("closes", "coming", "create", "decide", "execution_id", "future", "waiter")
 
     def __init__(
         self,
@@ -31,7 +31,10 @@ class Job:
         create: Callable[[], Live] | None = None,
         closes: CommandId | None = None,
         waiter: Waiter | None = None,
+        coming: tuple[Any, ...] = (),
     ) -> None:
+        self.coming = coming
+        """Results that it brings."""
         self.execution_id = execution_id
         self.decide = decide
         self.create = create
@@ -73,7 +76,7 @@ def parent_job(child: ExecutionId, effect: TellParent, now: float) -> Job:
     def decide(live: Live) -> Decision:
         return advance.child_ended(live.program, live.state, parent.execution_id, fact)
 
-    return Job(parent.execution_id, decide)
+    return Job(parent.execution_id, decide, coming=(effect.result,))
 
 
 def cancel_job(child: ExecutionId, reason: str, now: float) -> Job:

@@ -22,7 +22,17 @@ no more than the log itself."""
 class Live:
     """One execution and what is known of its stored form."""
 
-    __slots__ = ("execution_id", "key", "program", "snapshot_seq", "state", "stored", "timers")
+    __slots__ = (
+        "bodies",
+        "execution_id",
+        "has_references",
+        "key",
+        "program",
+        "snapshot_seq",
+        "state",
+        "stored",
+        "timers",
+    )
 
     def __init__(self, execution_id: ExecutionId, program: Program, state: ExecutionState) -> None:
         self.execution_id = execution_id
@@ -33,6 +43,13 @@ class Live:
         self.snapshot_seq = state.seq
         self.timers = set(state.timers)
         self.key: str | None = None
+        self.bodies: set[str] = set()
+        """Keys of large results that were fetched for it."""
+        self.has_references = any(
+            refs.holds_reference(value)
+            for result in state.results.values()
+            for value in (result.value, *result.tasks.values())
+        )
 
     def add(self, write: Write, decision: Decision) -> None:
         """Put a decision's facts into the write that will store them."""

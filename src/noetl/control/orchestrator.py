@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from noetl.control import bodies
 from noetl.control.clock import Clock
 from noetl.control.dispatch import Dispatch, Waiter
 from noetl.control.jobs import Batch, Job, cancel_job, fail, merged, parent_job
@@ -109,7 +110,10 @@ class Orchestrator:
         def decide(live: Live) -> Decision:
             return advance.reported(live.program, live.state, report.execution_id, now, report)
 
-        await self._submit(Job(report.execution_id, decide, closes=closes, waiter=waiter))
+        ending = report.ending
+        coming = () if ending is None else (ending.result, *ending.tasks.values())
+        job = Job(report.execution_id, decide, closes=closes, waiter=waiter, coming=coming)
+        await self._submit(job)
         # Only now: a report that could not be stored may come again.
         held.reports = report.number
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
@@ -316,6 +320,7 @@ class Orchestrator:
         if job.waiter is not None:
             self.dispatch.wait(job.waiter)
         batch.jobs.append(job)
+        await bodies.fetch(self._store, live, job.coming)
         decision = job.decide(live)
         live.add(write, decision)
         if job.closes is not None:
@@ -448,6 +453,7 @@ class Orchestrator:
             for future in self._ended.pop(execution_id, ()):
                 if not future.done():
                     future.set_result(None)
+            bodies.let_go(live)
             self._forget_old(execution_id)
 
     def _forget_old(self, finished: ExecutionId) -> None:

@@ -6,6 +6,7 @@ Made once per net and shared by all its executions.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from noetl.model.net import Arc, Block, Net, Step
 from noetl.templates import Condition, compile_condition, compile_value
@@ -82,6 +83,8 @@ class Program:
             step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
         }
         self.blocks: dict[str, Block] = {block.name: block for block in net.workbook}
+        self.bodies: dict[str, Any] = {}
+        """Large results that are at hand, by the key of their reference; the shell fetches them."""
         self.incoming = _incoming(self)
         self.arc_order = {
             arc.label: index
@@ -96,6 +99,29 @@ class Program:
         """For each step a mask of the steps from which a token could get there."""
         self.mutual = _mutual(self)
         """For each step a mask of the steps that it can reach and that can reach it."""
+
+    @cached_property
+    def reads_ahead(self) -> dict[str, frozenset[str]]:
+        """For each step the names that deciding what follows its end may read."""
+        return {name: frozenset(self._ahead(name)) for name in self.steps}
+
+    def _ahead(self, name: str) -> set[str]:
+        """What its own arcs read, the entrance of the steps they lead to, and so on through steps
+        without tasks, which are over as soon as they are entered."""
+        seen: set[str] = set()
+        ahead: set[str] = set()
+        stack = [name]
+        while stack:
+            step = self.steps[stack.pop()]
+            ahead |= step.reads
+            for arc in step.arcs:
+                targets = {arc.arc.step} if arc.step.is_literal else set(self.steps)
+                for target in targets - seen:
+                    seen.add(target)
+                    ahead |= self.steps[target].reads
+                    if not self.steps[target].step.tasks:
+                        stack.append(target)
+        return ahead
 
     def reaching(self, live: int, step: str) -> int:
         """Those of the live steps, other than this one, from which a token could come here."""

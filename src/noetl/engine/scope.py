@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from noetl.engine.program import Program
+from noetl.model import refs
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, StepResult
@@ -32,14 +33,29 @@ ALIASES: dict[str, frozenset[str]] = {
 def step_view(program: Program, step: str, result: StepResult) -> View:
     """A step's result as later steps read it."""
     compiled = program.steps.get(step)
-    last = view(compiled.kind if compiled is not None else "", result.value)
+    last = view(compiled.kind if compiled is not None else "", _at_hand(program, result.value))
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
         return last
     kinds = {task.name: task.kind for task in compiled.step.tasks} if compiled is not None else {}
     return StepView(
-        last, {name: view(kinds.get(name, ""), value) for name, value in result.tasks.items()}
+        last,
+        {
+            name: view(kinds.get(name, ""), _at_hand(program, value))
+            for name, value in result.tasks.items()
+        },
     )
+
+
+def _at_hand(program: Program, value: Any) -> Any:
+    """The value that a reference stands for, where it was fetched; the value itself elsewhere."""
+    if not program.bodies or not refs.holds_reference(value):
+        return value
+    key = refs.key_of(value)
+    if key is not None:
+        return program.bodies.get(key, value)
+    each = [program.bodies.get(refs.key_of(one) or "", one) for one in value["results"]]
+    return {**value, "results": each}
 
 
 def moment(at: float) -> datetime:

@@ -15,11 +15,12 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 
 
-def reference(key: str, body: bytes, value: Any) -> dict[str, Any]:
+def reference(execution_id: str, key: str, body: bytes, value: Any) -> dict[str, Any]:
     """What events and answers show instead of the value."""
     return {
         "_ref": {
             "store": "result",
+            "execution_id": execution_id,
             "key": key,
             "size": len(body),
             "checksum": hashlib.sha256(body).hexdigest(),
@@ -36,3 +37,16 @@ def key_of(value: Any) -> str | None:
         key = value["_ref"].get("key")
         return key if isinstance(key, str) else None
     return None
+
+
+def owner_of(value: Any, default: str) -> str:
+    """The execution that keeps what a reference stands for: a child's result is the child's."""
+    return str(value["_ref"].get("execution_id", default))
+
+
+def holds_reference(value: Any) -> bool:
+    """Whether this is a reference, or the result of a loop whose iterations left some."""
+    if key_of(value) is not None:
+        return True
+    each = value.get("results") if isinstance(value, dict) else None
+    return isinstance(each, list) and any(key_of(one) is not None for one in each)

@@ -128,7 +128,8 @@ class Caller:
             key = refs.key_of(reference)
             if key is None:
                 return reference
-            return refs.decode(await self._control.get_result(command.execution_id, key))
+            owner = refs.owner_of(reference, command.execution_id)
+            return refs.decode(await self._control.get_result(owner, key))
 
         return ToolContext(
             execution_id=command.execution_id,

@@ -444,7 +444,8 @@ class Runner:
         key = refs.key_of(value)
         if key is None:
             return value
-        return refs.decode(await self._control.get_result(self.command.execution_id, key))
+        owner = refs.owner_of(value, self.command.execution_id)
+        return refs.decode(await self._control.get_result(owner, key))
 
     async def _stored(self, outcome: Outcome, action_id: str) -> tuple[Outcome, Outcome]:
         """The outcome, and how it is recorded: a large result is kept by reference.
@@ -466,5 +467,5 @@ class Runner:
             return outcome, outcome
         key = derive(action_id, "result")
         await self._control.put_result(self.command.execution_id, key, body)
-        reference = refs.reference(key, body, outcome.result)
+        reference = refs.reference(self.command.execution_id, key, body, outcome.result)
         return outcome, msgspec.structs.replace(outcome, result=reference)
