@@ -189,8 +189,7 @@ def test_a_large_result_of_a_child_reaches_its_parent():
     assert len(encode(finished)) < EVENT_MAX
 
 
-def test_a_loop_over_a_large_list_does_not_carry_it_in_its_events():
-    flow = """
+LOOP_OVER_LARGE = """
 - { step: start, tool: { kind: noop, result: "{{ ['x' * 1000] * 500 }}" }, next: each }
 - step: each
   loop: { in: "{{ start }}", iterator: text, spec: { mode: parallel } }
@@ -198,7 +197,17 @@ def test_a_loop_over_a_large_list_does_not_carry_it_in_its_events():
   next: end
 - { step: end, tool: { kind: noop, result: "{{ each.results | sum }}" } }
 """
-    assert ran(playbook(flow)).result == 500_000
+
+
+def test_a_loop_goes_over_the_elements_of_a_large_list():
+    assert ran(playbook(LOOP_OVER_LARGE)).result == 500_000
+
+
+@pytest.mark.xfail(strict=True, reason="`loop.started` holds the elements, however large")
+def test_a_loop_over_a_large_list_does_not_carry_it_in_its_events():
+    done = ran(playbook(LOOP_OVER_LARGE))
+
+    assert all(len(encode(fact)) < EVENT_MAX for fact in done.events)
 
 
 # --- Odd results -------------------------------------------------------------------------------

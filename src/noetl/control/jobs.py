@@ -51,7 +51,6 @@ class Batch:
         self.jobs: list[Job] = []
         self.todo: deque[Job] = deque()
         self.closed: list[tuple[CommandId, bool]] = []
-        self.wakes: list[float] = []
 
 
 def fail(job: Job, error: Exception) -> None:
