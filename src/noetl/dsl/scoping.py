@@ -55,7 +55,8 @@ _INSTEAD = {
     "output": "Read `event.error`, `error` or the step's result instead.",
     "result": "Read `outcome.result` instead.",
     "response": "Read `outcome.result` instead.",
-    "error": "Read `outcome.error` instead.",
+    "error": "A policy rule reads `outcome.error`; to hand the error of an earlier step on, let the"
+    ' arc carry it: `args: {why: "{{ error.message }}"}`.',
     "event": "Read `outcome` instead.",
 }
 
