@@ -43,12 +43,14 @@ async def run_entry(
 ) -> Outcome:
     """Run an entry with these inputs over its own. Raises EvaluationFailed."""
     defaults = rendered(compile_value(block.inputs), frame.scope, f"args of {block.name}")
-    args = {**frame.command.args, **defaults, **given}
+    inputs = {**defaults, **given}
     if block.loop is None:
-        return await _pass(runner, block, frame, args, cause)
-    roots = {**frame.scope.roots, "args": args}
+        return await _pass(runner, block, frame, inputs, cause)
+    # The loop is inside the entry: what is outside of it is its parent already.
+    around = {**frame.iter, "parent": frame.iter}
+    roots = {**frame.scope.roots, "args": {**frame.command.args, **inputs}, "iter": around}
     scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
-    return await _loop(runner, block, block.loop, frame, args, _items(block.loop, scope), cause)
+    return await _loop(runner, block, block.loop, frame, inputs, _items(block.loop, scope), cause)
 
 
 def _items(loop: Loop, scope: Scope) -> list[Any]:
@@ -76,7 +78,7 @@ async def _loop(
     block: Block,
     loop: Loop,
     frame: Frame,
-    args: Values,
+    inputs: Values,
     items: list[Any],
     cause: str,
 ) -> Outcome:
@@ -93,7 +95,7 @@ async def _loop(
             own = {loop.iterator: items[index], "index": index}
             position = {"index": index, "length": len(items)}
             cause_of_pass = derive(cause, index)
-            outcome = await _pass(runner, block, frame, args, cause_of_pass, own, position)
+            outcome = await _pass(runner, block, frame, inputs, cause_of_pass, own, position)
             ended[index] = outcome
             stop = stop or (loop.on_error == "fail" and not outcome.is_ok)
 
@@ -115,7 +117,7 @@ async def _pass(
     runner: Runner,
     block: Block,
     outer: Frame,
-    args: Values,
+    inputs: Values,
     cause: str,
     own: Values | None = None,
     position: Values | None = None,
@@ -128,10 +130,13 @@ async def _pass(
         iteration=outer.iteration,
         iter_values={**(own or {}), "parent": outer.iter},
         loop=position,
-        args=args,
+        args={**outer.command.args, **inputs},
         # Calls of different passes are different calls.
         cause=cause,
     )
+    if len(block.tasks) == 1:
+        # An entry that is one task is called like that task.
+        frame.given = inputs
     frame.see(outer)
     if block.loop is not None and own is not None:
         frame.scope.roots[block.loop.iterator] = own[block.loop.iterator]

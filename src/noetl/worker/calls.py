@@ -100,6 +100,8 @@ class Caller:
         config = program.config.render(frame.scope, f"task {task.name}")
         inputs = program.inputs.render(frame.scope, f"args of task {task.name}")
         assert isinstance(config, dict)
+        assert isinstance(inputs, dict)
+        inputs = {**frame.given, **inputs}
         if frame.overrides:
             config = _overridden(config, frame.overrides)
         for secret in _secrets(config), _secrets(inputs):
@@ -138,7 +140,7 @@ class Caller:
             action_id=action_id,
             attempt=frame.attempt,
             iteration=frame.iteration,
-            inputs=inputs if isinstance(inputs, dict) else {},
+            inputs=inputs,
             context={
                 "workload": command.workload,
                 "ctx": frame.ctx,

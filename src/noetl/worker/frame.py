@@ -36,6 +36,7 @@ class Frame:
         "command",
         "ctx",
         "ctx_writes",
+        "given",
         "iter",
         "iteration",
         "jumps",
@@ -71,6 +72,8 @@ class Frame:
         self.command = command
         self.ctx = ctx
         self.ctx_writes: Values = {}
+        self.given: Values = {}
+        """What its only task is called with, beneath the task's own inputs."""
         self.iteration = iteration
         start = progress or Progress()
         self.iter: Values = {**(iter_values or {}), **start.iter}
