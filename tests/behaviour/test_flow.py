@@ -19,6 +19,7 @@ from noetl.model.events import (
     StepWaiting,
     TaskDone,
 )
+from tests.documents.services import Services, serving
 from tests.examples.system import Bench, Run, on_bench, playbook, ran
 
 
@@ -506,3 +507,29 @@ cells:
     )
 
     assert [row["results"] for row in run.result["results"]] == [[10, 20], [30]]
+
+
+def test_a_tools_own_retry_is_unseen_by_policy_and_record():
+    """002 §9.1: `spec.retry` repeats inside the call; what is left of it meets the policy."""
+    services = Services()
+    with serving(services) as url:
+        run = ran(
+            playbook(f"""
+- step: start
+  tool:
+    kind: http
+    url: {url}/flaky
+    spec:
+      retry: {{ attempts: 1, delay: 0 }}
+      policy:
+        rules:
+          - {{ when: "{{{{ outcome.status == 'error' }}}}", then: {{ do: retry, attempts: 2 }} }}
+          - else: {{ then: {{ do: continue }} }}
+""")
+        )
+
+    assert len(services.asked) == 3
+    assert [(done.attempt, done.outcome.status) for done in run.of(TaskDone)] == [
+        (1, "error"),
+        (2, "ok"),
+    ]

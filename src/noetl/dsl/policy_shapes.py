@@ -52,11 +52,24 @@ KNOBS = {
     "rate": Field(Text(), "At most so many calls, e.g. 10/s; shared by a worker's iterations."),
     "retry": Field(
         Either(
-            "a number of tries or a mapping",
-            (is_scalar, Number(whole=True, least=0)),
-            (is_mapping, VALUES),
+            "a number of repeats or a mapping",
+            (is_scalar, Number(whole=True, least=0, templates=False)),
+            (
+                is_mapping,
+                Record(
+                    "a tool's own retry",
+                    {
+                        "attempts": Field(
+                            Number(whole=True, least=0, templates=False), "Repeats. Default 1."
+                        ),
+                        "delay": Field(
+                            Number(least=0, templates=False), "Seconds before each. Default 0.1."
+                        ),
+                    },
+                ),
+            ),
         ),
-        "Retry inside the tool itself. Off by default; prefer policy rules.",
+        "The tool repeats an error worth another try so often by itself, unseen. Off by default.",
     ),
     "async": Field(Flag(), "Hint: the call does not block."),
     "cache": Field(Flag(), "Reuse the result of an equal call."),

@@ -10,7 +10,6 @@ import msgspec
 
 from noetl.engine.pipeline import TaskProgram
 from noetl.errors import EvaluationFailed, NoetlError, NotFound
-from noetl.model import refs
 from noetl.model.ids import derive
 from noetl.model.net import KeychainEntry, Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
@@ -18,11 +17,17 @@ from noetl.secrets.keychain import Sources, resolve
 from noetl.secrets.masking import Mask
 from noetl.templates import Tainted, reveal
 from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.running.files import Files
 from noetl.tools.running.resources import ToolResources
+from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 
 GRACE_SECONDS = 0.5
+REPEAT_PAUSE = 0.1
+"""Seconds before a tool tries again by itself (`spec.retry`), where nothing else is said."""
+REPEAT_PAUSE_MAX = 5.0
+"""Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
 
 
 class Caller:
@@ -50,7 +55,7 @@ class Caller:
         log = TaskLog()
         mask = Mask()
         try:
-            outcome = await self._attempt(program, frame, action_id, log, mask)
+            outcome = await self._attempt_repeatedly(program, frame, action_id, log, mask)
         except EvaluationFailed as error:
             outcome = failed("schema", str(error), code=error.code)
         except TimeoutError:
@@ -89,6 +94,22 @@ class Caller:
         )
         return outcome, mask.text(log.text())
 
+    async def _attempt_repeatedly(
+        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
+    ) -> Outcome:
+        """One try, and as many more as `spec.retry` allows while the error is worth another."""
+        repeats, pause = _own_retries(program.task)
+        while True:
+            outcome = await self._attempt(program, frame, action_id, log, mask)
+            error = outcome.error
+            if error is None or not error.retryable or repeats < 1:
+                return outcome
+            wait = error.retry_after if error.retry_after is not None else pause
+            if wait > REPEAT_PAUSE_MAX:
+                return outcome
+            repeats -= 1
+            await asyncio.sleep(wait)
+
     async def _attempt(
         self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
     ) -> Outcome:
@@ -110,14 +131,30 @@ class Caller:
             typed = msgspec.convert(reveal(config), tool.config, strict=False)
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
-        context = self._context(frame, task, action_id, reveal(inputs), log, mask)
+        files = self._resources.files(
+            frame.command.execution_id,
+            action_id,
+            self._control.put_result,
+            self._control.get_result,
+        )
+        context = self._context(frame, task, action_id, reveal(inputs), log, mask, files)
         limit = total_seconds(task.timeout)
         # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
-        async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
-            return await tool.run(typed, context)
+        try:
+            async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
+                return await tool.run(typed, context)
+        finally:
+            await files.close()
 
     def _context(
-        self, frame: Frame, task: Task, action_id: str, inputs: Any, log: TaskLog, mask: Mask
+        self,
+        frame: Frame,
+        task: Task,
+        action_id: str,
+        inputs: Any,
+        log: TaskLog,
+        mask: Mask,
+        files: Files,
     ) -> ToolContext:
         command = frame.command
 
@@ -127,11 +164,7 @@ class Caller:
             return fields
 
         async def read_result(reference: Any) -> Any:
-            key = refs.key_of(reference)
-            if key is None:
-                return reference
-            owner = refs.owner_of(reference, command.execution_id)
-            return refs.decode(await self._control.get_result(owner, key))
+            return await Bodies(self._control, command.execution_id).real(reference)
 
         return ToolContext(
             execution_id=command.execution_id,
@@ -155,6 +188,7 @@ class Caller:
             log=log,
             resources=self._resources,
             read_result=read_result,
+            files=files,
         )
 
     async def _credential(self, frame: Frame, name: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +241,14 @@ def total_seconds(timeout: Any) -> float | None:
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None
+
+
+def _own_retries(task: Task) -> tuple[int, float]:
+    """How often the tool tries again by itself, and the seconds before each time."""
+    written = task.spec.get("retry", 0)
+    if isinstance(written, dict):
+        return int(written.get("attempts", 1)), float(written.get("delay", REPEAT_PAUSE))
+    return int(written), REPEAT_PAUSE
 
 
 def _overridden(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
