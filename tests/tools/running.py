@@ -14,6 +14,7 @@ from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.registry import BUILT_IN
+from noetl.tools.running.files import in_memory
 from noetl.tools.running.resources import Rules, ToolResources
 from noetl.worker.sandbox import SandboxPool
 
@@ -32,10 +33,12 @@ class Bench:
         sources: Sources | None = None,
     ) -> None:
         self.sources = sources
-        self.resources = ToolResources(lambda: SandboxPool(2), rules)
+        self.resources = ToolResources(lambda **more: SandboxPool(2, **more), rules)
         self.credentials = dict(credentials or {})
         self.results = dict(results or {})
         self.log = TaskLog()
+        self.bodies: dict[tuple[str, str], bytes] = {}
+        """What tools have kept: files, part by part."""
 
     async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str):
@@ -49,7 +52,10 @@ class Bench:
         return dict(self.credentials[name])
 
     async def read_result(self, reference: Any) -> Any:
-        return self.results[reference["_ref"]["key"]]
+        key = reference["_ref"]["key"]
+        if key not in self.results:
+            raise NotFound(f"execution 1 has no result {key}.")
+        return self.results[key]
 
     async def run(self, kind: str, config: Mapping[str, Any], **context: Any) -> Outcome:
         tool = TOOLS[kind]
@@ -65,8 +71,12 @@ class Bench:
             "resources": self.resources,
             "read_result": self.read_result,
         } | context
+        files = self.resources.files("1", values["action_id"], *in_memory(self.bodies))
         settled = msgspec.convert(dict(config), tool.config)
-        outcome = await tool.run(settled, ToolContext(**values))
+        try:
+            outcome = await tool.run(settled, ToolContext(**values, files=files))
+        finally:
+            await files.close()
         msgspec.json.encode(outcome)
         return outcome
 

@@ -481,7 +481,3 @@ def test_a_cancelled_request_stops_within_a_second(web):
         return time.monotonic() - started
 
     assert on_bench(work) < 1
-
-
-def test_download_is_refused_clearly(web):
-    assert "download" in failure(ran("http", {"url": web.url, "download": True}))[1]

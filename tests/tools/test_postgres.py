@@ -339,7 +339,7 @@ def test_files_are_copied_in_and_out(postgres, tmp_path):
     [
         ({"table": "m", "copy": {"source": "nope.csv"}}, "not_found"),
         ({"table": "m", "copy": {"source": "s3://bucket/x"}}, "auth"),
-        ({"table": "m", "copy": {}}, "client_error"),
+        ({"table": "m", "copy": {"source": {"_ref": {"key": "k"}}}}, "client_error"),
         ({"command": "SELECT 1", "copy": {"source": "x.csv"}}, "client_error"),
         ({"table": "nope", "copy": {"target": "x.csv"}}, "client_error"),
         ({"table": "m", "rows": [{"id": 1}], "bulk": "copy", "mode": "ignore"}, "client_error"),

@@ -292,7 +292,7 @@ def test_a_script_that_is_not_there_or_no_text_is_named(tmp_path):
 
     assert failure(ran("python", {"script": str(tmp_path / "no.py")}))[0] == "not_found"
     assert failure(ran("python", {"script": str(tmp_path / "bytes.py")}))[0] == "parse"
-    assert failure(ran("python", {"script": "s3://bucket/x.py"}))[0] == "auth"
+    assert failure(ran("python", {"script": "ftp://host/x.py"}))[0] == "auth"
 
 
 def test_s09_a_script_outside_the_allowed_directory_is_not_read(tmp_path):

@@ -296,8 +296,13 @@ def test_a_cancelled_task_stops_within_a_second_and_writes_nothing(db):
     assert rows_of(db) == []
 
 
-def test_parquet_results_are_refused_clearly(db):
-    assert "result_as" in db.bad({"command": "SELECT 1", "result_as": "parquet"})[1]
+def test_a_table_file_needs_a_query(db):
+    for config in (
+        {"table": "t", "rows": [{"id": 1}]},
+        {"command": "SELECT 1", "table": "t", "rows": [{"id": 1}]},
+    ):
+        kind, message = db.bad({**config, "result_as": "parquet"})
+        assert (kind, "result_as" in message) == ("client_error", True)
 
 
 def test_s09_files_outside_the_allowed_directory_are_not_read(db, tmp_path):

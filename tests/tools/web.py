@@ -20,6 +20,10 @@ class Server:
         self.seen: list[dict[str, Any]] = []
         self.tokens_given = 0
         self.good_tokens: set[str] = set()
+        self.records: list[Any] = []
+        """What /records and /pages hand out."""
+        self.received: list[Any] = []
+        """What was posted to /records."""
 
     async def echo(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -77,6 +81,31 @@ class Server:
         request.transport.close()
         return web.Response()
 
+    async def hand_out(self, request: web.Request) -> web.Response:
+        return web.json_response(self.records)
+
+    async def take_in(self, request: web.Request) -> web.Response:
+        self.received += await request.json()
+        return web.json_response({"taken": len(self.received)})
+
+    async def pages(self, request: web.Request) -> web.Response:
+        """By number of the page, or behind a record: `next` names it, `url` is the address."""
+        self.seen.append({"query": [[key, value] for key, value in request.query.items()]})
+        size = int(request.query["size"])
+        start = int(request.query.get("after", 0))
+        if "page" in request.query:
+            start = (int(request.query["page"]) - 1) * size
+        stop = start + size
+        more = stop < len(self.records)
+        return web.json_response(
+            {
+                "data": {"items": self.records[start:stop]},
+                "more": more,
+                "next": stop if more else None,
+                "url": f"/pages?size={size}&after={stop}" if more else None,
+            }
+        )
+
     def app(self) -> web.Application:
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/echo", self.echo)
@@ -87,6 +116,9 @@ class Server:
         app.router.add_get("/private", self.private)
         app.router.add_get("/slow", self.slow)
         app.router.add_get("/large", self.large)
+        app.router.add_get("/records", self.hand_out)
+        app.router.add_post("/records", self.take_in)
+        app.router.add_get("/pages", self.pages)
         app.router.add_get("/broken", self.broken)
         return app
 

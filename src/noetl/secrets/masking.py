@@ -31,7 +31,8 @@ OPEN_FIELDS = frozenset(
         *("user", "db_user", "username", "dbname", "db_name", "database", "schema", "path"),
         *("sslmode", "db_sslmode", "options", "application_name", "connect_timeout"),
         *("token_url", "scope", "scopes", "audience", "client_id", "region", "project"),
-        *("key", "header", "place"),
+        *("key", "header", "place", "endpoint", "endpoint_url", "account_name", "bucket"),
+        *("access_key_id", "aws_access_key_id", "tenant_id", "client_email"),
     ]
 )
 """Fields of a credential that say where and who, not how one gets in."""

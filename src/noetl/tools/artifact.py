@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, ToolContext, about
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -20,18 +21,25 @@ class Artifact(ToolConfig, frozen=True, kw_only=True):
     path: Annotated[
         Name | None, about("Part to read, e.g. `rows.0.id`; all of it when left out.")
     ] = None
-    offset: Annotated[Offset, about("Elements of a list to leave out at its beginning.")] = 0
-    limit: Annotated[Count | None, about("Elements of a list to read at most.")] = None
+    offset: Annotated[Offset, about("Elements of a list, rows or bytes to leave out first.")] = 0
+    limit: Annotated[Count | None, about("Elements, rows or bytes to read at most.")] = None
     decode: Annotated[
         Literal["auto", "json", "ndjson", "csv", "parquet", "arrow", "text", "bytes"],
         about("How to read it; `auto` goes by what the reference says."),
     ] = "auto"
 
 
+async def run(config: Artifact, context: ToolContext) -> Outcome:
+    from noetl.tools.running.artifact import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="artifact",
     summary="Reads a result reference.",
     config=Artifact,
+    run=run,
     aliases={"reference": "ref"},
     needs=(("ref",),),
 )

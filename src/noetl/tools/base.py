@@ -11,6 +11,7 @@ from noetl.model.outcome import Outcome
 from noetl.model.toolshape import ToolShape
 
 if TYPE_CHECKING:
+    from noetl.tools.running.files import Files
     from noetl.tools.running.resources import ToolResources
 
 # --- A tool and what it is given ---------------------------------------------------------------
@@ -45,6 +46,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What calls share: sessions, connections, processes, the operator's rules."""
     read_result: Callable[[Any], Awaitable[Any]]
     """The value behind a result reference."""
+    files: Files
+    """Files among the results, and a directory for this attempt."""
 
 
 class Tool(ToolShape, frozen=True, kw_only=True):
@@ -56,6 +59,8 @@ class Tool(ToolShape, frozen=True, kw_only=True):
 
     run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None
     """None: this version knows the kind's written form only, or the worker runs it itself."""
+    extra: str = ""
+    """The extra of this package that brings its libraries: `pip install "noetl[extra]"`."""
 
 
 class TaskLog:

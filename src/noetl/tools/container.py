@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Credential,
     Duration,
@@ -14,6 +15,7 @@ from noetl.tools.base import (
     Options,
     Tool,
     ToolConfig,
+    ToolContext,
     about,
 )
 
@@ -85,10 +87,17 @@ class Container(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long it may run before it is stopped.")] = None
 
 
+async def run(config: Container, context: ToolContext) -> Outcome:
+    from noetl.tools.running.container import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="container",
     summary="Runs a container image.",
     config=Container,
+    run=run,
     aliases={"credential": "auth"},
     needs=(("image",),),
 )

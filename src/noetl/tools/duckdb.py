@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from noetl.model.outcome import Outcome
 from noetl.tools.base import (
@@ -10,6 +10,7 @@ from noetl.tools.base import (
     Credential,
     Name,
     Options,
+    Reference,
     Size,
     SqlConfig,
     ToolContext,
@@ -38,8 +39,8 @@ class DuckDb(SqlConfig, frozen=True, kw_only=True):
         dict[str, Attach], about("Databases to attach: the name they get → what they are.")
     ] = {}
     files: Annotated[
-        dict[str, str],
-        about("Views to make: the name → path, glob or address of CSV, JSON or Parquet files."),
+        dict[str, str | Reference | tuple[dict[str, Any], ...]],
+        about("Views to make: name → path or glob of CSV, JSON, Parquet files, or a reference."),
     ] = {}
     extensions: Annotated[tuple[Name, ...], about("DuckDB extensions to load.")] = ()
     memory_limit: Annotated[Size | None, about("Memory it may use, e.g. `2GB`.")] = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
     Credential,
@@ -14,6 +15,7 @@ from noetl.tools.base import (
     Options,
     Tool,
     ToolConfig,
+    ToolContext,
     about,
 )
 
@@ -64,10 +66,17 @@ class Llm(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 120
 
 
+async def run(config: Llm, context: ToolContext) -> Outcome:
+    from noetl.tools.running.llm import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="llm",
     summary="Asks a language model.",
     config=Llm,
+    run=run,
     aliases={"credential": "auth"},
     needs=(("model",), ("prompt", "messages")),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 
 class Mcp(ToolConfig, frozen=True, kw_only=True):
@@ -32,10 +33,17 @@ class Mcp(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 60
 
 
+async def run(config: Mcp, context: ToolContext) -> Outcome:
+    from noetl.tools.running.mcp import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="mcp",
     summary="Calls a Model Context Protocol server.",
     config=Mcp,
+    run=run,
     aliases={"credential": "auth"},
     needs=(("url", "command"), ("tool_name", "resource", "prompt", "discover")),
 )

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 Revision = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -41,6 +42,7 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
     value: Annotated[
         Any, about("What to put, publish or ask with: text as it is, other data as JSON.")
     ] = None
+    create: Annotated[bool, about("Make the bucket if it is not there.")] = False
     subject: Annotated[Name | None, about("Subject of `publish` and `request`.")] = None
     headers: Annotated[dict[str, str], about("Headers of the message.")] = {}
     ttl: Annotated[Duration | None, about("How long `kv_put` keeps the key.")] = None
@@ -57,10 +59,18 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 5
 
 
+async def run(config: Nats, context: ToolContext) -> Outcome:
+    from noetl.tools.running.nats import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="nats",
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,
+    run=run,
+    extra="nats",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),
 )

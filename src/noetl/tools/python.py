@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from noetl.model.outcome import Outcome
 from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
@@ -21,6 +21,10 @@ class Python(ToolConfig, frozen=True, kw_only=True):
     libs: Annotated[
         tuple[Name, ...], about("Packages the code imports, as requirement specifiers.")
     ] = ()
+    result_as: Annotated[
+        Literal["value", "ndjson"],
+        about("Yield the value, or a reference to a file of what it yields, a line each."),
+    ] = "value"
     timeout: Annotated[
         Duration | None, about("How long the code may run before its process is killed.")
     ] = None

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 Shots = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Angle = float | str
+"""A number, or the text of one, as templates yield it."""
 Seed = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -25,10 +28,11 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
     )
     auth: Annotated[Credential | None, about("Credential of the provider.")] = None
     circuit: Annotated[
-        str | dict[str, Any] | tuple[Any, ...] | None, about("The circuit: OpenQASM text or JSON.")
+        str | dict[str, Any] | tuple[Any, ...] | None,
+        about("The circuit: OpenQASM 2 or 3, or a list of gates."),
     ] = None
     parameters: Annotated[
-        dict[str, float | tuple[float, ...]], about("Values for the circuit's free parameters.")
+        dict[str, Angle | tuple[Angle, ...]], about("Values for the circuit's free parameters.")
     ] = {}
     shots: Annotated[Shots, about("How often to run the circuit.")] = 1024
     seed: Annotated[Seed | None, about("Same seed, same counts, on a simulator.")] = None
@@ -37,10 +41,18 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long `run` waits for the results.")] = None
 
 
+async def run(config: Quantum, context: ToolContext) -> Outcome:
+    from noetl.tools.running.quantum import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="quantum",
     summary="Runs a circuit on a quantum computer or simulator.",
     config=Quantum,
+    run=run,
+    extra="quantum",
     aliases={"credential": "auth"},
     needs=(("circuit", "job_id"),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PLUGIN_GROUP = "noetl.tools"
+OURS = "NoETL itself"
 
 BUILT_IN: tuple[Tool, ...] = (
     noop.TOOL,
@@ -66,21 +67,31 @@ def shapes() -> dict[str, ToolShape]:
 
 def tools() -> dict[str, Tool]:
     """Every tool kind by its name, ready to run where this version can run it."""
+    return {kind: known.tool for kind, known in kinds().items()}
+
+
+class Known(NamedTuple):
+    """A tool kind and who provides it."""
+
+    tool: Tool
+    origin: str
+
+
+def kinds() -> dict[str, Known]:
+    """Every tool kind by its name, with where it comes from."""
     # Imported here because it costs more than all the tools together.
     from importlib.metadata import entry_points
 
-    found = {tool.kind: tool for tool in BUILT_IN}
-    origins = dict.fromkeys(found, "NoETL itself")
+    found = {tool.kind: Known(tool, OURS) for tool in BUILT_IN}
     for entry_point in entry_points(group=PLUGIN_GROUP):
         tool = _loaded(entry_point)
         if tool.kind in found:
             raise PluginRejected(
                 f'{_origin(entry_point)} provides the tool kind "{tool.kind}", which '
-                f"{origins[tool.kind]} provides already. Uninstall one of the two, or rename "
+                f"{found[tool.kind].origin} provides already. Uninstall one of the two, or rename "
                 "the kind."
             )
-        found[tool.kind] = tool
-        origins[tool.kind] = _origin(entry_point)
+        found[tool.kind] = Known(tool, _origin(entry_point))
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
-from noetl.tools.base import Name, SqlConfig, about, sql_tool
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Name, SqlConfig, ToolContext, about, sql_tool
 
 
 class Sql(SqlConfig, frozen=True, kw_only=True):
@@ -34,6 +36,23 @@ SUMMARIES = {
     "oracle": "Runs SQL on Oracle Database.",
 }
 
+
+def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
+    """How a task of this name runs: what differs is what a credential looks like."""
+
+    async def run(config: Sql, context: ToolContext) -> Outcome:
+        from noetl.tools.running.extras import lacking
+
+        if lack := lacking("sql" if kind == "sql" else kind, "sqlalchemy"):
+            return lack
+        from noetl.tools.running.sql import run
+
+        return await run(kind, config, context)
+
+    return run
+
+
 TOOLS = tuple(
-    sql_tool(kind, summary, Sql, needs=(("url", "auth"),)) for kind, summary in SUMMARIES.items()
+    sql_tool(kind, summary, Sql, _running(kind), needs=(("url", "auth"),))
+    for kind, summary in SUMMARIES.items()
 )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from noetl.tools.base import Count, Credential, Duration, Name, Tool, ToolConfig, about
+from noetl.model.outcome import Outcome
+from noetl.tools.base import (
+    Count,
+    Credential,
+    Duration,
+    Name,
+    Tool,
+    ToolConfig,
+    ToolContext,
+    about,
+)
 
 
 class Store(ToolConfig, frozen=True, kw_only=True):
@@ -39,10 +49,18 @@ class Store(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the operation may take.")] = None
 
 
+async def run(config: Store, context: ToolContext) -> Outcome:
+    from noetl.tools.running.store import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="store",
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
+    run=run,
+    extra="store",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),
 )

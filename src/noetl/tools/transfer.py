@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
     Credential,
@@ -14,6 +15,7 @@ from noetl.tools.base import (
     Params,
     Tool,
     ToolConfig,
+    ToolContext,
     WriteMode,
     about,
 )
@@ -177,9 +179,16 @@ class Transfer(ToolConfig, frozen=True, kw_only=True):
     ] = True
 
 
+async def run(config: Transfer, context: ToolContext) -> Outcome:
+    from noetl.tools.running.transfer import run
+
+    return await run(config, context)
+
+
 TOOL = Tool(
     kind="transfer",
     summary="Copies records from one place to another.",
     config=Transfer,
+    run=run,
     needs=(("source",), ("target",)),
 )

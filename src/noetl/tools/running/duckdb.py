@@ -10,37 +10,31 @@ from typing import Any
 import duckdb
 import msgspec
 
+from noetl.model import refs
 from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, failed, ok
+from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import Attach, DuckDb
+from noetl.tools.running.failures import Failed, guarded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.pg_credentials import BadCredential, parameters
-from noetl.tools.running.plain import NotPlain
-from noetl.tools.running.resources import ToolResources
-from noetl.tools.running.sql_tables import Write, batches, insert, misfit, quoted
+from noetl.tools.running.pg_credentials import parameters
+from noetl.tools.running.sql_tables import Batch, Write, insert, quoted
 from noetl.tools.running.sql_tasks import (
     NOTHING,
-    Failed,
+    Done,
     Plan,
     Statement,
-    is_ours,
-    joined,
-    known_failure,
+    outcome_of,
+    perform,
     planned,
-    result,
     table,
 )
-from noetl.tools.running.sql_text import BadSql, Bound, first_word, tokens
+from noetl.tools.running.sql_text import BadSql, Bound, Dialect, first_word, tokens
 from noetl.tools.running.sql_threads import Halt, in_thread
+from noetl.tools.running.table_types import form_of
+from noetl.tools.running.tables import TableFile, described, literal, parsed, source, write
 
-VARIABLES_MAX = 20_000
 ROWS_PER_LOOK = 10_000
-READERS = {
-    "read_csv_auto": (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz"),
-    "read_json_auto": (".json", ".ndjson", ".jsonl", ".json.gz", ".ndjson.gz"),
-    "read_parquet": (".parquet", ".parq"),
-}
 EXTENSIONS = {"postgres": "postgres", "sqlite": "sqlite", "mysql": "mysql"}
 KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
     (duckdb.ConstraintException, "db_constraint"),
@@ -55,24 +49,22 @@ KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
 async def run(config: DuckDb, context: ToolContext) -> Outcome:
     halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
     total = shortest(context.timeout)
-    try:
+
+    async def work() -> Outcome:
         task = Task(
             config=config,
             plan=await planned(config, context, "duckdb"),
             path=await _database(config, context),
             attached={n: await _attached(one, context) for n, one in config.attach.items()},
-            resources=context.resources,
+            views={n: await _view(n, one, context) for n, one in config.files.items()},
+            folder=context.files.folder,
+            root=context.resources.rules.file_root,
+            halt=halt,
         )
-        return await in_thread(context.resources.threads, task.run, halt, total)
-    except TimeoutError:
-        return failed("timeout", f"The task took longer than {total:g} seconds.", retryable=True)
-    except BadCredential as error:
-        return failed("auth", str(error))
-    except Exception as error:
-        outcome = known_failure(error)
-        if outcome is None:
-            raise
-        return outcome
+        done = await in_thread(context.resources.threads, task.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
 
 
 async def _database(config: DuckDb, context: ToolContext) -> Path | None:
@@ -117,14 +109,37 @@ def _escaped(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _literal(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"
+class FileView(msgspec.Struct, frozen=True):
+    """Rows that statements read by a name: where they are, and in which form."""
+
+    place: str
+    form: str
+
+
+async def _view(name: str, written: Any, context: ToolContext) -> FileView:
+    """A file, a result reference, or rows written out, which become a file."""
+    if refs.is_file(written):
+        path = await context.files.local(written)
+        return FileView(str(path), written["_ref"]["format"])
+    if not isinstance(written, str):
+        rows = written.get("rows") if isinstance(written, dict) else written
+        if not isinstance(rows, list | tuple):
+            raise BadSql(f"files: {name} is neither a file nor a reference nor a list of rows.")
+        path = context.files.folder / f"{len(list(context.files.folder.iterdir()))}.ndjson"
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return FileView(str(path), "ndjson")
+    is_remote = "://" in written and not written.startswith("file:")
+    form = form_of(written)
+    if form is None:
+        raise BadSql(f'files: "{written}" ends like no CSV, JSON, Parquet or Arrow file.')
+    return FileView(written if is_remote else str(context.resources.path(written)), form)
 
 
 class Task:
     """All of one task, in its own thread on its own connection."""
+
+    dialect: Dialect = "duckdb"
+    variables_max = 20_000
 
     def __init__(
         self,
@@ -133,24 +148,31 @@ class Task:
         plan: Plan,
         path: Path | None,
         attached: dict[str, Attached],
-        resources: ToolResources,
+        views: dict[str, FileView],
+        folder: Path,
+        root: str | None,
+        halt: Halt,
     ) -> None:
         self._config = config
         self._plan = plan
         self._path = path
         self._attached = attached
-        self._resources = resources
+        self._views = views
+        self._folder = folder
+        self._root = root
+        self.halt = halt
 
-    def run(self, halt: Halt) -> Outcome:
-        self._halt = halt
+    def run(self, halt: Halt) -> Done:
         try:
             with closing(self._opened()) as connection:
                 halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
-                return ok(result(self._transaction()))
+                form = self._config.result_as
+                folder = self._folder if form != "rows" else None
+                return perform(self, self._plan, folder, form)
         except duckdb.Error as error:
-            raise self._failure(error) from None
+            raise failure(error, halt) from None
         finally:
             halt.interrupt = None
 
@@ -169,22 +191,25 @@ class Task:
         config, execute = self._config, self._connection.execute
         # What is not on this machine is fetched only when the task names it.
         execute("SET autoinstall_known_extensions = false")
+        # What does not fit into memory must not be left in the worker's own directory.
+        execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
         if config.memory_limit is not None:
-            execute(f"SET memory_limit = {_literal(config.memory_limit)}")
+            execute(f"SET memory_limit = {literal(config.memory_limit)}")
         if config.threads is not None:
             execute(f"SET threads = {config.threads}")
         for name, value in config.settings.items():
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'settings: "{name}" is not the name of a setting.')
-            execute(f"SET {name} = {_literal(value)}")
+            execute(f"SET {name} = {literal(value)}")
         needed = [EXTENSIONS[one.kind] for one in self._attached.values() if one.kind in EXTENSIONS]
         for extension in (*config.extensions, *needed):
             self._load(extension)
         for name, one in self._attached.items():
             self._attach(name, one)
         self._confine()
-        for name, written in config.files.items():
-            self._view(name, written)
+        for name, view in self._views.items():
+            place = source(self._connection, view.place, view.form, f"{name} (Arrow)")
+            execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
 
     def _load(self, extension: str) -> None:
         if not re.fullmatch(r"\w+", extension):
@@ -206,7 +231,7 @@ class Task:
         options += ["READ_ONLY"] if one.read_only else []
         how = f" ({', '.join(options)})" if options else ""
         try:
-            self._connection.execute(f"ATTACH {_literal(one.place)} AS {quoted(name)}{how}")
+            self._connection.execute(f"ATTACH {literal(one.place)} AS {quoted(name)}{how}")
         except duckdb.Error as error:
             text = str(error).replace(one.place, "…")
             if one.secret:
@@ -214,84 +239,69 @@ class Task:
             raise Failed("db_connection", f"attach {name}: {text}") from None
 
     def _confine(self) -> None:
-        root = self._resources.rules.file_root
-        if root is None:
+        if self._root is None:
             return
-        real = _literal(str(Path(root).resolve()))
-        self._connection.execute(f"SET allowed_directories = [{real}]")
+        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (self._root, self._folder))
+        self._connection.execute(f"SET allowed_directories = [{allowed}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
-    def _view(self, name: str, written: str) -> None:
-        is_remote = "://" in written and not written.startswith("file:")
-        place = written if is_remote else str(self._resources.path(written))
-        plain_name = written.lower().partition("?")[0]
-        reader = next((r for r, ends in READERS.items() if plain_name.endswith(ends)), None)
-        if reader is None:
-            raise BadSql(f'files: "{written}" ends like no CSV, JSON or Parquet file.')
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS "  # noqa: S608 - quoted
-            f"SELECT * FROM {reader}({_literal(place)})"
-        )
+    # --- What `perform` asks for ---
 
-    # --- The statements ---
-
-    def _transaction(self) -> list[Statement]:
-        plan = self._plan
-        ours = [is_ours(number, plan, "duckdb") for number in range(len(plan.statements))]
+    def begin(self, plan: Plan) -> None:
         self._connection.execute("BEGIN")
-        parts = [
-            NOTHING if is_mark else self._statement(one)
-            for one, is_mark in zip(plan.statements, ours, strict=True)
-        ]
-        if plan.write is not None:
-            parts.append(self._written(plan.write))
-        self._halt.check()
-        self._connection.execute("COMMIT")
-        return parts
 
-    def _statement(self, one: Bound) -> Statement:
-        with self._halt.statement():
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def statement(self, one: Bound) -> Statement:
+        with self.halt.statement():
             self._connection.execute(one.sql, one.values)
             described = self._connection.description or []
             rows: list[Any] = []
             while portion := self._connection.fetchmany(ROWS_PER_LOOK):
                 rows += portion
-                self._halt.check()
+                self.halt.check()
         columns = [column[0] for column in described]
         if columns == ["Success"] and not rows:
             return NOTHING
         if columns == ["Count"] and not _yields_rows(one.sql):
             return {**NOTHING, "row_count": rows[0][0] if rows else 0}
-        documents = [n for n, column in enumerate(described) if str(column[1]) == "JSON"]
-        return table(columns, _parsed(rows, documents), None)
+        return table(columns, parsed(rows, described), None)
 
-    def _written(self, write: Write) -> Statement:
-        self._connection.execute(f"SELECT * FROM {write.table} LIMIT 0")  # noqa: S608 - quoted
-        known = [column[0] for column in self._connection.description or []]
-        if problem := misfit(write, known):
-            raise Failed("schema", problem)
-        parts = []
-        for batch in batches(write, VARIABLES_MAX):
-            sql = insert(write, batch.columns, len(batch.rows), "?")
-            parts.append(self._statement(Bound(sql, [v for row in batch.rows for v in row])))
-        return joined(parts)
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        path = folder / f"table.{form}"
+        with self.halt.statement():
+            rows = write(self._connection, one.sql, path, form, one.values)
+        return described(path, form, rows)
 
-    def _failure(self, error: duckdb.Error) -> Exception:
-        text = str(error).strip()
-        if isinstance(error, duckdb.InterruptException):
-            if self._halt.late:
-                said = "A statement took longer than `timeout` and was stopped."
-                return Failed("db_timeout", said)
-            return InterruptedError("the task was stopped")
-        for kind_of_error, kind in KINDS:
-            if isinstance(error, kind_of_error):
-                return Failed(kind, text)
-        if isinstance(error, duckdb.IOException):
-            return _io_failure(text)
-        if "malformed" in text.lower() or "error when sniffing" in text.lower():
-            return Failed("parse", text)
-        return Failed("client_error", text)
+    def columns(self, table: str) -> list[str]:
+        self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        found = [column[0] for column in self._connection.description or []]
+        self._connection.fetchall()
+        return found
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
+        sql = insert(write, batch.columns, len(batch.rows), "?")
+        return self.statement(Bound(sql, [value for row in batch.rows for value in row]))
+
+
+def failure(error: duckdb.Error, halt: Halt) -> Exception:
+    """What DuckDB said, in our words."""
+    text = str(error).strip()
+    if isinstance(error, duckdb.InterruptException):
+        if halt.late:
+            said = "A statement took longer than `timeout` and was stopped."
+            return Failed("db_timeout", said)
+        return InterruptedError("the task was stopped")
+    for kind_of_error, kind in KINDS:
+        if isinstance(error, kind_of_error):
+            return Failed(kind, text)
+    if isinstance(error, duckdb.IOException):
+        return _io_failure(text)
+    if "malformed" in text.lower() or "error when sniffing" in text.lower():
+        return Failed("parse", text)
+    return Failed("client_error", text)
 
 
 def _io_failure(text: str) -> Exception:
@@ -306,18 +316,3 @@ def _yields_rows(sql: str) -> bool:
     if first_word(sql, "duckdb") in ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "SHOW"):
         return True
     return any(t.kind == "word" and t.text.upper() == "RETURNING" for t in tokens(sql, "duckdb"))
-
-
-def _parsed(rows: list[Any], documents: list[int]) -> list[Any]:
-    """The rows with JSON columns as values; DuckDB hands them out as text."""
-    if not documents:
-        return rows
-    changed = [list(row) for row in rows]
-    for row in changed:
-        for column in documents:
-            if row[column] is not None:
-                try:
-                    row[column] = msgspec.json.decode(row[column])
-                except msgspec.DecodeError as error:
-                    raise NotPlain(f"holds JSON that cannot be read: {error}") from None
-    return changed

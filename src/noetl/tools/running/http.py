@@ -21,15 +21,16 @@ import msgspec
 from yarl import URL
 
 from noetl.errors import NotFound
+from noetl.errors import TooLarge as FileTooLarge
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.http import ClientCertificate, FilePart, Http
-from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.http_auth import NotProven, Proof, Token, proof_of
 from noetl.tools.running.http_bodies import Unreadable, as_text, decoded, encoded, pairs
+from noetl.tools.running.http_downloads import saved
 from noetl.tools.running.limits import part, shortest
 from noetl.tools.running.plain import NotPlain, plain
-from noetl.tools.running.resources import Refused
+from noetl.tools.running.resources import Refused, Rules
 from noetl.version import __version__
 
 WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
@@ -50,12 +51,14 @@ class TooLarge(Exception):
 class Session:
     """The connections, tokens and TLS settings that all HTTP calls of a worker share."""
 
-    def __init__(self, policy: EgressPolicy) -> None:
-        self._policy = policy
+    def __init__(self, rules: Rules) -> None:
+        self._policy = rules.egress
         self.tokens: dict[str, Token] = {}
         self._tls: dict[str, ssl.SSLContext] = {}
         self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._socket),
+            connector=aiohttp.TCPConnector(
+                limit=0, limit_per_host=rules.connections_per_host, socket_factory=self._socket
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": f"noetl/{__version__}"},
             trust_env=False,
@@ -121,7 +124,7 @@ class Request(NamedTuple):
 
 
 async def run(config: Http, context: ToolContext) -> Outcome:
-    session = context.resources.shared("http", lambda: Session(context.resources.rules.egress))
+    session = context.resources.shared("http", lambda: Session(context.resources.rules))
     name = f"{config.method} {_shown(config.url or '')}"
     try:
         outcome = await _asked(session, config, context)
@@ -138,7 +141,7 @@ async def run(config: Http, context: ToolContext) -> Outcome:
         return failed("client_error", f"{name} is refused by the egress policy: {refusal}.")
     except Refused as refusal:
         return failed("auth", f"{name}: {refusal}")
-    except TooLarge as error:
+    except (TooLarge, FileTooLarge) as error:
         return failed("client_error", f"{name}: {error}")
     except TimeoutError:
         return failed("timeout", f"{name} got no answer in time.", retryable=True)
@@ -158,8 +161,6 @@ async def _asked(session: Session, config: Http, context: ToolContext) -> Outcom
     for header, value in config.headers.items():
         if _CONTROL.search(header) or _CONTROL.search(as_text(value)):
             return failed("client_error", f"headers: {header!r} holds a control character.")
-    if config.download:
-        return failed("client_error", "`download` is not available in this version.")
     timeout = _timeout(config, context)
     certificate = await _certificate(config, context)
     request = Request(
@@ -342,10 +343,13 @@ async def _outcome(
     session: Session, request: Request, answer: aiohttp.ClientResponse, url: URL, started: float
 ) -> Outcome | None:
     config = request.config
-    headers = {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
+    headers = _headers_of(answer)
     seen = {"status": answer.status, "headers": headers}
-    body = await _read(answer, request.context.resources.rules.max_response_bytes)
     name = f"{config.method} {_shown(str(url))}"
+    if config.download and 200 <= answer.status < 300:
+        data = await saved(answer, url, config, request.context)
+        return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
+    body = await _read(answer, request.context.resources.rules.max_response_bytes)
     if not 200 <= answer.status < 300:
         if answer.status == 401 and request.proof.token_key in session.tokens:
             del session.tokens[request.proof.token_key]
@@ -359,14 +363,23 @@ async def _outcome(
     except NotPlain as error:
         message = f"The body of {name} cannot be kept: {error}."
         return Outcome(status="error", error=TaskError(kind="schema", message=message), http=seen)
-    result = {
+    return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
+
+
+def _result(
+    request: Request, answer: aiohttp.ClientResponse, url: URL, data: Any, started: float
+) -> dict[str, Any]:
+    return {
         "status_code": answer.status,
-        "headers": headers,
+        "headers": _headers_of(answer),
         "data": data,
         "url": str(url.with_user(None).without_query_params(*request.proof.params)),
         "elapsed": round(time.monotonic() - started, 6),
     }
-    return Outcome(status="ok", result=result, http=seen)
+
+
+def _headers_of(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:

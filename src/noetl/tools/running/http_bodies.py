@@ -50,7 +50,7 @@ def encoded(value: Any) -> tuple[bytes, str]:
 def decoded(body: bytes, content_type: str, form: str) -> Any:
     """The body as a plain value; raises Unreadable. An empty one is None."""
     media, charset = _media(content_type)
-    form = _form_of(media) if form == "auto" else form
+    form = form_of_media(media) if form == "auto" else form
     if not body:
         return None
     try:
@@ -77,7 +77,9 @@ def _media(content_type: str) -> tuple[str, str]:
     return media.strip().lower(), charset.group(1) if charset else "utf-8"
 
 
-def _form_of(media: str) -> str:
+def form_of_media(content_type: str) -> str:
+    """The form that a media type promises; `bytes` if it promises none."""
+    media, _ = _media(content_type)
     if media in ("application/json", "text/json") or media.endswith("+json"):
         return "json"
     if media in ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/ndjson"):

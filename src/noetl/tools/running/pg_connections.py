@@ -77,14 +77,15 @@ class Connections:
         self, parameters: Mapping[str, str], connection: psycopg.AsyncConnection[Any]
     ) -> None:
         """Keep it for the next task, with nothing left of this one."""
-        waiting = self._idle.setdefault(_key(parameters), [])
-        if self._closed or len(waiting) >= IDLE_MAX:
-            await connection.close()
-            return
         try:
             await connection.execute("DISCARD ALL")
         except psycopg.Error:
             # It broke after the task had committed; the next task gets another one.
+            await connection.close()
+            return
+        # Looked up only now: others came and went while it was made as new.
+        waiting = self._idle.setdefault(_key(parameters), [])
+        if self._closed or len(waiting) >= IDLE_MAX:
             await connection.close()
             return
         waiting.append((time.monotonic(), connection))

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from noetl.tools.postgres import Copy
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.sql_tables import quoted
-from noetl.tools.running.sql_tasks import NOTHING, Failed, Statement
+from noetl.tools.running.sql_tasks import NOTHING, Statement
 from noetl.tools.running.sql_text import BadSql
+from noetl.tools.running.sql_threads import Halt
+from noetl.tools.running.table_types import Column, of_postgres, postgres_expression
+
+if TYPE_CHECKING:
+    from noetl.tools.running.tables import TableFile
 
 CHUNK = 256 * 1024
+ARRAYS = "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')"
 Connection = psycopg.AsyncConnection[Any]
 
 
@@ -61,6 +68,48 @@ async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> 
     finally:
         partial.unlink(missing_ok=True)
     return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_to_table_file(
+    connection: Connection, query: str, folder: Path, form: str
+) -> TableFile:
+    """What a query yields, as a file of that form."""
+    from noetl.tools.running.tables import Lines, converted
+
+    # Parquet knows no negative intervals; as text (ISO 8601) all of them survive.
+    columns = tuple(
+        column._replace(type="VARCHAR") if column.type == "INTERVAL" else column
+        for column in await columns_of_query(connection, query)
+    )
+    shown = ", ".join(postgres_expression(name, type_) for name, type_ in columns)
+    command = f"COPY (SELECT {shown} FROM ({query}) AS wanted) TO STDOUT (FORMAT csv)"  # noqa: S608
+    path, widest = folder / "rows.csv", 0
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async with connection.cursor().copy(command.encode()) as copy:
+            async for data in copy:
+                widest = max(widest, len(data))
+                file.write(data)
+    halt = Halt(None)
+    lines = Lines(path, columns, widest)
+    return await asyncio.to_thread(converted, lines, folder / f"table.{form}", form, halt)
+
+
+async def columns_of_query(connection: Connection, query: str) -> tuple[Column, ...]:
+    limited = f"SELECT * FROM ({query}) AS wanted LIMIT 0"  # noqa: S608 - the author's own query
+    cursor = await connection.execute(limited.encode())
+    found = cursor.description or []
+    columns = tuple(Column(c.name, of_postgres(c.type_code, c.precision, c.scale)) for c in found)
+    arrays = await array_types(connection, {c.type_code for c in found})
+    return tuple(
+        column._replace(type="JSON") if described.type_code in arrays else column
+        for column, described in zip(columns, found, strict=True)
+    )
+
+
+async def array_types(connection: Connection, codes: set[int]) -> set[int]:
+    """Which of these types are arrays or rows."""
+    cursor = await connection.execute(ARRAYS.encode(), [list(codes)])
+    return {row[0] for row in await cursor.fetchall()}
 
 
 def _columns(how: Copy) -> str:

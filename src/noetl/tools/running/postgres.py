@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,34 +12,26 @@ import psycopg
 from psycopg.errors import Diagnostic
 from psycopg.types.json import Jsonb
 
+from noetl.model import refs
 from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed, ok
+from noetl.model.outcome import ErrorKind, Outcome, TaskError, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.postgres import Postgres
+from noetl.tools.running.failures import RETRYABLE, guarded
 from noetl.tools.running.limits import part, shortest
 from noetl.tools.running.pg_connections import Connections
-from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows
+from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.running.pg_credentials import BadCredential, parameters
-from noetl.tools.running.sql_tables import (
-    Batch,
-    Write,
-    batches,
-    insert,
-    misfit,
-    quoted,
-    quoted_table,
-)
+from noetl.tools.running.sql_tables import Batch, Write, batches, insert, quoted, quoted_table
 from noetl.tools.running.sql_tasks import (
     NOTHING,
-    RETRYABLE,
-    Failed,
+    Done,
     Plan,
     Statement,
     is_ours,
     joined,
-    known_failure,
+    outcome_of,
     planned,
-    result,
     table,
 )
 from noetl.tools.running.sql_text import BadSql, Bound
@@ -87,40 +80,30 @@ class Stale(Exception):
 
 async def run(config: Postgres, context: ToolContext) -> Outcome:
     total = shortest(context.timeout)
-    try:
+
+    async def work() -> Outcome:
         if config.auth is None:
             raise BadCredential("auth: the task names no credential to connect with.")
         login = parameters(await context.credential(config.auth))
         plan = await _planned(config, context)
-    except BadCredential as error:
-        return failed("auth", str(error))
-    except Exception as error:
-        outcome = known_failure(error)
-        if outcome is None:
-            raise
-        return outcome
-    connections = context.resources.shared("postgres", Connections)
-    task = Task(config, context, plan, connections, login)
-    try:
-        return await task.run(total)
-    except psycopg.Error as error:
-        return _failure(error)
-    except TimeoutError:
-        return failed("timeout", f"The task took longer than {total:g} seconds.", retryable=True)
-    except Exception as error:
-        outcome = known_failure(error)
-        if outcome is None:
-            raise
-        return outcome
+        connections = context.resources.shared("postgres", Connections)
+        try:
+            return await Task(config, context, plan, connections, login).run(total)
+        except psycopg.Error as error:
+            return Outcome(
+                status="error",
+                error=failure(error),
+                pg={"code": error.sqlstate, "sqlstate": error.sqlstate},
+            )
+
+    return await guarded(work, total)
 
 
 async def _planned(config: Postgres, context: ToolContext) -> Plan:
     if config.copy is None:
         return await planned(config, context, "postgres")
-    if isinstance(config.copy.source, dict):
-        raise BadSql("copy: a reference as `source` is not available in this version; use `rows`.")
-    if config.copy.source is None and config.copy.target is None:
-        raise BadSql("copy: this version needs `target`, the file to copy to.")
+    if isinstance(config.copy.source, dict) and not refs.is_file(config.copy.source):
+        raise BadSql("copy: `source` is no reference to a file; give rows by `rows` instead.")
     if config.copy.source is not None and config.table is None:
         raise BadSql("copy: `source` needs `table`, the table to copy into.")
     if config.table is not None:
@@ -128,7 +111,7 @@ async def _planned(config: Postgres, context: ToolContext) -> Plan:
     return await planned(config, context, "postgres")
 
 
-class Done(NamedTuple):
+class Earlier(NamedTuple):
     """An effect that had happened before; its result was kept beside it."""
 
     result: Any
@@ -180,10 +163,11 @@ class Task:
         if once and not self._config.transaction:
             raise BadSql("`effect: once` needs the transaction that `transaction: false` forgoes.")
         await self._begin(fresh)
-        if once and (done := await self._mark()) is not None:
+        if once and (earlier := await self._mark()) is not None:
             await self._connection.execute("ROLLBACK")
-            return ok(done.result)
-        found = result(await self._parts())
+            return ok(earlier.result)
+        done = await self._parts()
+        found = await outcome_of(done, self._context)
         if once:
             await self._keep_result(found)
         if self._config.transaction:
@@ -220,17 +204,23 @@ class Task:
     def _notice(self, diagnostic: Diagnostic) -> None:
         self._context.log(f"{diagnostic.severity}: {diagnostic.message_primary}\n")
 
-    async def _parts(self) -> list[Statement]:
+    async def _parts(self) -> Done:
         config, plan, connection = self._config, self._plan, self._connection
         if config.copy is not None:
-            return [await self._copied()]
+            return Done([await self._copied()])
         parts: list[Statement] = []
         for number, one in enumerate(plan.statements):
             ours = config.transaction and is_ours(number, plan, "postgres")
+            if config.result_as != "rows" and number == len(plan.statements) - 1:
+                query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, _adapted(one.values))
+                file = await copy_to_table_file(
+                    connection, query, self._context.files.folder, config.result_as
+                )
+                return Done([*parts, NOTHING], file)
             parts.append(NOTHING if ours else await self._statement(one))
         if plan.write is not None:
             parts.append(await self._written(plan.write, connection))
-        return parts
+        return Done(parts)
 
     async def _statement(self, one: Bound) -> Statement:
         cursor = await self._connection.execute(one.sql.encode(), _adapted(one.values))
@@ -244,16 +234,18 @@ class Task:
     async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
         cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
         described = cursor.description or []
-        if problem := misfit(write, [column.name for column in described]):
-            raise Failed("schema", problem)
+        known = [column.name for column in described]
         documents = {column.name for column in described if column.type_code in JSON_TYPES}
         bulk = self._config.bulk
         plainly = write.mode == "insert" and write.returning is False
         if bulk == "copy" and not plainly:
             raise BadSql("`bulk: copy` can insert rows, but neither upsert, skip nor return them.")
-        by_copy = plainly and (bulk == "copy" or (bulk == "auto" and len(write.rows) >= MANY_ROWS))
+        many = not isinstance(write.rows, Sequence) or len(write.rows) >= MANY_ROWS
+        by_copy = plainly and (bulk == "copy" or (bulk == "auto" and many))
         parts = []
-        for batch in batches(write, VARIABLES_MAX):
+        portions = batches(write, VARIABLES_MAX, known)
+        # The rows may come from a file, and reading it must not hold up the event loop.
+        while (batch := await asyncio.to_thread(next, portions, None)) is not None:
             rows = [_row(batch, row, documents) for row in batch.rows]
             if by_copy:
                 parts.append(await copy_rows(connection, write.table, batch.columns, rows))
@@ -269,17 +261,22 @@ class Task:
         assert how is not None
         target = quoted_table(config.table) if config.table is not None else ""
         if how.source is not None:
-            assert isinstance(how.source, str)
-            path = self._context.resources.path(how.source)
+            path = (
+                self._context.resources.path(how.source)
+                if isinstance(how.source, str)
+                else await self._context.files.local(how.source)
+            )
             return await copy_in(self._connection, target, how, path)
         if not target:
             if len(self._plan.statements) != 1 or self._plan.statements[0].values:
                 raise BadSql("copy: `command` must be one query without `params`.")
             target = f"({self._plan.statements[0].sql})"
-        assert how.target is not None
-        return await copy_out(
-            self._connection, target, how, self._context.resources.path(how.target)
-        )
+        if how.target is not None:
+            path = self._context.resources.path(how.target)
+            return await copy_out(self._connection, target, how, path)
+        path = self._context.files.folder / f"copied.{how.format}"
+        copied = await copy_out(self._connection, target, how, path)
+        return {**copied, **await self._context.files.keep(path, form=how.format)}
 
     # --- Effects that happen once ---
 
@@ -301,7 +298,7 @@ class Task:
         assert found is not None
         self._marks = f"{found[0]}.{MARKS}"
 
-    async def _mark(self) -> Done | None:
+    async def _mark(self) -> Earlier | None:
         """Claim the effect; or what it yielded, if it has happened. Waits for one under way."""
         claim = f"INSERT INTO {self._marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
         key = [self._context.action_id]
@@ -310,7 +307,7 @@ class Task:
             return None
         read = f"SELECT result FROM {self._marks} WHERE action_id = %s"  # noqa: S608
         row = await (await self._connection.execute(read.encode(), key)).fetchone()
-        return Done(row[0] if row else None)
+        return Earlier(row[0] if row else None)
 
     async def _keep_result(self, found: Any) -> None:
         update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
@@ -346,21 +343,18 @@ def _row(batch: Batch, row: list[Any], documents: set[str]) -> list[Any]:
     ]
 
 
-def _failure(error: psycopg.Error) -> Outcome:
+def failure(error: psycopg.Error) -> TaskError:
+    """What the server said, in our words."""
     state = error.sqlstate
     kind = _kind(error, state)
     message = error.diag.message_primary or str(error).strip()
     extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
     final = state in FINAL or bool(state is None and _MISSING.search(message))
-    return Outcome(
-        status="error",
-        error=TaskError(
-            kind=kind,
-            code=state,
-            message=" ".join([f"PostgreSQL: {message.rstrip('.')}.", *extra]),
-            retryable=kind in RETRYABLE and not final,
-        ),
-        pg={"code": state, "sqlstate": state},
+    return TaskError(
+        kind=kind,
+        code=state,
+        message=" ".join([f"PostgreSQL: {message.rstrip('.')}.", *extra]),
+        retryable=kind in RETRYABLE and not final,
     )
 
 

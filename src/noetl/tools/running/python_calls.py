@@ -16,6 +16,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """Stands for the file's name in tracebacks."""
     inputs: Any
     context: Any
+    lines: str = ""
+    """A file to write the values to, one line of JSON each; the answer is then their number."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +50,7 @@ class Sandbox(Protocol):
         context: Mapping[str, Any],
         log: Callable[[str], None],
         timeout: float | None = None,
+        lines: str = "",
     ) -> Answer:
         """Run the code. Raises TimeoutError or Crashed; then, as when cancelled, its process is
         dead before this returns.

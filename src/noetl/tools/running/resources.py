@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from noetl.tools.running.egress import EgressPolicy
+from noetl.tools.running.files import FileCache, Files, Get, Put
 from noetl.tools.running.python_calls import Sandbox
 
 
@@ -25,6 +26,8 @@ class Closable(Protocol):
 
 
 Kept = TypeVar("Kept", bound=Closable)
+THREADS = "noetl-tool"
+"""What the names of threads begin with that run calls."""
 
 
 class Refused(Exception):
@@ -37,7 +40,19 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     egress: EgressPolicy = EgressPolicy()
     file_root: str | None = None
     """Tools read and write files below this directory only; None: wherever the worker may."""
+    store_url: str | None = None
+    """The object store of tasks that name none."""
+    cache: str = "~/.cache/noetl"
+    """Directory for what is worth keeping between runs: packages, local jobs."""
+    install_libs: bool = False
+    """Whether `libs` of Python tasks are installed; else they must be there."""
     max_response_bytes: int = 256 * 1024 * 1024
+    """Of an answer that is read into memory."""
+    max_file_bytes: int = 10 * 1024**3
+    """Of a file among the results: a download, a table."""
+    cached_file_bytes: int = 4 * 1024**3
+    """Of all files that the worker keeps for the next task that wants them."""
+    connections_per_host: int = 100
     max_output_bytes: int = 16 * 1024 * 1024
     threads: int = 64
     """Calls of databases inside the worker (SQLite, DuckDB) at one time."""
@@ -46,7 +61,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class ToolResources:
     """Shared by all tools of one worker; `close` lets go of everything."""
 
-    def __init__(self, make_sandbox: Callable[[], Sandbox], rules: Rules | None = None) -> None:
+    def __init__(self, make_sandbox: Callable[..., Sandbox], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self._make_sandbox = make_sandbox
         self._kept: dict[Hashable, Closable] = {}
@@ -63,11 +78,20 @@ class ToolResources:
     def sandbox(self) -> Sandbox:
         return self.shared("sandbox", self._make_sandbox)
 
+    def new_sandbox(self, packages: str | None = None) -> Sandbox:
+        """Processes apart from those that all share; `packages` is a directory of more of them."""
+        return self._make_sandbox() if packages is None else self._make_sandbox(packages=packages)
+
     @property
     def threads(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.rules.threads, "noetl-tool")
+            self._threads = ThreadPoolExecutor(self.rules.threads, THREADS)
         return self._threads
+
+    def files(self, execution_id: str, action_id: str, put: Put, get: Get) -> Files:
+        """Files among the results of an execution, for one attempt; to be closed after it."""
+        cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
+        return Files(execution_id, action_id, put, get, cache, self.rules.max_file_bytes)
 
     def path(self, written: str) -> Path:
         """The file that a task means, with links followed; raises Refused outside `file_root`."""

@@ -8,24 +8,19 @@ from typing import Any
 from noetl.errors import NoetlError, NotFound
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
+from noetl.tools.running.asking import Unanswered, fields_of
 from noetl.tools.running.limits import shortest
+from noetl.tools.running.secret_managers import MANAGERS, Wanted
 from noetl.tools.secrets import Secrets
-
-LOCAL = ("credential", "env", "file")
 
 
 async def run(config: Secrets, context: ToolContext) -> Outcome:
-    assert config.secret is not None
-    if config.provider not in LOCAL:
-        return failed(
-            "client_error",
-            f"`provider: {config.provider}` is not available in this version. Store the secret "
-            "with `noetl credential set` and read it with `provider: credential`.",
-        )
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
-            fields = await context.credential(_entry(config))
+            fields = await _looked_up(config, context)
+    except Unanswered as problem:
+        return problem.outcome
     except TimeoutError:
         said = f"The secret was not found out within {limit:g} seconds."
         return failed("timeout", said, retryable=True)
@@ -40,11 +35,25 @@ async def run(config: Secrets, context: ToolContext) -> Outcome:
     return ok(fields["value"] if list(fields) == ["value"] else fields)
 
 
-def _entry(config: Secrets) -> str | dict[str, Any]:
-    """What to ask the keychain for: a name, or an entry written out."""
+async def _looked_up(config: Secrets, context: ToolContext) -> dict[str, Any]:
     assert config.secret is not None
-    if config.provider == "env":
-        return {"kind": "env", "name": config.secret, "variable": config.secret}
-    if config.provider == "file":
-        return {"kind": "file", "name": config.secret, "file": config.secret}
-    return config.secret
+    manager = MANAGERS.get(config.provider)
+    if manager is None:
+        return await context.credential(_entry(config.provider, config.secret))
+    wanted = Wanted(
+        name=config.secret,
+        version=None if config.version is None else str(config.version),
+        url=config.url,
+        project=config.project,
+        fields=await fields_of(config.auth, context),
+    )
+    return await manager(wanted, context)
+
+
+def _entry(provider: str, name: str) -> str | dict[str, Any]:
+    """What to ask the keychain for: a name, or an entry written out."""
+    if provider == "env":
+        return {"kind": "env", "name": name, "variable": name}
+    if provider == "file":
+        return {"kind": "file", "name": name, "file": name}
+    return name

@@ -1,79 +1,30 @@
-"""Runs commands in a session of their own, sees to their output and to their end."""
+"""Runs the commands of a shell task in a directory of their own, one after another."""
 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
-import signal
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
-import msgspec
-
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
+from noetl.tools.running.commands import (
+    Output,
+    ended_badly,
+    ended_well,
+    environment,
+    run_command,
+)
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.plain import NotPlain, plain
-from noetl.tools.running.processes import ending, kill_all
 from noetl.tools.running.resources import Refused
 from noetl.tools.shell import Shell
-
-ALWAYS_SEEN = ("PATH", "HOME", "LANG")
-NEVER_SEEN = "NOETL_"
-"""Variables of the worker itself; they hold its secrets."""
-GRACE_SECONDS = 0.3
-"""Between asking a group to end and killing it."""
-TAIL = 2000
-
-
-class Output:
-    """What a command printed to one stream, up to a limit."""
-
-    def __init__(self, log: Callable[[str], None], limit: int) -> None:
-        self._log = log
-        self._room = limit
-        self._kept = bytearray()
-        self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self.truncated = False
-
-    def take(self, data: bytes) -> None:
-        self._log(self._text.decode(data))
-        taken = data[: self._room]
-        self._kept += taken
-        self._room -= len(taken)
-        self.truncated = self.truncated or len(taken) < len(data)
-
-    def text(self) -> str:
-        """As text; bytes that are none, and NUL, are replaced."""
-        return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
-
-
-class Watch(asyncio.SubprocessProtocol):
-    """Tells the end of a command from the end of its output, which its children may hold open."""
-
-    def __init__(self, out: Output, err: Output) -> None:
-        loop = asyncio.get_running_loop()
-        self._outputs = {1: out, 2: err}
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._outputs[fd].take(data)
-
-    def process_exited(self) -> None:
-        self.exited.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed.set_result(None)
 
 
 async def run(config: Shell, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
-        environment = _environment(config)
+        variables = environment(config.env, config.env_allow)
         with ExitStack() as stack:
             if config.cwd is None:
                 temporary = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
@@ -81,7 +32,7 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
             else:
                 directory = str(context.resources.path(config.cwd))
             async with asyncio.timeout(limit):
-                return await _all(config, context, environment, directory)
+                return await _all(config, context, variables, directory)
     except Refused as refusal:
         return failed("auth", str(refusal))
     except TimeoutError:
@@ -92,29 +43,15 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
         )
 
 
-def _environment(config: Shell) -> dict[str, str]:
-    for name in config.env_allow:
-        if name.upper().startswith(NEVER_SEEN):
-            raise Refused(f"env_allow: {name} belongs to the worker itself and is not handed out.")
-    seen = {
-        name: os.environ[name] for name in (*ALWAYS_SEEN, *config.env_allow) if name in os.environ
-    }
-    return seen | {name: _as_text(value) for name, value in config.env.items()}
-
-
-def _as_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 async def _all(
-    config: Shell, context: ToolContext, environment: dict[str, str], directory: str
+    config: Shell, context: ToolContext, variables: dict[str, str], directory: str
 ) -> Outcome:
     limit = context.resources.rules.max_output_bytes
     out, err = Output(context.log, limit), Output(context.log, limit)
     code = 0
     for words in _command_lines(config):
         try:
-            code = await _one(words, config.stdin, environment, directory, out, err)
+            code = await run_command(words, config.stdin, variables, directory, out, err)
         except (FileNotFoundError, NotADirectoryError):
             what = f'program "{words[0]}"' if os.path.isdir(directory) else f'cwd "{config.cwd}"'
             return failed("not_found", f"The {what} does not exist on this worker.")
@@ -123,8 +60,8 @@ async def _all(
         except ValueError as error:
             return failed("client_error", f"The command cannot be run: {error}.")
         if code not in config.ok_codes:
-            return _bad_end(config, code, out, err)
-    return _good_end(config, code, out, err)
+            return ended_badly("The command", config.retry_codes, code, out, err)
+    return ended_well(config.decode, code, out, err)
 
 
 def _command_lines(config: Shell) -> list[list[str]]:
@@ -132,106 +69,3 @@ def _command_lines(config: Shell) -> list[list[str]]:
         return [list(config.cmd)]
     lines = [config.cmd] if config.cmd is not None else []
     return [["/bin/sh", "-c", line] for line in (*lines, *(config.cmds or ()))]
-
-
-async def _one(
-    words: list[str],
-    stdin: str | None,
-    environment: dict[str, str],
-    directory: str,
-    out: Output,
-    err: Output,
-) -> int:
-    """Run one command to its end, and end what it left in the background."""
-    starting = asyncio.create_task(
-        asyncio.get_running_loop().subprocess_exec(
-            lambda: Watch(out, err),
-            *words,
-            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-            env=environment,
-            cwd=directory,
-            start_new_session=True,
-        )
-    )
-    try:
-        # Once begun, a start is seen through: half a start could not be stopped.
-        transport, watch = await asyncio.shield(starting)
-        if stdin is not None:
-            _feed(transport, stdin)
-        await asyncio.shield(watch.exited)
-        kill_all(transport.get_pid())
-        await watch.closed
-    except asyncio.CancelledError:
-        transport, watch = await starting
-        try:
-            await _stop(transport.get_pid(), watch)
-        finally:
-            # Whoever is in such a hurry that he cancels us twice gets no grace period.
-            kill_all(transport.get_pid())
-            transport.close()
-        raise
-    code = transport.get_returncode()
-    transport.close()
-    assert code is not None
-    return code
-
-
-def _feed(transport: asyncio.SubprocessTransport, text: str) -> None:
-    pipe = transport.get_pipe_transport(0)
-    assert isinstance(pipe, asyncio.WriteTransport)
-    # If the command ends without reading everything, the rest is dropped, which is its right.
-    pipe.write(text.encode())
-    pipe.close()
-
-
-async def _stop(pid: int, watch: Watch) -> None:
-    """Ask the group to end, then make it; when this returns the command is dead."""
-    if not watch.exited.done():
-        kill_all(pid, signal.SIGTERM)
-        await asyncio.wait([watch.exited], timeout=GRACE_SECONDS)
-    kill_all(pid)
-    await asyncio.wait([watch.exited])
-
-
-# --- What it means -----------------------------------------------------------------------------
-
-
-def _good_end(config: Shell, code: int, out: Output, err: Output) -> Outcome:
-    stdout = out.text()
-    try:
-        data = plain(_decoded(stdout, config.decode))
-    except (msgspec.DecodeError, NotPlain) as error:
-        return failed("parse", f"The output is not what `decode: {config.decode}` says: {error}.")
-    result = {"stdout": stdout, "stderr": err.text(), "exit_code": code, "data": data}
-    if out.truncated or err.truncated:
-        result["truncated"] = True
-    return Outcome(status="ok", result=result, sh={"exit_code": code})
-
-
-def _decoded(text: str, form: str) -> Any:
-    match form:
-        case "lines":
-            return text.splitlines()
-        case "json":
-            return msgspec.json.decode(text)
-        case "ndjson":
-            return [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
-    return text
-
-
-def _bad_end(config: Shell, code: int, out: Output, err: Output) -> Outcome:
-    last = (err.text().strip() or out.text().strip())[-TAIL:]
-    said = f" It said: {last.splitlines()[-1]}" if last else ""
-    # A shell says 128 + n for a command of its own that signal n killed; so do we.
-    exit_code = code if code >= 0 else 128 - code
-    return Outcome(
-        status="error",
-        error=TaskError(
-            kind="exception",
-            code=exit_code,
-            message=f"The command {ending(code)}.{said}",
-            retryable=exit_code in config.retry_codes,
-            details={"stdout": out.text()[-TAIL:], "stderr": err.text()[-TAIL:]},
-        ),
-        sh={"exit_code": exit_code},
-    )

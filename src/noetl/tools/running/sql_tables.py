@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from noetl.tools.base import WriteMode
@@ -18,11 +18,15 @@ class Write(NamedTuple):
 
     table: str
     """Quoted, ready to stand in a statement."""
-    rows: Sequence[Row]
+    rows: Iterable[Row]
     mode: WriteMode = "insert"
     key: tuple[str, ...] = ()
     returning: tuple[str, ...] | bool = False
     batch_size: int = 1000
+
+
+class Misfit(ValueError):
+    """A row is not one of this table; the text says which and why."""
 
 
 class Batch(NamedTuple):
@@ -53,11 +57,16 @@ def quoted_table(written: str) -> str:
     return ".".join(quoted(part) for part in parts)
 
 
-def batches(write: Write, variables_max: int) -> Iterator[Batch]:
-    """The rows in portions, none with more values than the database takes in one statement."""
+def batches(write: Write, variables_max: int, known: Sequence[str]) -> Iterator[Batch]:
+    """The rows in portions, none with more values than the database takes in one statement.
+
+    Raises Misfit for a row that does not fit the `known` columns of the table.
+    """
     columns: tuple[str, ...] = ()
     rows: list[Row] = []
-    for row in write.rows:
+    for number, row in enumerate(write.rows):
+        if problem := _misfit(write, number, row, known):
+            raise Misfit(problem)
         full = len(rows) >= max(1, min(write.batch_size, variables_max // max(1, len(columns))))
         if rows and (tuple(row) != columns or full):
             yield Batch(columns, _values(write, columns, rows))
@@ -102,18 +111,15 @@ def insert(write: Write, columns: Sequence[str], count: int, mark: str) -> str:
     return " ".join(parts)
 
 
-def misfit(write: Write, known: Sequence[str]) -> str | None:
-    """What is wrong with the rows, seen from the table's columns; None if they fit."""
-    columns = set(known)
-    for number, row in enumerate(write.rows):
-        if not row:
-            return f"rows[{number}] is empty."
-        strange = [name for name in row if name not in columns]
-        if strange:
+def _misfit(write: Write, number: int, row: Row, known: Sequence[str]) -> str | None:
+    if not row:
+        return f"rows[{number}] is empty."
+    for name in row:
+        if name not in known:
             return (
-                f'rows[{number}] has "{strange[0]}", which is not a column of {write.table}. '
+                f'rows[{number}] has "{name}", which is not a column of {write.table}. '
                 f"Its columns are {', '.join(known)}."
             )
-        if write.mode == "upsert" and not all(name in row for name in write.key):
-            return f"rows[{number}] lacks a column of the key ({', '.join(write.key)})."
+    if write.mode == "upsert" and not all(name in row for name in write.key):
+        return f"rows[{number}] lacks a column of the key ({', '.join(write.key)})."
     return None

@@ -1,4 +1,4 @@
-"""What the SQL kinds share: what a task asks for, how its result looks, how it fails."""
+"""What the SQL kinds share: what a task asks for, how it is done, how its result looks."""
 
 from __future__ import annotations
 
@@ -6,39 +6,21 @@ import asyncio
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from noetl.errors import NotFound
-from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
+from noetl.model import refs
 from noetl.tools.base import SqlConfig, ToolContext
-from noetl.tools.running.plain import NotPlain, check, plain
-from noetl.tools.running.resources import Refused
-from noetl.tools.running.sql_tables import Write, quoted_table
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.plain import check, plain
+from noetl.tools.running.sql_tables import Batch, Row, Write, batches, quoted_table
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, bound, first_word, statements
+from noetl.tools.running.sql_threads import Halt
+from noetl.tools.running.table_types import form_of
 
-RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout"])
-
-
-class Failed(Exception):
-    """The database, or what it was asked, made the task fail."""
-
-    def __init__(
-        self,
-        kind: ErrorKind,
-        message: str,
-        *,
-        code: str | None = None,
-        retryable: bool | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.error = TaskError(
-            kind=kind,
-            message=message,
-            code=code,
-            retryable=kind in RETRYABLE if retryable is None else retryable,
-        )
+if TYPE_CHECKING:
+    from noetl.tools.running.tables import TableFile
 
 
 class Plan(NamedTuple):
@@ -50,8 +32,6 @@ class Plan(NamedTuple):
 
 async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> Plan:
     """Raises BadSql, Refused or Failed for what cannot be asked of any database."""
-    if config.result_as != "rows":
-        raise BadSql(f"`result_as: {config.result_as}` is not available in this version.")
     texts = [config.command] if config.command is not None else []
     written = config.commands or ()
     texts += [written] if isinstance(written, str) else written
@@ -60,7 +40,11 @@ async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> 
     write = await _write(config, context)
     if not found and write is None:
         raise BadSql("There is no statement in `command`.")
-    return Plan(bound(found, config.params, dialect), write)
+    if config.result_as != "rows" and (write is not None or not found):
+        raise BadSql(f"`result_as: {config.result_as}` needs a query, and no `table`.")
+    # Without `params` the task's inputs are what the statements bind.
+    params = config.params if config.params or write is not None else context.inputs
+    return Plan(bound(found, params, dialect), write)
 
 
 async def _write(config: SqlConfig, context: ToolContext) -> Write | None:
@@ -79,13 +63,18 @@ async def _write(config: SqlConfig, context: ToolContext) -> Write | None:
     )
 
 
-async def _rows(config: SqlConfig, context: ToolContext) -> Sequence[dict[str, Any]]:
+async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     rows: Any = config.rows
     if rows is None:
         check(context.inputs, "args")
         return [context.inputs]
+    if refs.is_file(rows):
+        return _file_rows(await context.files.local(rows), rows["_ref"]["format"])
     if isinstance(rows, str):
-        rows = await asyncio.to_thread(_from_file, context.resources.path(rows), rows)
+        path = context.resources.path(rows)
+        if form_of(rows) in ("parquet", "arrow") and path.exists():
+            return _file_rows(path, form_of(rows) or "")
+        rows = await asyncio.to_thread(_from_file, path, rows)
     elif isinstance(rows, Mapping):
         rows = await context.read_result(rows)
     if isinstance(rows, Mapping) and isinstance(rows.get("rows"), list):
@@ -94,6 +83,13 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Sequence[dict[str, A
         raise Failed("schema", "`rows` must be a list of mappings: column → value.")
     check(rows, "rows")
     return rows
+
+
+def _file_rows(path: Path, form: str) -> Iterable[Row]:
+    # DuckDB reads them; a task without files does not wait for it to load.
+    from noetl.tools.running.tables import FileRows
+
+    return FileRows(path, form)
 
 
 def _from_file(path: Path, written: str) -> Any:
@@ -109,7 +105,7 @@ def _from_file(path: Path, written: str) -> Any:
         raise Failed("not_found", f'rows: the file "{written}" does not exist.') from None
     except (msgspec.DecodeError, UnicodeDecodeError, csv.Error) as error:
         raise Failed("parse", f'rows: the file "{written}" cannot be read: {error}.') from None
-    raise BadSql(f'rows: "{written}" is no .csv, .json or .ndjson file.')
+    raise BadSql(f'rows: "{written}" is no .csv, .json, .ndjson or .parquet file.')
 
 
 # --- Transactions ------------------------------------------------------------------------------
@@ -178,19 +174,65 @@ def result(parts: Sequence[Statement]) -> dict[str, Any]:
     return {**parts[-1], **{f"command_{n}": part for n, part in enumerate(parts)}}
 
 
-def known_failure(error: BaseException) -> Outcome | None:
-    """The outcome of a failure that is the same for every database; None for others."""
-    match error:
-        case Failed():
-            return Outcome(status="error", error=error.error)
-        case BadSql():
-            return failed("client_error", str(error))
-        case Refused():
-            return failed("auth", str(error))
-        case NotFound():
-            return failed("auth", f"auth: {error}")
-        case NotPlain():
-            return failed("schema", f"{error}.")
-        case OverflowError():
-            return failed("schema", f"A value cannot be stored: {error}.")
-    return None
+# --- Databases that run in threads -------------------------------------------------------------
+
+
+class Database(Protocol):
+    """One connection, used by one thread for one task."""
+
+    dialect: Dialect
+    halt: Halt
+
+    def begin(self, plan: Plan) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def statement(self, one: Bound) -> Statement: ...
+
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        """What a query yields, as a file."""
+
+    def columns(self, table: str) -> list[str]: ...
+
+    def batch(self, write: Write, batch: Batch) -> Statement: ...
+
+    variables_max: int
+
+
+class Done(NamedTuple):
+    """What each statement yielded; the last one's rows perhaps in a file."""
+
+    parts: list[Statement]
+    file: TableFile | None = None
+
+
+def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> Done:
+    """All of a task in one transaction; `folder` is where a file of the rows is wanted, if so."""
+    ours = [is_ours(number, plan, database.dialect) for number in range(len(plan.statements))]
+    database.begin(plan)
+    parts: list[Statement] = []
+    file = None
+    for number, (one, is_mark) in enumerate(zip(plan.statements, ours, strict=True)):
+        if folder is not None and number == len(plan.statements) - 1:
+            file = database.table_file(one, folder, form)
+        parts.append(NOTHING if is_mark or file is not None else database.statement(one))
+    if plan.write is not None:
+        known = database.columns(plan.write.table)
+        portions = batches(plan.write, database.variables_max, known)
+        parts.append(joined([database.batch(plan.write, batch) for batch in portions]))
+    database.halt.check()
+    database.commit()
+    return Done(parts, file)
+
+
+async def outcome_of(done: Done, context: ToolContext) -> dict[str, Any]:
+    """What the task yields: the last statement's rows, or the reference to a file of them."""
+    if done.file is None:
+        return result(done.parts)
+    file = done.file
+    hint = {column.name: column.type for column in file.columns}
+    reference = await context.files.keep(
+        file.path, form=file.form, schema_hint=hint, preview=file.preview
+    )
+    rest = {f"command_{n}": part for n, part in enumerate(done.parts[:-1])}
+    return {**reference, "row_count": file.rows, "columns": list(hint), **rest}

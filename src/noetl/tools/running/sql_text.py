@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-Dialect = Literal["postgres", "sqlite", "duckdb"]
+Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
+"""`sql`: whatever SQLAlchemy reaches; placeholders are spelled as SQLite spells them."""
 
 _DOLLAR = re.compile(r"\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$")
 _WORD = re.compile(r"[A-Za-z_\u0080-\uffff][\w$\u0080-\uffff]*")
@@ -72,7 +73,7 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     char = sql[at]
     if char == "'":
         return "quoted", _closed(sql, at + 1, "'")
-    if char == '"' or (char == "`" and dialect == "sqlite"):
+    if char == '"' or (char == "`" and dialect in ("sqlite", "sql")):
         return "quoted", _closed(sql, at + 1, char)
     if char == "[" and dialect == "sqlite":
         end = sql.find("]", at)
@@ -237,8 +238,8 @@ def _by_name(statement: str, params: Mapping[str, Any], dialect: Dialect) -> Bou
         if name not in params:
             raise BadSql(f'The statement binds "{name}", but `params` has no value of that name.')
         values[name] = params[name]
-        marks = {"postgres": f"%({name})s", "sqlite": f":{name}", "duckdb": f"${name}"}
-        pieces.append(token._replace(text=marks[dialect]))
+        marks = {"postgres": f"%({name})s", "duckdb": f"${name}"}
+        pieces.append(token._replace(text=marks.get(dialect, f":{name}")))
     return _spelled(pieces, values or None, dialect)
 
 
@@ -247,7 +248,7 @@ def _is_meant(token: Token, params: Mapping[str, Any], dialect: Dialect) -> bool
     if token.name in params:
         return True
     if token.text.startswith(":"):
-        return dialect == "sqlite"
+        return dialect in ("sqlite", "sql")
     return bool(params) or not token.text.startswith("%")
 
 
@@ -276,3 +277,24 @@ def _spelled(pieces: list[Token], values: Any, dialect: Dialect) -> Bound:
         ),
         values,
     )
+
+
+def driver_spelling(sql: str, values: Any, style: str) -> Bound:
+    """A bound statement of dialect `sql` in the spelling of a driver (PEP 249, `paramstyle`)."""
+    if values is None:
+        return Bound(sql, None)
+    pieces: list[str] = []
+    order: list[Any] = []
+    for token in tokens(sql, "sql"):
+        is_mark = token.kind == "place" or (token.kind == "name" and token.name in values)
+        if not is_mark:
+            escapes = style in ("format", "pyformat")
+            pieces.append(token.text.replace("%", "%%") if escapes else token.text)
+            continue
+        order.append(values[token.name] if token.kind == "name" else values[len(order)])
+        number = len(order)
+        spelled = {"qmark": "?", "named": f":p{number}", "numeric": f":{number}"}
+        pieces.append(spelled.get(style, "%s"))
+    if style == "named":
+        return Bound("".join(pieces), {f"p{n}": value for n, value in enumerate(order, 1)})
+    return Bound("".join(pieces), tuple(order))  # type: ignore[arg-type]  # drivers want tuples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -21,6 +22,7 @@ class Halt:
         self._seconds = statement_seconds
         self._deadline: float | None = None
         self.interrupt: Callable[[], object] | None = None
+        self._others: list[Callable[[], object]] = []
         self.wanted = False
         """The whole task is to stop."""
         self.late = False
@@ -46,17 +48,46 @@ class Halt:
         deadline = self._deadline
         if deadline is not None and time.monotonic() > deadline:
             self.late = True
-        if (self.wanted or self.late) and self.interrupt is not None:
-            # The connection may be closed just now, which is what we want.
-            with suppress(Exception):
-                self.interrupt()
+        if self.wanted or self.late:
+            for interrupt in (self.interrupt, *self._others):
+                # The connection may be closed just now, which is what we want.
+                with suppress(Exception):
+                    interrupt and interrupt()
+
+    @contextmanager
+    def stoppable(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """While this lasts, stopping the task interrupts this too."""
+        self.check()
+        self._others.append(interrupt)
+        try:
+            yield
+        finally:
+            self._others.remove(interrupt)
+
+
+def in_background(work: Callable[[], object]) -> Callable[[], None]:
+    """Something to call again and again that does the work once, and keeps nobody waiting."""
+    begun = threading.Event()
+
+    def do() -> None:
+        # It may be over before we come to stop it, which is what we want.
+        with suppress(Exception):
+            work()
+
+    def begin() -> None:
+        if not begun.is_set():
+            begun.set()
+            threading.Thread(target=do, daemon=True).start()
+
+    return begin
 
 
 async def in_thread(
     executor: Executor, work: Callable[[Halt], Result], halt: Halt, seconds: float | None
 ) -> Result:
     """Run the work; when this returns or raises, the thread does nothing for us any more."""
-    future = asyncio.get_running_loop().run_in_executor(executor, work, halt)
+    running = executor.submit(work, halt)
+    future = asyncio.wrap_future(running)
     try:
         async with asyncio.timeout(seconds):
             while not future.done():
@@ -64,11 +95,13 @@ async def in_thread(
                 halt.look()
     except BaseException:
         halt.wanted = True
-        future.cancel()
-        while not future.done():
+        # Only what has not begun can be cancelled. The future of asyncio would say that it is
+        # done while the thread goes on, so it is the thread's own that is asked.
+        running.cancel()
+        while not running.done():
             halt.look()
             await asyncio.wait([future], timeout=TICK_SECONDS)
         with suppress(asyncio.CancelledError, Exception):
-            future.result()
+            await future
         raise
     return future.result()

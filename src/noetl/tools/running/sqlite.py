@@ -8,33 +8,35 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
+from noetl.tools.running.failures import Failed, guarded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.sql_tables import Batch, Write, batches, insert, misfit, quoted
+from noetl.tools.running.plain import plain
+from noetl.tools.running.sql_tables import Batch, Write, insert, quoted
 from noetl.tools.running.sql_tasks import (
     NOTHING,
-    Failed,
+    Done,
     Plan,
     Statement,
-    is_ours,
-    joined,
-    known_failure,
+    outcome_of,
+    perform,
     planned,
-    result,
     table,
 )
-from noetl.tools.running.sql_text import BadSql, Bound, first_word
+from noetl.tools.running.sql_text import BadSql, Bound, Dialect, first_word
 from noetl.tools.running.sql_threads import Halt, in_thread
 from noetl.tools.sqlite import Sqlite
 
-VARIABLES_MAX = 30_000
+if TYPE_CHECKING:
+    from noetl.tools.running.tables import TableFile
+
 LOCK_TICK_SECONDS = 0.02
 ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "EXPLAIN", "PRAGMA"])
@@ -48,19 +50,23 @@ Value = TypeVar("Value")
 async def run(config: Sqlite, context: ToolContext) -> Outcome:
     halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
     total = shortest(context.timeout)
-    try:
+
+    async def work() -> Outcome:
         path = await _database(config, context)
         attached = {name: context.resources.path(text) for name, text in config.attach.items()}
-        plan = await planned(config, context, "sqlite")
-        task = Task(config, plan, path, attached, context.resources.rules.file_root is not None)
-        return await in_thread(context.resources.threads, task.run, halt, total)
-    except TimeoutError:
-        return failed("timeout", f"The task took longer than {total:g} seconds.", retryable=True)
-    except Exception as error:
-        outcome = known_failure(error)
-        if outcome is None:
-            raise
-        return outcome
+        task = Task(
+            config=config,
+            plan=await planned(config, context, "sqlite"),
+            path=path,
+            attached=attached,
+            confined=context.resources.rules.file_root is not None,
+            folder=context.files.folder if config.result_as != "rows" else None,
+            halt=halt,
+        )
+        done = await in_thread(context.resources.threads, task.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
 
 
 async def _database(config: Sqlite, context: ToolContext) -> Path | None:
@@ -76,31 +82,40 @@ async def _database(config: Sqlite, context: ToolContext) -> Path | None:
 class Task:
     """All of one task, in its own thread on its own connection."""
 
+    dialect: Dialect = "sqlite"
+    variables_max = 30_000
+
     def __init__(
         self,
+        *,
         config: Sqlite,
         plan: Plan,
         path: Path | None,
         attached: dict[str, Path],
         confined: bool,
+        folder: Path | None,
+        halt: Halt,
     ) -> None:
         self._config = config
         self._plan = plan
         self._path = path
         self._attached = attached
         self._confined = confined
+        self._folder = folder
         self._patience = seconds(config.busy_timeout) or 0.0
+        self.halt = halt
 
-    def run(self, halt: Halt) -> Outcome:
-        self._halt = halt
+    def run(self, halt: Halt) -> Done:
         try:
             with closing(self._opened()) as connection:
                 halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
-                return ok(result(self._transaction()))
+                if self._stands_alone():
+                    return Done([self.statement(one) for one in self._plan.statements])
+                return perform(self, self._plan, self._folder, self._config.result_as)
         except sqlite3.Error as error:
-            raise self._failure(error) from error
+            raise failure(error, halt) from error
         finally:
             halt.interrupt = None
 
@@ -133,49 +148,53 @@ class Task:
         if self._confined:
             self._connection.set_authorizer(_no_other_files)
 
-    def _transaction(self) -> list[Statement]:
-        plan = self._plan
-        words = [first_word(one.sql, "sqlite") for one in plan.statements]
-        if words and plan.write is None and all(word in ALONE for word in words):
-            return [self._statement(one) for one in plan.statements]
-        reads = plan.write is None and all(word in READS for word in words)
-        ours = [is_ours(number, plan, "sqlite") for number in range(len(plan.statements))]
-        execute = self._connection.execute
-        self._patiently(execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
-        parts = [
-            NOTHING if is_mark else self._statement(one)
-            for one, is_mark in zip(plan.statements, ours, strict=True)
-        ]
-        if plan.write is not None:
-            parts.append(self._written(plan.write))
-        self._halt.check()
-        self._patiently(execute, "COMMIT")
-        return parts
+    def _stands_alone(self) -> bool:
+        words = [first_word(one.sql, "sqlite") for one in self._plan.statements]
+        return bool(words) and self._plan.write is None and all(word in ALONE for word in words)
 
-    def _statement(self, one: Bound) -> Statement:
-        with self._halt.statement():
+    # --- What `perform` asks for ---
+
+    def begin(self, plan: Plan) -> None:
+        words = [first_word(one.sql, "sqlite") for one in plan.statements]
+        reads = plan.write is None and all(word in READS for word in words)
+        self._patiently(self._connection.execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._patiently(self._connection.execute, "COMMIT")
+
+    def statement(self, one: Bound) -> Statement:
+        with self.halt.statement():
             cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
             if cursor.description is None:
                 return {**NOTHING, "row_count": max(0, cursor.rowcount)}
             rows: list[Any] = []
             while portion := cursor.fetchmany(ROWS_PER_LOOK):
                 rows += portion
-                self._halt.check()
+                self.halt.check()
         wrote = cursor.rowcount if cursor.rowcount >= 0 else None
         return table([column[0] for column in cursor.description], rows, wrote)
 
-    def _written(self, write: Write) -> Statement:
-        cursor = self._connection.execute(f"SELECT * FROM {write.table} LIMIT 0")  # noqa: S608
-        if problem := misfit(write, [column[0] for column in cursor.description]):
-            raise Failed("schema", problem)
-        return joined([self._batch(write, batch) for batch in batches(write, VARIABLES_MAX)])
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        from noetl.tools.running.tables import Cursor, file_of
 
-    def _batch(self, write: Write, batch: Batch) -> Statement:
+        with self.halt.statement():
+            cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
+            if cursor.description is None:
+                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
+            names = [column[0] for column in cursor.description]
+            portions = iter(lambda: cursor.fetchmany(ROWS_PER_LOOK), [])
+            return file_of(Cursor(names, portions), folder, form, self.halt)
+
+    def columns(self, table: str) -> list[str]:
+        cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        return [column[0] for column in cursor.description]
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:
             sql = insert(write, batch.columns, len(batch.rows), "?")
-            return self._statement(Bound(sql, [value for row in batch.rows for value in row]))
+            return self.statement(Bound(sql, [value for row in batch.rows for value in row]))
         sql = insert(write, batch.columns, 1, "?")
-        with self._halt.statement():
+        with self.halt.statement():
             rows = [_bindable(row) for row in batch.rows]
             cursor = self._patiently(self._connection.executemany, sql, rows)
         return {**NOTHING, "row_count": cursor.rowcount}
@@ -189,28 +208,31 @@ class Task:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
                     raise
-            self._halt.check()
+            self.halt.check()
             time.sleep(LOCK_TICK_SECONDS)
 
-    def _failure(self, error: sqlite3.Error) -> Exception:
-        code = getattr(error, "sqlite_errorcode", None) or 0
-        name = getattr(error, "sqlite_errorname", None)
-        text = f"SQLite: {error}."
-        base = code & 0xFF
-        if self._halt.late and base == sqlite3.SQLITE_INTERRUPT:
-            return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
-        if base == sqlite3.SQLITE_CONSTRAINT:
-            return Failed("db_constraint", text, code=name)
-        if base in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            kind = "db_deadlock" if code == sqlite3.SQLITE_BUSY_SNAPSHOT else "db_timeout"
-            return Failed(kind, text, code=name)  # type: ignore[arg-type]  # both are kinds
-        if base in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
-            return Failed("db_connection", text, code=name)
-        if base in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return Failed("db_connection", text, code=name, retryable=False)
-        if base in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PERM):
-            return Failed("auth", text, code=name)
-        return Failed("client_error", text, code=name)
+
+def failure(error: sqlite3.Error, halt: Halt) -> Exception:
+    """What SQLite said, in our words."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    name = getattr(error, "sqlite_errorname", None)
+    text = f"SQLite: {error}."
+    base = code & 0xFF
+    if halt.late and base == sqlite3.SQLITE_INTERRUPT:
+        return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
+    if base == sqlite3.SQLITE_CONSTRAINT:
+        return Failed("db_constraint", text, code=name)
+    if base in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        moved = code == sqlite3.SQLITE_BUSY_SNAPSHOT
+        kind: ErrorKind = "db_deadlock" if moved else "db_timeout"
+        return Failed(kind, text, code=name)
+    if base in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        return Failed("db_connection", text, code=name)
+    if base in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return Failed("db_connection", text, code=name, retryable=False)
+    if base in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PERM):
+        return Failed("auth", text, code=name)
+    return Failed("client_error", text, code=name)
 
 
 def _no_other_files(action: int, first: str | None, *_: object) -> int:
@@ -229,7 +251,11 @@ def _bindable(values: Any) -> Any:
 
 
 def _one(value: Any) -> Any:
-    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(plain(value, "database")).decode()
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    return plain(value, "database")
 
 
 def _bytes(size: str) -> int:

@@ -1,0 +1,162 @@
+"""`noetl tools`: which tool kinds there are, what each takes, and how to begin one's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.exits import FAILED
+from noetl.cli.options import json_option
+from noetl.cli.printing import print_json, print_line, say
+
+if TYPE_CHECKING:
+    from noetl.tools.registry import Known
+
+
+@click.group(short_help="List the tool kinds, show one, or begin one of your own.")
+def command() -> None:
+    """List the tool kinds, show one, or begin one of your own.
+
+    Kinds come with NoETL or from installed packages with an entry point of the group
+    noetl.tools.
+
+    \b
+    Examples:
+      noetl tools list
+      noetl tools show http
+      noetl tools new weather
+    """
+
+
+@command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """List every installed tool kind: ours, and those of plug-ins."""
+    from noetl import wiring
+    from noetl.tools.registry import OURS
+
+    known = wiring.tool_kinds()
+    if as_json:
+        print_json({"tools": [_as_data(one) for one in known.values()]})
+        return
+    width = max(len(kind) for kind in known)
+    for kind, (tool, origin) in known.items():
+        note = "" if origin == OURS else f"  [{origin}]"
+        print_line(f"{kind:<{width}}  {tool.summary}{note}")
+
+
+@command.command("show")
+@click.argument("kind")
+@json_option
+def show_command(kind: str, as_json: bool) -> None:
+    """Show what a task of this KIND may write, field by field.
+
+    With --json the fields come as JSON Schema.
+    """
+    from noetl import wiring
+    from noetl.model.spelling import did_you_mean
+
+    known = wiring.tool_kinds()
+    if kind not in known:
+        say(f'there is no tool kind "{kind}".{did_you_mean(kind, known)} See `noetl tools list`.')
+        sys.exit(FAILED)
+    if as_json:
+        print_json(_as_data(known[kind]) | {"schema": _schema(known[kind])})
+        return
+    for line in _page(known[kind]):
+        print_line(line)
+
+
+def _as_data(known: Known) -> dict[str, Any]:
+    tool, origin = known
+    return {
+        "kind": tool.kind,
+        "summary": tool.summary,
+        "origin": origin,
+        "runs": tool.run is not None or tool.kind in ("playbook", "workbook"),
+        "extra": tool.extra or None,
+        "aliases": dict(tool.aliases),
+        "needs": [list(group) for group in tool.needs],
+    }
+
+
+def _schema(known: Known) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.json.schema(known.tool.config)
+
+
+def _page(known: Known) -> list[str]:
+    tool, origin = known
+    lines = [f"kind: {tool.kind}", f"  {tool.summary}", f"  From {origin}."]
+    if tool.extra:
+        lines.append(f'  Its libraries are an extra: pip install "noetl[{tool.extra}]"')
+    if tool.needs:
+        groups = (" or ".join(f"`{name}`" for name in group) for group in tool.needs)
+        lines.append(f"  A task must write {', and '.join(groups)}.")
+    schema = _schema(known)
+    defined = schema["$defs"]
+    fields = defined[schema["$ref"].rpartition("/")[2]]["properties"]
+    for name, field in fields.items():
+        others = [alias for alias, meant in tool.aliases.items() if meant == name]
+        names = ", ".join([name, *others])
+        default = field.get("default")
+        said = "" if default in (None, {}, [], "") else f" (default {default})"
+        lines += ["", f"  {names}: {form_of(field)}{said}", f"      {field['description']}"]
+    return lines
+
+
+WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "mapping",
+}
+
+
+def form_of(field: dict[str, Any]) -> str:
+    """What may be written, in words, from a piece of JSON Schema."""
+    if "enum" in field:
+        return " | ".join(str(value) for value in field["enum"])
+    if "anyOf" in field:
+        forms = [form_of(one) for one in field["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(forms))
+    if "$ref" in field:
+        return "mapping"
+    return WORDS.get(str(field.get("type")), "anything")
+
+
+@command.command("new")
+@click.argument("name")
+@click.option(
+    "--into", default=".", metavar="DIR", help="Where to write it; the current directory if not."
+)
+def new_command(name: str, into: str) -> None:
+    """Write a package with a tool kind NAME that works, and a test that shows it.
+
+    The test holds it to the contract that every kind keeps. Change what it does, run its test,
+    and install it where your workers run.
+    """
+    from noetl import wiring
+    from noetl.cli.newtool import files_of, is_name
+
+    if not is_name(name):
+        raise click.BadParameter(f'"{name}" is no name of a kind: small letters, digits and _.')
+    if name in wiring.tool_kinds():
+        raise click.BadParameter(f'there is a tool kind "{name}" already.')
+    package = Path(into) / f"noetl-{name.replace('_', '-')}"
+    if package.exists():
+        raise click.BadParameter(f"{package} exists already; nothing is overwritten.")
+    for place, text in files_of(name).items():
+        (package / place).parent.mkdir(parents=True, exist_ok=True)
+        (package / place).write_text(text, encoding="utf-8")
+        print_line(str(package / place))
+    say(
+        f"a tool kind that works. Next:\n  cd {package}\n  pip install --editable .\n"
+        f"  python -m pytest\n  noetl run example.yaml"
+    )

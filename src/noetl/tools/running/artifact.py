@@ -1,0 +1,106 @@
+"""Reads what a result reference stands for, as a whole or in part."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain, islice
+from typing import Any
+
+from noetl.errors import NotFound
+from noetl.model import refs
+from noetl.model.outcome import Outcome, failed, ok
+from noetl.tools.artifact import Artifact
+from noetl.tools.base import ToolContext
+from noetl.tools.running.failures import Failed, guarded
+from noetl.tools.running.http_bodies import Unreadable, decoded
+from noetl.tools.running.plain import plain
+
+TABLES = frozenset(["parquet", "arrow", "csv", "ndjson", "json"])
+
+
+async def run(config: Artifact, context: ToolContext) -> Outcome:
+    async def work() -> Outcome:
+        try:
+            return ok(await _read(config, _reference(config, context), context))
+        except NotFound as error:
+            return failed("not_found", str(error), code=error.code)
+
+    return await guarded(work, None)
+
+
+def _reference(config: Artifact, context: ToolContext) -> dict[str, Any]:
+    """The reference in full, whether all of it was given, its inside, or only its key."""
+    written = config.ref
+    if isinstance(written, str):
+        return {"_ref": {"store": "result", "execution_id": context.execution_id, "key": written}}
+    assert written is not None
+    found = written if "_ref" in written else {"_ref": written}
+    about = found["_ref"]
+    if not isinstance(about, dict) or not isinstance(about.get("key"), str):
+        raise Failed("client_error", "`ref` is not a reference: it has no `key`.")
+    return found
+
+
+async def _read(config: Artifact, reference: dict[str, Any], context: ToolContext) -> Any:
+    if refs.is_file(reference):
+        value = await _of_file(config, reference, context)
+        if config.path is None:
+            return value
+        return _part(value, config.path)
+    value = await context.read_result(reference)
+    if config.path is not None:
+        value = _part(value, config.path)
+    return _portion(value, config)
+
+
+def _portion(value: Any, config: Artifact) -> Any:
+    if config.offset == 0 and config.limit is None:
+        return value
+    if not isinstance(value, list | str):
+        raise Failed("client_error", "`offset` and `limit` need a list or a text to count in.")
+    stop = None if config.limit is None else config.offset + config.limit
+    return value[config.offset : stop]
+
+
+async def _of_file(config: Artifact, reference: dict[str, Any], context: ToolContext) -> Any:
+    """Rows of a table, counted in rows; anything else in bytes."""
+    about = reference["_ref"]
+    form = about["format"] if config.decode == "auto" else config.decode
+    if form in TABLES:
+        path = await context.files.local(reference)
+        stop = None if config.limit is None else config.offset + config.limit
+
+        def rows() -> list[dict[str, Any]]:
+            from noetl.tools.running.tables import rows_of
+
+            found = chain.from_iterable(rows_of(path, form))
+            return list(islice(found, config.offset, stop))
+
+        return plain(await asyncio.to_thread(rows), "database")
+    size = int(about["size"])
+    stop = size if config.limit is None else config.offset + config.limit
+    most = context.resources.rules.max_response_bytes
+    if min(stop, size) - config.offset > most:
+        raise Failed(
+            "client_error",
+            f"The file has {size:,} bytes, and this worker reads {most:,} into memory. Read it "
+            "piece by piece with `offset` and `limit`.",
+        )
+    body = await context.files.read(reference, config.offset, stop)
+    try:
+        return plain(decoded(body, "", "text" if form == "text" else "bytes"))
+    except Unreadable as error:
+        raise Failed("parse", f"The file cannot be read: {error}.") from None
+
+
+def _part(value: Any, path: str) -> Any:
+    """`rows.0.id`: names of mappings and places of lists."""
+    at = value
+    for step in path.split("."):
+        if isinstance(at, dict) and step in at:
+            at = at[step]
+        elif isinstance(at, list) and step.isdigit() and int(step) < len(at):
+            at = at[int(step)]
+        else:
+            raise Failed("not_found", f'There is nothing at "{step}" of the path "{path}".')
+    return at

@@ -1,0 +1,212 @@
+"""Files among the results of an execution: tables, downloads, whatever is no JSON.
+
+A file is kept in parts of a few megabytes, so that neither worker nor server nor store ever has
+all of it in memory. What stands for it in events is a reference that says so (`parts`) and stays a
+reference: it is read only by who asks for the file. A worker keeps what it wrote or read for the
+next task that wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from noetl.errors import Corrupted, NotFound, TooLarge
+from noetl.model import refs
+from noetl.model.ids import derive
+
+PART = 8 * 1024 * 1024
+BLOCK = 1024 * 1024
+
+Put = Callable[[str, str, bytes], Awaitable[None]]
+"""Keeps a body: execution, key, bytes. The same key again changes nothing."""
+Get = Callable[[str, str], Awaitable[bytes]]
+"""Reads such a body; raises NotFound."""
+
+
+class FileCache:
+    """Files that a worker has on its own disk, by checksum. The least used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._root: Path | None = None
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+
+    @property
+    def root(self) -> Path:
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="noetl-files-"))
+        return self._root
+
+    def find(self, checksum: str) -> Path | None:
+        if checksum not in self._sizes:
+            return None
+        self._sizes.move_to_end(checksum)
+        return self.root / checksum
+
+    def add(self, checksum: str, path: Path) -> None:
+        """Keep a file under another name too; whoever has opened or linked it is not disturbed."""
+        if checksum in self._sizes:
+            return
+        _link(path, self.root / checksum)
+        self._sizes[checksum] = path.stat().st_size
+        while len(self._sizes) > 1 and sum(self._sizes.values()) > self._limit:
+            oldest, _ = self._sizes.popitem(last=False)
+            (self.root / oldest).unlink()
+
+    async def close(self) -> None:
+        if self._root is not None:
+            await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+            self._root = None
+
+
+class Files:
+    """The files of one attempt of one task. All that it leaves lying about is gone at its end."""
+
+    def __init__(
+        self, execution_id: str, action_id: str, put: Put, get: Get, cache: FileCache, limit: int
+    ) -> None:
+        self._execution_id = execution_id
+        self._action_id = action_id
+        self._put = put
+        self._get = get
+        self._cache = cache
+        self._folder: Path | None = None
+        self.limit = limit
+        """Bytes that a file may have."""
+
+    @property
+    def folder(self) -> Path:
+        """A directory of this attempt's own."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="task-", dir=self._cache.root))
+        return self._folder
+
+    async def keep(
+        self, path: Path, *, form: str, schema_hint: Any = None, preview: Any = None, **more: Any
+    ) -> dict[str, Any]:
+        """Put a file into the result store; the reference to it."""
+        size = path.stat().st_size
+        self.allow(size)
+        checksum = await asyncio.to_thread(_checksum, path)
+        # Another attempt may yield other bytes: they must not hide behind the same key.
+        key = derive(self._action_id, checksum)
+        parts = max(1, -(-size // PART))
+        with await asyncio.to_thread(path.open, "rb") as file:
+            for number in range(parts):
+                body = await asyncio.to_thread(file.read, PART)
+                await self._put(self._execution_id, _part_key(key, number), body)
+        await asyncio.to_thread(self._cache.add, checksum, path)
+        about = {
+            "store": "result",
+            "execution_id": self._execution_id,
+            "key": key,
+            "size": size,
+            "checksum": checksum,
+            "schema_hint": schema_hint if schema_hint is not None else form,
+            "format": form,
+            "parts": parts,
+        }
+        return {"_ref": about | more, "_store": "result", "_preview": preview}
+
+    def allow(self, size: int) -> None:
+        if size > self.limit:
+            raise TooLarge(
+                f"The file is larger than the {self.limit:,} bytes that this worker keeps. Ask "
+                "the operator to raise NOETL_MAX_FILE_BYTES, or make it in several pieces."
+            )
+
+    async def local(self, reference: Any) -> Path:
+        """The file that a reference stands for, on this machine, under a name of our own."""
+        about = reference["_ref"]
+        name = f"{about['checksum']}.{about['format']}"
+        mine = self.folder / name
+        if mine.exists():
+            return mine
+        found = self._cache.find(about["checksum"])
+        if found is not None:
+            await asyncio.to_thread(_link, found, mine)
+            return mine
+        self.allow(int(about["size"]))
+        await self._fetch(about, mine)
+        await asyncio.to_thread(self._cache.add, about["checksum"], mine)
+        return mine
+
+    async def with_paths(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of code that opens files itself: each reference to one gets its `path`."""
+        return {
+            name: {**value, "path": str(await self.local(value))} if refs.is_file(value) else value
+            for name, value in inputs.items()
+        }
+
+    async def _fetch(self, about: dict[str, Any], place: Path) -> None:
+        owner = str(about.get("execution_id", self._execution_id))
+        partial = place.with_suffix(".partial")
+        seen = hashlib.sha256()
+        with await asyncio.to_thread(partial.open, "wb") as file:
+            for number in range(int(about["parts"])):
+                body = await self._get(owner, _part_key(about["key"], number))
+                seen.update(body)
+                await asyncio.to_thread(file.write, body)
+        if seen.hexdigest() != about["checksum"]:
+            partial.unlink()
+            raise Corrupted(
+                f"The file {about['key']} of execution {owner} is not what was written: its "
+                f"sha256 is not {about['checksum']}. Run the execution anew."
+            )
+        partial.rename(place)
+
+    async def read(self, reference: Any, start: int, stop: int) -> bytes:
+        """Bytes `start … stop - 1`, without reading the parts before and after."""
+        about = reference["_ref"]
+        owner = str(about.get("execution_id", self._execution_id))
+        stop = min(stop, int(about["size"]))
+        found = b""
+        for number in range(start // PART, -(-stop // PART)):
+            body = await self._get(owner, _part_key(about["key"], number))
+            first = number * PART
+            found += body[max(0, start - first) : stop - first]
+        return found
+
+    async def close(self) -> None:
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def in_memory(bodies: dict[tuple[str, str], bytes]) -> tuple[Put, Get]:
+    """Bodies in a mapping, for trials of a tool."""
+
+    async def put(owner: str, key: str, body: bytes) -> None:
+        bodies.setdefault((owner, key), body)
+
+    async def get(owner: str, key: str) -> bytes:
+        if (owner, key) not in bodies:
+            raise NotFound(f"execution {owner} has no result {key}.")
+        return bodies[owner, key]
+
+    return put, get
+
+
+def _part_key(key: str, number: int) -> str:
+    return f"{key}.{number}"
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _link(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except OSError:
+        # Another disk, or one that has no links.
+        shutil.copyfile(path, name)

@@ -1,0 +1,165 @@
+"""Packages that a task's code needs: found on the worker, or installed beside it once.
+
+Only plain requirements are taken (`pandas>=2`), never options or addresses, and only wheels: what
+is installed comes from the operator's index and runs nothing while it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections import defaultdict
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from noetl.model.outcome import failed
+from noetl.tools.base import ToolContext
+from noetl.tools.running.asking import Unanswered
+from noetl.tools.running.commands import Output, environment, run_command
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[\w,. -]*\])?\s*(.*?)\s*$")
+_CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=)\s*(\d+(?:\.\d+)*)")
+OPERATORS_OWN = ("PIP_", "UV_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+"""Variables by which the operator says where packages come from."""
+
+
+async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | None:
+    """A directory that holds what these ask for; None if the worker has it all.
+
+    Raises Unanswered if it is neither there nor to be had.
+    """
+    lacks = [lack for lib in libs if (lack := lacking(lib))]
+    if not lacks:
+        return None
+    for lib in libs:
+        _check(lib)
+    if not context.resources.rules.install_libs:
+        told = f"{lacks[0]} Install it there, or have the operator set NOETL_PYTHON_LIBS=install."
+        raise Unanswered(failed("client_error", told))
+    kept = context.resources.shared("packages", Packages)
+    root = Path(context.resources.rules.cache).expanduser() / "libs"
+    return str(await kept.installed(root, libs, context))
+
+
+class Packages:
+    """Directories of installed packages, each made once, whoever needs it at the same time."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def installed(self, root: Path, libs: tuple[str, ...], context: ToolContext) -> Path:
+        written = [sys.version, platform.machine(), *sorted(libs)]
+        place = root / hashlib.sha256("\n".join(written).encode()).hexdigest()[:32]
+        async with self._locks[place.name]:
+            if not place.exists():
+                await self._install(place, libs, context)
+        return place
+
+    async def _install(self, place: Path, libs: tuple[str, ...], context: ToolContext) -> None:
+        partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+        partial.mkdir(parents=True)
+        try:
+            allowed = tuple(name for name in os.environ if name.upper().startswith(OPERATORS_OWN))
+            out, err = Output(context.log, 65536), Output(context.log, 65536)
+            words = _installer(str(partial), libs)
+            code = await run_command(words, None, environment({}, allowed), str(partial), out, err)
+            if code != 0:
+                raise Unanswered(_not_installed(libs, f"{out.text()}\n{err.text()}"))
+            try:
+                partial.rename(place)
+            except OSError:
+                # Another worker of this machine was faster; what it made is the same.
+                if not place.exists():
+                    raise
+        finally:
+            await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Nothing is open; what is installed stays."""
+
+
+def _installer(target: str, libs: tuple[str, ...]) -> list[str]:
+    own = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    uv = shutil.which("uv", path=own)
+    begin = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    if uv is not None:
+        begin = [uv, "pip", "install", "--python", sys.executable]
+    return [*begin, "--only-binary", ":all:", "--target", target, "--", *libs]
+
+
+def _not_installed(libs: tuple[str, ...], said: str) -> Any:
+    wanted = ", ".join(libs)
+    lower = said.lower()
+    missing = ("no matching distribution", "no solution found", "not found in the")
+    if any(words in lower for words in missing):
+        told = f"libs: the package index has no {wanted} for this Python. The log says more."
+        return failed("not_found", told)
+    told = f"libs: {wanted} could not be installed. The log says why."
+    return failed("connection", told, retryable=True)
+
+
+# --- What is there -----------------------------------------------------------------------------
+
+
+def _check(requirement: str) -> None:
+    """Raise Unanswered for anything that an installer could take for more than a requirement."""
+    found = _REQUIREMENT.match(requirement)
+    clauses = found.group(2).split(",") if found else [""]
+    if found is None or not all(
+        not clause.strip() or _CLAUSE.fullmatch(clause.strip()) for clause in clauses
+    ):
+        told = f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'
+        raise Unanswered(failed("client_error", told))
+
+
+@cache
+def lacking(requirement: str) -> str | None:
+    """What is wrong with a requirement like `pandas>=2`; None if it is met."""
+    found = _REQUIREMENT.match(requirement)
+    if found is None:
+        return f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'
+    name, written = found.groups()
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f'libs: the package "{name}" is not installed on this worker.'
+    for clause in filter(None, (part.strip() for part in written.split(","))):
+        parts = _CLAUSE.fullmatch(clause)
+        if parts is None:
+            return f'libs: "{clause}" in "{requirement}" is not a condition like ">=2.1".'
+        if not _holds(parts.group(1), _numbers(version), _numbers(parts.group(2))):
+            return f"libs: {name} {version} is installed, but the task needs {requirement}."
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in release.group().split(".")) if release else ()
+
+
+def _holds(operator: str, have: tuple[int, ...], want: tuple[int, ...]) -> bool:
+    length = max(len(have), len(want))
+    filled: list[Any] = [one + (0,) * (length - len(one)) for one in (have, want)]
+    low, high = filled
+    match operator:
+        case "==":
+            return bool(low == high)
+        case "!=":
+            return bool(low != high)
+        case "<=":
+            return bool(low <= high)
+        case ">=":
+            return bool(low >= high)
+        case "<":
+            return bool(low < high)
+        case ">":
+            return bool(low > high)
+        case _:  # ~=
+            return bool(low >= high) and have[: len(want) - 1] == want[:-1]

@@ -1,0 +1,75 @@
+"""Program text that stands elsewhere: in a file of the worker, on the web, in an object store."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noetl.model.outcome import failed
+from noetl.tools.base import ToolContext
+from noetl.tools.python import Python
+from noetl.tools.running.asking import Unanswered, ask
+from noetl.tools.running.extras import lacking
+from noetl.tools.running.objects import SPELLINGS, named, opened
+from noetl.tools.running.resources import Refused
+
+BYTES_MAX = 10 * 1024 * 1024
+
+
+async def loaded(config: Python, context: ToolContext) -> tuple[str, str]:
+    """The text of `script`, and its name for tracebacks; raises Unanswered."""
+    assert config.script is not None
+    scheme = urlsplit(config.script).scheme
+    try:
+        if scheme in ("http", "https"):
+            return await _from_web(config, context), config.script
+        if scheme in SPELLINGS:
+            body = await _from_store(config, context)
+        else:
+            path = context.resources.path(config.script)
+            body = await asyncio.to_thread(path.read_bytes)
+        return body.decode(), config.script
+    except Refused as refusal:
+        problem = failed("auth", f"script: {refusal}")
+    except FileNotFoundError:
+        told = f'The script "{config.script}" does not exist on this worker.'
+        problem = failed("not_found", told)
+    except (IsADirectoryError, PermissionError) as error:
+        told = f'The script "{config.script}" cannot be read: {error.strerror}.'
+        problem = failed("auth", told)
+    except UnicodeDecodeError as error:
+        told = f'The script "{config.script}" is not UTF-8 text: {error}.'
+        problem = failed("parse", told)
+    raise Unanswered(problem)
+
+
+async def _from_web(config: Python, context: ToolContext) -> str:
+    more = {"auth": config.auth} if config.auth is not None else {}
+    try:
+        answer = await ask(context, "GET", config.script or "", decode="text", **more)
+    except msgspec.ValidationError as error:
+        raise Unanswered(
+            failed("auth", f"script: the credential is no HTTP one: {error}")
+        ) from None
+    return str(answer.data or "")
+
+
+async def _from_store(config: Python, context: ToolContext) -> bytes:
+    if lack := lacking("store", "obstore"):
+        raise Unanswered(lack)
+    import obstore
+
+    url, _, key = (config.script or "").rpartition("/")
+    try:
+        place = await opened(url, config.auth, context)
+        found = await obstore.get_async(place.store, place.checked(key))
+        if int(found.meta["size"]) > BYTES_MAX:
+            told = f"The script is longer than {BYTES_MAX:,} bytes."
+            raise Unanswered(failed("client_error", told))
+        return bytes(await found.bytes_async())
+    except Exception as error:
+        if isinstance(error, Unanswered | Refused) or (known := named(error, "script")) is None:
+            raise
+        raise Unanswered(failed(known.kind, known.message, retryable=known.retryable)) from None

@@ -1,0 +1,255 @@
+"""Copies records from one end to the other in a thread, a batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import psycopg
+
+from noetl.model.ids import derive
+from noetl.model.outcome import Outcome, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.http import Http
+from noetl.tools.running import transfer_sources as sources
+from noetl.tools.running import transfer_targets as targets
+from noetl.tools.running.asking import Unanswered
+from noetl.tools.running.batches import Batches
+from noetl.tools.running.duckdb import failure as duckdb_failure
+from noetl.tools.running.failures import Failed, failed_with, guarded
+from noetl.tools.running.limits import shortest
+from noetl.tools.running.pg_credentials import BadCredential, parameters
+from noetl.tools.running.pg_sync import connected
+from noetl.tools.running.postgres import failure as postgres_failure
+from noetl.tools.running.sql_text import BadSql
+from noetl.tools.running.sql_threads import Halt, in_thread
+from noetl.tools.running.sqlite import failure as sqlite_failure
+from noetl.tools.running.table_types import form_of
+from noetl.tools.running.transfer_objects import fetched, stored
+from noetl.tools.transfer import (
+    FromDuckDb,
+    FromHttp,
+    FromPostgres,
+    FromSqlite,
+    InFile,
+    InStore,
+    Source,
+    Target,
+    ToDuckDb,
+    ToHttp,
+    ToPostgres,
+    ToSqlite,
+    Transfer,
+)
+
+BUSY_SECONDS = 5.0
+
+
+async def run(config: Transfer, context: ToolContext) -> Outcome:
+    total = shortest(context.timeout)
+    halt = Halt(None)
+
+    async def work() -> Outcome:
+        assert config.source is not None
+        assert config.target is not None
+        source = await _prepared(config.source, context, "source")
+        target = await _prepared(config.target, context, "target")
+        copying = Copying(config, context, source, target, halt, asyncio.get_running_loop())
+        try:
+            result = await in_thread(context.resources.threads, copying.run, halt, total)
+        except Unanswered as problem:
+            return problem.outcome
+        if isinstance(config.target, InStore):
+            assert target.path is not None
+            await stored(config.target, target.path, context)
+        return ok(result)
+
+    return await guarded(work, total)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What an end needs that only the event loop can get: credentials, files, objects."""
+
+    login: dict[str, str] = {}
+    path: Path | None = None
+    form: str = ""
+
+
+async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Prepared:
+    match end:
+        case FromPostgres() | ToPostgres():
+            if end.auth is None:
+                raise BadCredential(f"{side}: postgres needs `auth`, a credential to connect with.")
+            return Prepared(login=parameters(await context.credential(end.auth)))
+        case FromDuckDb() | FromSqlite() | ToDuckDb() | ToSqlite():
+            written = end.database
+            if written is None and end.auth is not None:
+                fields = await context.credential(end.auth)
+                written = fields.get("database") or fields.get("path")
+            if written is None:
+                raise BadSql(f"{side}: write `database`, the path of the file.")
+            path = context.resources.path(str(written))
+            if side == "source" and not path.is_file():
+                raise Failed("not_found", f'{side}: the file "{written}" does not exist.')
+            return Prepared(path=path)
+        case InFile():
+            return Prepared(path=context.resources.path(end.path), form=_form(end, end.path, side))
+        case InStore():
+            form = _form(end, end.key, side)
+            if side == "source":
+                return Prepared(path=await fetched(end, context), form=form)
+            return Prepared(path=context.files.folder / f"object.{form}", form=form)
+    return Prepared()
+
+
+def _form(end: InFile | InStore, name: str, side: str) -> str:
+    form = end.format or form_of(name)
+    if form is None or form == "arrow":
+        raise BadSql(f'{side}: "{name}" does not tell its form; write `format`.')
+    return form
+
+
+class Copying:
+    """One transfer, in a thread of its own."""
+
+    def __init__(
+        self,
+        config: Transfer,
+        context: ToolContext,
+        source: Prepared,
+        target: Prepared,
+        halt: Halt,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._source = source
+        self._target = target
+        self._halt = halt
+        self._loop = loop
+        self._folder = context.files.folder
+
+    def run(self, halt: Halt) -> dict[str, Any]:
+        try:
+            with ExitStack() as stack:
+                return self._copied(stack)
+        except psycopg.Error as error:
+            raise failed_with(postgres_failure(error)) from None
+        except duckdb.Error as error:
+            raise duckdb_failure(error, halt) from None
+        except sqlite3.Error as error:
+            raise sqlite_failure(error, halt) from None
+
+    def _copied(self, stack: ExitStack) -> dict[str, Any]:
+        target = self._opened_target(stack)
+        reached = target.mark()
+        earlier = reached.records
+        if reached.done:
+            self._say(f"All {earlier:,} records were written before.")
+            return {"records": earlier, "batches": reached.batches, "skipped": earlier}
+        if earlier:
+            self._say(f"{earlier:,} records were written before; going on behind them.")
+        for batch in stack.enter_context(closing(self._batches(earlier))):
+            self._halt.check()
+            reached = reached._replace(
+                records=reached.records + batch.count, batches=reached.batches + 1
+            )
+            target.write(batch, reached)
+            self._say(f"{reached.records:,} records in {reached.batches:,} batches.")
+        self._halt.check()
+        target.finish(reached)
+        return {"records": reached.records, "batches": reached.batches, "skipped": earlier}
+
+    def _say(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._context.log, f"{text}\n")
+
+    # --- Both ends ---
+
+    def _batches(self, skip: int) -> Batches:
+        config, halt = self._config, self._halt
+        wanted = sources.Wanted(config.mapping, config.batch_size)
+        path = self._source.path
+        match config.source:
+            case FromPostgres() as end:
+                return sources.from_postgres(end, self._source.login, wanted, halt, skip)
+            case FromDuckDb() as end:
+                assert path is not None
+                return sources.from_duckdb(end, path, self._folder, wanted, halt, skip)
+            case FromSqlite() as end:
+                assert path is not None
+                return sources.from_sqlite(end, path, wanted, halt, skip)
+            case FromHttp() as end:
+                return sources.from_http(end, self._ask, wanted, skip)
+            case InFile() | InStore() as end:
+                assert path is not None
+                form = self._source.form
+                return sources.from_file(end, path, form, self._folder, wanted, halt, skip)
+        raise AssertionError(config.source)
+
+    def _opened_target(self, stack: ExitStack) -> targets.Target:
+        action_id, resume = self._context.action_id, self._config.resume
+        path = self._target.path
+        match self._config.target:
+            case ToPostgres() as end:
+                line = stack.enter_context(connected(self._target.login, self._halt))
+                return targets.ToPostgres(end, action_id, resume, line)
+            case ToDuckDb() as end:
+                assert path is not None
+                path.parent.mkdir(parents=True, exist_ok=True)
+                database = self._duckdb(stack, path)
+                return targets.ToDuckDb(end, action_id, resume, database, self._folder)
+            case ToSqlite() as end:
+                assert path is not None
+                path.parent.mkdir(parents=True, exist_ok=True)
+                opened = sqlite3.connect(
+                    path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
+                connection = stack.enter_context(closing(opened))
+                stack.enter_context(self._halt.stoppable(connection.interrupt))
+                reader = targets.Reader(self._duckdb(stack, None), self._folder)
+                return targets.ToSqlite(end, action_id, resume, connection, reader)
+            case ToHttp() as end:
+                reader = targets.Reader(self._duckdb(stack, None), self._folder)
+                return targets.ToService(end, self._send, reader)
+            case InFile() | InStore() as end:
+                assert path is not None
+                return targets.ToFile(end, path, self._target.form, self._folder, self._halt)
+        raise AssertionError(self._config.target)
+
+    def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
+        return stack.enter_context(sources.opened_duckdb(path, self._folder, self._halt))
+
+    # --- Web services, which live in the event loop ---
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        return self._answer(request, self._context)["data"]
+
+    def _send(self, request: Mapping[str, Any], number: int) -> None:
+        # The same batch has the same key on every attempt, and no other has it.
+        key = derive(self._context.action_id, number)
+        self._answer(request, msgspec.structs.replace(self._context, action_id=key))
+
+    def _answer(self, request: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        from noetl.tools.running.http import run
+
+        try:
+            config = msgspec.convert(dict(request), Http)
+        except msgspec.ValidationError as error:
+            raise Failed("client_error", f"The web service's end is not right: {error}.") from None
+        future = asyncio.run_coroutine_threadsafe(run(config, context), self._loop)
+        with self._halt.stoppable(future.cancel):
+            try:
+                outcome = future.result()
+            except CancelledError:
+                raise InterruptedError("the task was stopped") from None
+        if outcome.error is not None:
+            raise failed_with(outcome.error)
+        found: dict[str, Any] = outcome.result
+        return found

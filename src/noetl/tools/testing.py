@@ -1,0 +1,214 @@
+"""The contract of a tool kind as tests, for our kinds and for yours.
+
+What a playbook's author may rely on, whatever the kind: a field it does not know is refused,
+a failure has a name, a cancelled call ends within a second, and no secret gets out. A test module
+subclasses `ToolContract`, names its tool, and says by which calls it can be seen at work:
+
+    class TestGreet(ToolContract):
+        tool = TOOL
+
+        @pytest.fixture
+        def trials(self):
+            nobody = Trial({"whom": ""}, fails="client_error")
+            return Trials(good=Trial({"whom": "you"}), failing=(nobody,))
+
+The calls are real: real servers, real files, the tool's own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar, get_args
+
+import msgspec
+import pytest
+
+from noetl.errors import NotFound
+from noetl.model.outcome import ErrorKind, Outcome
+from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.running.files import in_memory
+from noetl.tools.running.python_calls import Sandbox
+from noetl.tools.running.resources import THREADS, Rules, ToolResources
+
+CANARY = "canary-7f3e9a51"
+"""Put it into the credentials of a trial where the secret stands. It must not come out."""
+SECONDS_TO_STOP = 5.0
+"""A second is promised; the rest is for machines that do much else beside testing."""
+SECONDS_ALLOWED = 0.3
+TIME_IS_UP = ("timeout", "db_timeout")
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One call of the tool, and what must come of it."""
+
+    config: Mapping[str, Any]
+    """What a playbook writes beside `kind`, rendered."""
+    inputs: Mapping[str, Any] = {}
+    credentials: Mapping[str, Mapping[str, Any]] = {}
+    fails: ErrorKind | None = None
+    """The kind of error it must end with; None: it must succeed."""
+
+
+class Trials(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls that show a tool at work."""
+
+    good: Trial
+    failing: tuple[Trial, ...]
+    """At least one for each kind of error that the tool's page names."""
+    endless: Trial | None = None
+    """A call that would take very long; None for a tool that has none."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """An outcome and what was printed on the way."""
+
+    outcome: Outcome
+    log: str
+
+
+class ToolContract:
+    """What every kind promises. Subclass it, set `tool` and write the fixture `trials`."""
+
+    tool: ClassVar[Tool]
+    rules: ClassVar[Rules] = Rules()
+    yields_secrets: ClassVar[bool] = False
+    """For a tool whose very result is a secret; the worker keeps it masked."""
+
+    @pytest.fixture
+    def trials(self) -> Trials:
+        raise LookupError(f"write the fixture `trials` in {type(self).__name__}")
+
+    def make_sandbox(self, packages: str | None = None) -> Sandbox:
+        """Python processes, for a tool that runs code in `context.resources.sandbox`."""
+        raise LookupError("this tool asks for a sandbox: override `make_sandbox` in its test")
+
+    # --- The promises ---
+
+    def test_a_field_it_does_not_know_is_refused(self) -> None:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"no_such_field": 1}, self.tool.config)
+
+    def test_every_field_has_a_line_of_help(self) -> None:
+        schema = msgspec.json.schema(self.tool.config)
+        [fields] = [
+            part["properties"]
+            for name, part in schema["$defs"].items()
+            if name == self.tool.config.__name__
+        ]
+        for name, field in fields.items():
+            assert field.get("description"), f"`{name}` has no help; write `about(…)`"
+
+    def test_it_does_what_it_is_for(self, trials: Trials) -> None:
+        ran = self.ran(trials.good)
+
+        assert ran.outcome.is_ok, f"it failed: {ran.outcome.error}"
+
+    def test_its_failures_have_names(self, trials: Trials) -> None:
+        for trial in trials.failing:
+            error = self.ran(trial).outcome.error
+            assert error is not None, f"{trial.config} did not fail"
+            assert error.kind in get_args(ErrorKind), f"there is no error kind {error.kind}"
+            assert error.kind == trial.fails, f"{trial.config} ended with {error}"
+            assert error.message.strip(), f"{trial.config}: the message is empty"
+
+    def test_no_secret_gets_out(self, trials: Trials) -> None:
+        encoded = base64.b64encode(CANARY.encode()).decode().rstrip("=")
+        for trial in (trials.good, *trials.failing):
+            ran = self.ran(trial)
+            shown = msgspec.json.encode(ran.outcome).decode()
+            for secret in (CANARY, encoded):
+                assert secret not in ran.log, f"{trial.config}: the log shows a secret"
+                said = secret in shown and not (self.yields_secrets and ran.outcome.is_ok)
+                assert not said, f"{trial.config}: the outcome shows a secret: {shown}"
+
+    def test_it_stops_soon_when_it_is_cancelled(self, trials: Trials) -> None:
+        if trials.endless is None:
+            pytest.skip("no call of this tool takes long")
+        asyncio.run(self._cancelled(trials.endless))
+
+    def test_it_ends_when_its_time_is_up(self, trials: Trials) -> None:
+        if trials.endless is None:
+            pytest.skip("no call of this tool takes long")
+        asyncio.run(self._out_of_time(trials.endless))
+
+    # --- How they are tried ---
+
+    def ran(self, trial: Trial) -> Ran:
+        """Run one call to its end, with resources of its own."""
+
+        async def run() -> Ran:
+            log = TaskLog()
+            resources = ToolResources(self.make_sandbox, self.rules)
+            try:
+                outcome = await self.call(trial, resources, log)
+            finally:
+                await resources.close()
+            msgspec.json.encode(outcome)
+            return Ran(outcome, log.text())
+
+        return asyncio.run(run())
+
+    async def call(
+        self, trial: Trial, resources: ToolResources, log: TaskLog, timeout: float | None = None
+    ) -> Outcome:
+        """Call the tool as a worker would."""
+
+        async def credential(name: str | Mapping[str, Any]) -> dict[str, Any]:
+            if not isinstance(name, str):
+                return dict(name)
+            if name not in trial.credentials:
+                raise NotFound(f'there is no credential "{name}".')
+            return dict(trial.credentials[name])
+
+        async def read_result(reference: Any) -> Any:
+            return reference
+
+        assert self.tool.run is not None, f"kind {self.tool.kind} has no `run`"
+        context = ToolContext(
+            execution_id="1",
+            step="trial",
+            task="trial",
+            action_id="trial-1",
+            inputs=dict(trial.inputs),
+            timeout=timeout,
+            credential=credential,
+            log=log,
+            resources=resources,
+            read_result=read_result,
+            files=resources.files("1", "trial-1", *in_memory({})),
+        )
+        config = msgspec.convert(dict(trial.config), self.tool.config)
+        return await self.tool.run(config, context)
+
+    async def _cancelled(self, trial: Trial) -> None:
+        resources = ToolResources(self.make_sandbox, self.rules)
+        before = asyncio.all_tasks()
+        try:
+            call = asyncio.create_task(self.call(trial, resources, TaskLog()))
+            await asyncio.wait([call], timeout=SECONDS_ALLOWED)
+            assert not call.done(), f"it is over already, so it is not endless: {call}"
+            call.cancel()
+            await asyncio.wait([call], timeout=SECONDS_TO_STOP)
+            assert call.done(), f"it runs on {SECONDS_TO_STOP:g} seconds after it was cancelled"
+            assert call.cancelled(), "it hid that it was cancelled: let CancelledError pass"
+        finally:
+            await resources.close()
+        left = asyncio.all_tasks() - before
+        assert not left, f"it left tasks running: {left}"
+        for thread in threading.enumerate():
+            if thread.name.startswith(THREADS):
+                thread.join(SECONDS_TO_STOP)
+                assert not thread.is_alive(), f"it left {thread.name} at work"
+
+    async def _out_of_time(self, trial: Trial) -> None:
+        resources = ToolResources(self.make_sandbox, self.rules)
+        try:
+            async with asyncio.timeout(SECONDS_ALLOWED + SECONDS_TO_STOP):
+                outcome = await self.call(trial, resources, TaskLog(), SECONDS_ALLOWED)
+        finally:
+            await resources.close()
+        assert outcome.error is not None, "it succeeded after its time was up"
+        assert outcome.error.kind in TIME_IS_UP, f"this is no timeout: {outcome.error}"

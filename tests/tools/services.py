@@ -1,0 +1,135 @@
+"""Services that tools talk to: real ones from packages, and small ones that speak a protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+START_SECONDS = 60.0
+
+
+@contextmanager
+def answering(*routes: tuple[str, str, Handler]) -> Iterator[str]:
+    """The address of a web server in a thread, with these routes: method, path, handler."""
+    loop = asyncio.new_event_loop()
+    started = threading.Event()
+    address: list[str] = []
+
+    async def start() -> web.AppRunner:
+        app = web.Application(client_max_size=2**26)
+        for method, path, handler in routes:
+            app.router.add_route(method, path, handler)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        return runner
+
+    def serve() -> None:
+        asyncio.set_event_loop(loop)
+        runner = loop.run_until_complete(start())
+        started.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        # Answers that are still being waited for, on purpose.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def program(words: list[str], ready: Callable[[], bool]) -> Iterator[None]:
+    """A server process that is ready, and gone afterwards."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready():
+            assert process.poll() is None, f"{words[0]} ended with {process.returncode}"
+            assert time.monotonic() < deadline, f"{words[0]} did not start"
+            time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def nats_server(*options: str) -> Iterator[str]:
+    """A NATS server with JetStream."""
+    port = free_port()
+    server = str(Path(sys.executable).parent / "nats-server")
+    with tempfile.TemporaryDirectory(prefix="noetl-nats-") as folder:
+        words = [server, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder, *options]
+        with program(words, lambda: listens(port)):
+            yield f"nats://127.0.0.1:{port}"
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """A server that speaks the protocol of S3, with one bucket, `trial`."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        try:
+            urllib.request.urlopen(f"{url}/moto-api/data.json", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    with program([sys.executable, "-m", "moto.server", "-p", str(port)], ready):
+        urllib.request.urlopen(urllib.request.Request(f"{url}/trial", method="PUT")).close()
+        yield url
+
+
+async def never(request: web.Request) -> web.StreamResponse:
+    """Reads the question and does not answer."""
+    await request.read()
+    await asyncio.sleep(3600)
+    return web.Response()
+
+
+def refusing(status: int, body: Any = None, **headers: str) -> Handler:
+    """Answers always so."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        return web.json_response(body or {}, status=status, headers=headers)
+
+    return handler
