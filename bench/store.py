@@ -1,6 +1,7 @@
-"""How fast is the embedded store? On the disk you name, durable: SQLite at `synchronous=FULL`.
+"""How fast are the stores? On the disk you name, durable: SQLite at `synchronous=FULL`, PostgreSQL
+at `synchronous_commit=on`.
 
-    python bench/store.py [--json] [--directory DIR]
+    python bench/store.py [--json] [--directory DIR] [--postgres]
 
 Round trip: one decision (8 events, 1 command, 1 closed) from the event loop to the disk and back,
 one at a time. Throughput: 100 decisions per commit. Group commit: 100 callers, each with its own
@@ -18,14 +19,17 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
+from postgres import server_in
+
 from noetl.model.commands import Command
 from noetl.model.ids import derive, event_id
-from noetl.store.base import EventRow, NewCommand, Summary, Write
-from noetl.store.sqlite import SqliteStore
+from noetl.store.base import EventRow, NewCommand, Store, Summary, Write
+from noetl.wiring import open_store
 
 NOW = 1_760_000_000.0
 EVENTS = 8
@@ -65,7 +69,7 @@ def decision(execution_id: str, round_: int) -> Write:
         execution_id=execution_id,
         seq_before=seq_before,
         events=events,
-        commands=[NewCommand(command, "w1", derive(command.command_id, 1), NOW + 60)],
+        commands=[NewCommand(command, "w1", NOW + 60)],
         closed=[derive(execution_id, round_ - 1)],
         summary=summary if round_ == 0 else None,
     )
@@ -86,7 +90,7 @@ def flush_us(directory: Path) -> float:
     return statistics.median(times) * 1e6
 
 
-async def round_trip(store: SqliteStore, rounds: int) -> dict[str, float]:
+async def round_trip(store: Store, rounds: int) -> dict[str, float]:
     writes = [decision(execution(0), number) for number in range(rounds)]
     times = []
     for write in writes:
@@ -97,7 +101,7 @@ async def round_trip(store: SqliteStore, rounds: int) -> dict[str, float]:
     return {"round trip p50 µs": times[rounds // 2], "round trip p95 µs": times[rounds * 95 // 100]}
 
 
-async def throughput(store: SqliteStore, rounds: int) -> dict[str, float]:
+async def throughput(store: Store, rounds: int) -> dict[str, float]:
     batches = [
         [decision(execution(1000 + number), round_) for number in range(100)]
         for round_ in range(rounds)
@@ -109,7 +113,7 @@ async def throughput(store: SqliteStore, rounds: int) -> dict[str, float]:
     return {"events/s, 100 per commit": rounds * 100 * EVENTS / (perf_counter() - started)}
 
 
-async def group_commit(store: SqliteStore, rounds: int) -> dict[str, float]:
+async def group_commit(store: Store, rounds: int) -> dict[str, float]:
     async def caller(number: int) -> None:
         for write in [decision(execution(5000 + number), round_) for round_ in range(rounds)]:
             await store.commit([write])
@@ -119,7 +123,7 @@ async def group_commit(store: SqliteStore, rounds: int) -> dict[str, float]:
     return {"events/s, 100 callers": rounds * 100 * EVENTS / (perf_counter() - started)}
 
 
-async def claims(store: SqliteStore, count: int) -> dict[str, float]:
+async def claims(store: Store, count: int) -> dict[str, float]:
     write = decision(execution(9000), 0)
     [(command, *_)] = write.commands
     write.commands = [
@@ -138,13 +142,13 @@ async def claims(store: SqliteStore, count: int) -> dict[str, float]:
     await store.commit([write])
     started = perf_counter()
     taken = 0
-    while leases := await store.claim("w1", pool="bench", limit=50, now=NOW, expires_at=NOW + 60):
+    while leases := await store.claim("w1", pool="bench", limit=50, expires_at=NOW + 60):
         taken += len(leases)
     assert taken == count
     return {"claims/s, 50 at a time": count / (perf_counter() - started)}
 
 
-async def loads(store: SqliteStore) -> dict[str, float]:
+async def loads(store: Store) -> dict[str, float]:
     started = perf_counter()
     events = 0
     for number in range(100):
@@ -154,9 +158,19 @@ async def loads(store: SqliteStore) -> dict[str, float]:
     return {"events/s loaded": events / (perf_counter() - started)}
 
 
-async def measure(directory: Path) -> dict[str, float]:
+@contextmanager
+def database(directory: Path, kind: str) -> Iterator[str]:
+    """The URL of an empty database there."""
+    if kind == "sqlite":
+        yield f"sqlite:///{directory}/bench.db"
+    else:
+        with server_in(directory) as url:
+            yield url
+
+
+async def measure(directory: Path, url: str) -> dict[str, float]:
     figures = {"disk flush p50 µs": flush_us(directory)}
-    store = await SqliteStore.open(str(directory / "bench.db"))
+    store = await open_store(url)
     try:
         await round_trip_warm_up(store)
         figures |= await round_trip(store, 1000)
@@ -169,7 +183,7 @@ async def measure(directory: Path) -> dict[str, float]:
     return figures
 
 
-async def round_trip_warm_up(store: SqliteStore) -> None:
+async def round_trip_warm_up(store: Store) -> None:
     """Let the log reach its size: a file that grows is slower to flush."""
     for number in range(200):
         await store.commit([decision(execution(100), number)])
@@ -183,13 +197,15 @@ def main(show: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--directory", help="where to put the database (default: the temp dir)")
+    parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL instead")
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     runs = []
     for _ in range(arguments.runs):
         directory = Path(tempfile.mkdtemp(prefix="noetl-bench-", dir=arguments.directory))
         try:
-            runs.append(asyncio.run(measure(directory)))
+            with database(directory, "postgres" if arguments.postgres else "sqlite") as url:
+                runs.append(asyncio.run(measure(directory, url)))
         finally:
             shutil.rmtree(directory)
     figures = medians(runs)

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
 from noetl.store.base import Store
+from noetl.store.postgres import PostgresStore
 from noetl.store.sqlite import SqliteStore
 
-Opener = Callable[[Path], Awaitable[Store]]
+Opener = Callable[[pytest.FixtureRequest], Coroutine[Any, Any, Store]]
+
+
+def file_url(request: pytest.FixtureRequest) -> str:
+    return f"sqlite:///{request.getfixturevalue('tmp_path')}/noetl.db"
+
 
 STORES: dict[str, Opener] = {
-    "sqlite-file": lambda directory: SqliteStore.open(f"sqlite:///{directory}/noetl.db"),
-    "sqlite-file-inline": lambda directory: SqliteStore.open(
-        f"sqlite:///{directory}/noetl.db", threads=False
-    ),
+    "sqlite-file": lambda request: SqliteStore.open(file_url(request)),
+    "sqlite-file-inline": lambda request: SqliteStore.open(file_url(request), threads=False),
     "sqlite-memory": lambda _: SqliteStore.open(":memory:"),
     "sqlite-memory-inline": lambda _: SqliteStore.open(":memory:", threads=False),
+    "postgres": lambda request: PostgresStore.open(request.getfixturevalue("database_url")),
 }
 
 
@@ -44,12 +49,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(params=STORES)
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner
-) -> Iterator[Store]:
-    async def opened() -> Store:
-        return await STORES[request.param](tmp_path)
-
-    store = runner.run(opened())
+def store(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Store]:
+    store = runner.run(STORES[request.param](request))
     yield store
     runner.run(store.close())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.model.commands import Command
-from noetl.model.ids import ExecutionId, derive
+from noetl.model.ids import ExecutionId
 from noetl.store.base import CatalogEntry, EventRow, NewCommand, StoredCredential, Summary, Write
 
 NOON = 1_760_000_000.0
@@ -63,7 +63,7 @@ def free(*names: str, execution_id: ExecutionId = ONE, **fields: Any) -> list[Ne
 
 
 def born_leased(name: str, worker_id: str, expires_at: float) -> NewCommand:
-    return NewCommand(command(name), worker_id, derive(name, 1), expires_at)
+    return NewCommand(command(name), worker_id, expires_at)
 
 
 def entry(content: str, **fields: Any) -> CatalogEntry:

@@ -104,17 +104,6 @@ async def test_an_execution_that_does_not_exist_is_at_seq_0(store: Store):
     assert await store.load(ONE) is None
 
 
-async def test_an_event_id_that_exists_under_another_seq_means_moved(store: Store):
-    await store.commit([start(ONE, count=2), start(TWO)])
-    again = more(2, events=[event(3), event(4, event_id="event-1")], vars={"x": b"1"})
-
-    assert await store.commit([again, more(1, TWO)]) == [ONE]
-
-    assert await store.events(ONE) == events(1, 2)
-    assert await store.get_vars(ONE) == {}
-    assert await store.events(TWO) == events(1, 2)
-
-
 async def test_event_ids_are_unique_only_within_their_execution(store: Store):
     assert await store.commit([start(ONE), start(TWO)]) == []
 
@@ -176,13 +165,12 @@ async def test_a_write_that_cannot_be_stored_fails_alone(store: Store):
     [
         start(ONE, events=[event(2)]),
         start(ONE, events=[event(1), event(3)]),
-        start(ONE, events=[event(1), event(2, event_id="event-1")]),
         start(ONE, summary=None),
         start(ONE, summary=summary(TWO)),
         start(ONE, summary=summary(status="ALMOST")),
         start(ONE, summary=summary(status="COMPLETED", ended_at=None)),
         start(ONE, summary=summary(status="RUNNING", ended_at=NOON)),
-        start(ONE, commands=[born_leased("a", "w1", NOON)._replace(token=None)]),
+        start(ONE, commands=[born_leased("a", "w1", NOON)._replace(expires_at=None)]),
         start(ONE, commands=[born_leased("a", "w1", NOON)._replace(worker_id=None)]),
         start(ONE, commands=free("a", "a")),
     ],
@@ -194,6 +182,27 @@ async def test_nonsense_is_refused_and_leaves_nothing(store: Store, nonsense: Wr
 
     assert await store.load(ONE) is None
     assert await store.load(TWO) is None
+
+
+async def test_of_executions_that_are_tied_all_are_kept_or_none(store: Store):
+    await store.commit([start(ONE), start(TWO), start(THREE)])
+
+    moved = await store.commit([more(0, ONE), more(1, TWO), more(1, THREE)], tied=[{ONE, TWO}])
+
+    assert sorted(moved) == [ONE, TWO]
+    assert await store.heads([ONE, TWO, THREE]) == {ONE: 1, TWO: 1, THREE: 2}
+    assert await store.commit([more(1, ONE), more(1, TWO)], tied=[{ONE, TWO, THREE}]) == []
+    assert await store.heads([ONE, TWO]) == {ONE: 2, TWO: 2}
+
+
+async def test_a_tie_to_a_new_execution_that_cannot_be_holds_the_other_back(store: Store):
+    await store.commit([start(ONE, summary=summary(ONE, idempotency_key="k"))])
+    await store.commit([start(TWO)])
+    child = start(THREE, summary=summary(THREE, idempotency_key="k"))
+
+    assert sorted(await store.commit([more(1, TWO), child], tied=[{TWO, THREE}])) == [TWO, THREE]
+
+    assert await store.heads([TWO, THREE]) == {TWO: 1}
 
 
 async def test_a_write_without_events_changes_the_rest(store: Store):

@@ -148,6 +148,13 @@ async def test_unfinished_are_those_that_have_not_ended(store: Store):
     assert await store.unfinished() == ["0", "1", "2"]
 
 
+async def test_heads_are_where_logs_end(store: Store):
+    await store.commit([start(ONE, count=3), start(TWO)])
+
+    assert await store.heads([ONE, TWO, THREE]) == {ONE: 3, TWO: 1}
+    assert await store.heads([]) == {}
+
+
 async def fill(store: Store) -> None:
     """Twelve executions, two at each minute; every third failed, every fourth is a child."""
     for number in range(12):

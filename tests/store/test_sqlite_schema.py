@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from noetl.errors import StoreError
+from noetl.store.migrations import Migration
+from noetl.store.queries import read_queries
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
-from noetl.store.sqlite.queries import QUERIES, read_queries
-from noetl.store.sqlite.schema import MIGRATIONS, Migration, migrate, schema_version
+from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.store.making import ONE, events, start
 
 NEXT = MIGRATIONS[-1].version + 1
@@ -115,7 +117,7 @@ def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
     assert found == ["wal", 2, 1]
 
 
-READS_EVERYTHING = {"newest_entries", "credentials", "open_commands"}
+READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes"}
 PAGED = {"events_after", "events_page", "due_timers"} | {
     name for name in QUERIES if name.startswith("summaries")
 }

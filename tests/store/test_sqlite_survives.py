@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import pytest
 from noetl.errors import StoreBusy, StoreError
 from noetl.store.base import Write
 from noetl.store.sqlite import SqliteStore
+from noetl.store.sqlite.connections import LOG_BYTES
+from noetl.store.sqlite.writer import ROUNDS_BEFORE_GROWING
 from tests.store.making import ONE, event, events, more, start
 from tests.store.writing_forever import GROUPS, MEMBERS, member, rounds_done
 
@@ -326,6 +329,25 @@ async def test_the_log_file_stays_bounded_under_steady_load(tmp_path: Path):
     assert (tmp_path / "noetl.db").stat().st_size > 45 * MIB
     assert largest < 20 * MIB
     assert not (tmp_path / "noetl.db-wal").exists()
+
+
+async def test_a_log_made_ready_for_more_holds_what_was_committed_and_nothing_else(tmp_path: Path):
+    path, copy = tmp_path / "noetl.db", tmp_path / "crashed" / "noetl.db"
+    store = await SqliteStore.open(str(path))
+    await store.commit([start(ONE)])
+    small = Path(f"{path}-wal").stat().st_size
+    for seq in range(1, ROUNDS_BEFORE_GROWING + 10):
+        await store.commit([more(seq)])
+    copy.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    await store.close()
+
+    assert small < LOG_BYTES <= Path(f"{copy}-wal").stat().st_size
+    crashed = await SqliteStore.open(str(copy))
+    assert await crashed.events(ONE) == events(1, ROUNDS_BEFORE_GROWING + 10)
+    assert await crashed.check() == []
+    await crashed.close()
 
 
 async def test_in_idle_moments_the_log_is_written_back(tmp_path: Path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from noetl.model.commands import Command, Lease
-from noetl.model.ids import derive
-from noetl.store.base import Store
+from noetl.model.ids import token_of
+from noetl.store.base import Lapsed, NewCommand, Store
 from tests.store.making import (
     MINUTE,
     NOON,
@@ -23,11 +23,15 @@ from tests.store.making import (
 async def claim(
     store: Store, worker_id: str = "w1", *, pool: str = "default", limit: int = 9, now: float = NOON
 ) -> list[Lease]:
-    return await store.claim(worker_id, pool=pool, limit=limit, now=now, expires_at=now + MINUTE)
+    return await store.claim(worker_id, pool=pool, limit=limit, expires_at=now + MINUTE)
 
 
 def names(leases: list[Lease]) -> list[str]:
     return [lease.command.command_id for lease in leases]
+
+
+def lost(lapsed: list[Lapsed]) -> list[str]:
+    return [one.command.command_id for one in lapsed]
 
 
 async def test_a_claimed_command_is_what_was_inserted(store: Store):
@@ -42,34 +46,21 @@ async def test_a_claimed_command_is_what_was_inserted(store: Store):
         priority=-3,
         at=NOON,
     )
-    await store.commit([start(commands=[(whole, None, None, None)])])
+    await store.commit([start(commands=[NewCommand(whole)])])
 
     assert await claim(store, pool="gpu") == [
-        Lease(command=whole, token=derive("a", 1), expires_at=NOON + MINUTE)
+        Lease(command=whole, token=token_of("a"), expires_at=NOON + MINUTE)
     ]
 
 
-async def test_a_command_is_leased_to_one_worker_until_its_lease_lapses(store: Store):
+async def test_a_command_is_leased_once(store: Store):
     await store.commit([start(commands=free("a"))])
 
-    [first] = await claim(store, "w1")
-    just_before = await claim(store, "w2", now=NOON + MINUTE - 0.001)
-    [taken_over] = await claim(store, "w2", now=NOON + MINUTE)
+    [lease] = await claim(store, "w1")
 
-    assert just_before == []
-    assert taken_over.command.command_id == first.command.command_id
-    assert taken_over.expires_at == NOON + 2 * MINUTE
-
-
-async def test_each_delivery_has_a_number_and_a_token_of_its_own(store: Store):
-    await store.commit([start(commands=free("a"))])
-
-    leases = []
-    for number in range(3):
-        leases += await claim(store, now=NOON + number * MINUTE)
-
-    assert [lease.command.deliveries for lease in leases] == [1, 2, 3]
-    assert [lease.token for lease in leases] == [derive("a", number) for number in (1, 2, 3)]
+    assert lease.token == token_of("a")
+    assert await claim(store, "w2") == []
+    assert await claim(store, "w2", now=NOON + 9 * MINUTE) == []
 
 
 async def test_highest_priority_first_then_oldest(store: Store):
@@ -79,16 +70,6 @@ async def test_highest_priority_first_then_oldest(store: Store):
 
     assert names(await claim(store, limit=3)) == ["c", "d", "a"]
     assert names(await claim(store, limit=3)) == ["b", "f", "e"]
-
-
-async def test_a_lapsed_command_takes_its_place_by_priority_and_age(store: Store):
-    await store.commit([start(commands=free("a", "b"))])
-    await claim(store, limit=1)
-    await store.commit([more(1, commands=free("c") + free("urgent", priority=1))])
-
-    again = await claim(store, now=NOON + MINUTE)
-
-    assert names(again) == ["urgent", "a", "b", "c"]
 
 
 async def test_a_claim_takes_no_more_than_its_limit_and_only_of_its_pool(store: Store):
@@ -111,21 +92,20 @@ async def test_claims_at_the_same_time_never_share_a_command(store: Store):
     assert len(set(found)) == 100
 
 
-async def test_a_command_born_leased_is_not_to_be_claimed_before_it_lapses(store: Store):
+async def test_a_command_born_leased_is_not_to_be_claimed(store: Store):
     await store.commit([start(commands=[born_leased("a", "w1", NOON + MINUTE)])])
 
-    assert await claim(store, "w2") == []
-    [lease] = await claim(store, "w2", now=NOON + MINUTE)
-    assert lease.token == derive("a", 2)
+    assert await claim(store, "w2", now=NOON + MINUTE) == []
 
 
 async def test_a_closed_command_is_over(store: Store):
     await store.commit([start(commands=free("a", "b"))])
-    [a, _] = await claim(store)
+    await claim(store, limit=1)
     await store.commit([more(1, closed=["a", "unknown"])])
 
-    assert await store.renew([a.token], now=NOON, expires_at=NOON + 9) == []
-    assert names(await claim(store, now=NOON + MINUTE)) == ["b"]
+    assert await store.renew(["a"], now=NOON, expires_at=NOON + 9) == set()
+    assert await store.lapsed(now=NOON + MINUTE) == []
+    assert names(await claim(store)) == ["b"]
 
 
 async def test_closing_reaches_only_commands_of_its_own_execution(store: Store):
@@ -136,43 +116,16 @@ async def test_closing_reaches_only_commands_of_its_own_execution(store: Store):
 
 
 async def test_leases_that_hold_can_be_renewed_up_to_the_moment_they_lapse(store: Store):
-    await store.commit([start(commands=free("a", "b", "c"))])
-    leases = await claim(store)
-    tokens = [lease.token for lease in leases]
+    await store.commit([start(commands=free("a", "b", "c", "free"))])
+    await claim(store, limit=3)
 
-    held = await store.renew(
-        [tokens[1], "unknown", tokens[0]], now=NOON + 59, expires_at=NOON + 119
-    )
+    held = await store.renew(["b", "unknown", "a", "free"], now=NOON + 59, expires_at=NOON + 119)
 
-    assert held == [tokens[1], tokens[0]]
-    assert await store.renew([tokens[2]], now=NOON + MINUTE, expires_at=NOON + 999) == []
-    assert names(await claim(store, "w2", now=NOON + 118)) == ["c"]
-    assert names(await claim(store, "w2", now=NOON + 119)) == ["a", "b"]
-    assert await store.renew([], now=NOON, expires_at=NOON) == []
-
-
-async def test_a_lease_that_was_taken_over_cannot_be_renewed(store: Store):
-    await store.commit([start(commands=free("a"))])
-    [old] = await claim(store, "w1")
-    [new] = await claim(store, "w2", now=NOON + MINUTE)
-
-    held = await store.renew([old.token, new.token], now=NOON + MINUTE, expires_at=NOON + 200)
-
-    assert held == [new.token]
-
-
-async def test_renewing_and_claiming_at_the_moment_of_lapse_have_one_winner(store: Store):
-    await store.commit([start(commands=free("a"))])
-    [lease] = await claim(store, "w1")
-
-    async def renew() -> bool:
-        moment = NOON + MINUTE - 0.5
-        return bool(await store.renew([lease.token], now=moment, expires_at=moment + MINUTE))
-
-    async def take_over() -> bool:
-        return bool(await claim(store, "w2", now=NOON + MINUTE))
-
-    assert await asyncio.gather(renew(), take_over()) == [True, False]
+    assert held == {"a", "b"}
+    assert await store.renew(["c"], now=NOON + MINUTE, expires_at=NOON + 999) == set()
+    assert lost(await store.lapsed(now=NOON + 118)) == ["c"]
+    assert lost(await store.lapsed(now=NOON + 119)) == ["c", "a", "b"]
+    assert await store.renew([], now=NOON, expires_at=NOON) == set()
 
 
 async def test_lapsed_leases_are_named_oldest_first_and_left_as_they_are(store: Store):
@@ -181,34 +134,21 @@ async def test_lapsed_leases_are_named_oldest_first_and_left_as_they_are(store: 
 
     lapsed = await store.lapsed(now=NOON + 2)
 
-    assert lapsed == [
-        Lease(command=command("b"), token=derive("b", 1), expires_at=NOON + 1),
-        Lease(command=command("c"), token=derive("c", 1), expires_at=NOON + 2),
-    ]
+    assert lapsed == [(command("b"), "w1", NOON + 1), (command("c"), "w1", NOON + 2)]
     assert await store.lapsed(now=NOON + 2) == lapsed
-    assert names(await store.lapsed(now=NOON + 9, limit=1)) == ["b"]
+    assert lost(await store.lapsed(now=NOON + 9, limit=1)) == ["b"]
 
 
-async def test_a_released_command_is_open_again_under_its_new_number(store: Store):
-    await store.commit([start(commands=free("a"))])
-    [old] = await claim(store, "w1")
-    await store.commit([more(1, released=[("a", 2)])])
+async def test_pools_with_free_commands_are_known(store: Store):
+    assert await store.free_pools() == set()
+    both = free("a", "b") + free("c", pool="gpu") + free("d", pool="")
+    await store.commit([start(commands=[*both, born_leased("e", "w1", NOON)])])
+    assert await store.free_pools() == {"default", "gpu", ""}
 
-    [new] = await claim(store, "w2")
+    await claim(store, limit=1)
+    await claim(store, pool="gpu")
 
-    assert new.command.deliveries == 2
-    assert new.token == derive("a", 2) != old.token
-    assert await store.renew([old.token], now=NOON, expires_at=NOON + 9) == []
-
-
-async def test_releasing_does_not_void_a_lease_given_out_since(store: Store):
-    await store.commit([start(commands=free("a"))])
-    await claim(store, "w1")
-    [new] = await claim(store, "w2", now=NOON + MINUTE)
-    await store.commit([more(1, released=[("a", 2)])])
-
-    assert await claim(store, "w3", now=NOON + MINUTE) == []
-    assert await store.renew([new.token], now=NOON + 61, expires_at=NOON + 200) == [new.token]
+    assert await store.free_pools() == {"default", ""}
 
 
 async def test_open_commands_of_one_execution_or_all(store: Store):
@@ -220,20 +160,6 @@ async def test_open_commands_of_one_execution_or_all(store: Store):
     assert await store.open_commands(ONE) == of_one
     assert await store.open_commands() == [*of_one, (command("c", TWO), None, None)]
     assert await store.open_commands("3") == []
-
-
-async def test_leases_of_workers_that_are_gone_can_be_voided(store: Store):
-    born = [born_leased(name, name, NOON + MINUTE) for name in ("pid7-1", "pid7-2", "pid8-1")]
-    await store.commit([start(commands=born)])
-
-    assert await store.void_leases(worker_prefix="pid7-") == 2
-    again = await claim(store)
-
-    assert names(again) == ["pid7-1", "pid7-2"]
-    assert [lease.token for lease in again] == [derive("pid7-1", 2), derive("pid7-2", 2)]
-    assert await store.void_leases(worker_prefix="%") == 0
-    assert await store.void_leases() == 3
-    assert await store.void_leases() == 0
 
 
 async def test_timers_are_due_at_their_moment_earliest_first_and_stay_until_cleared(store: Store):
@@ -274,7 +200,6 @@ async def test_a_claim_may_be_for_some_executions_only(store: Store):
                 "w1",
                 pool="default",
                 limit=9,
-                now=NOON,
                 expires_at=NOON + MINUTE,
                 executions=executions,
             )

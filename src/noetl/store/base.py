@@ -2,19 +2,20 @@
 
 A store keeps bytes and a few columns to find them by; it decides nothing. Everything that belongs
 together is written in one transaction by `commit`. Times are seconds since 1970, handed in by the
-caller: a store has no clock. Ids are texts. `tests/store` is this page as a test suite; a new
-store joins it by one fixture.
+caller: a store decides nothing by a clock of its own. Ids are texts. `tests/store` is this page as
+a test suite; a new store joins it by one fixture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, EventId, ExecutionId
+from noetl.store.access import AccessStore
 
 
 class EventRow(NamedTuple):
@@ -34,7 +35,6 @@ class NewCommand(NamedTuple):
 
     command: Command
     worker_id: str | None = None
-    token: str | None = None
     expires_at: float | None = None
 
 
@@ -63,9 +63,7 @@ class Write(msgspec.Struct, kw_only=True):
     events: list[EventRow] = []
     commands: list[NewCommand] = []
     closed: list[CommandId] = []
-    """Commands that are over: reported, cancelled, superseded."""
-    released: list[tuple[CommandId, int]] = []
-    """Commands whose lease is void, with their new delivery number: open again."""
+    """Commands that are over: reported, cancelled, lost."""
     timers: list[tuple[str, float]] = []
     """Timers to set: id and the moment they fire."""
     timers_cleared: list[str] = []
@@ -84,6 +82,29 @@ class Loaded(NamedTuple):
     snapshot_seq: int
     snapshot: bytes | None
     events: list[bytes]
+
+
+class Lapsed(NamedTuple):
+    """A command whose lease has run out, and who held it."""
+
+    command: Command
+    worker_id: str
+    expired_at: float
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """A server or worker process that says from time to time that it is there."""
+
+    name: str
+    kind: Literal["server", "worker"]
+    started_at: float
+    seen_at: float
+    pool: str = ""
+    slots: int = 0
+    host: str = ""
+    version: str = ""
+    draining: bool = False
+    """It takes nothing new."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,21 +132,42 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
 
 
-class Store(Protocol):
+class Channel(Protocol):
+    """Short messages between all processes on one database. Any of them may be lost."""
+
+    async def send(self, text: str) -> None:
+        """Tell the others. Raises StoreError when that is impossible just now."""
+
+    def messages(self) -> AsyncIterator[str]:
+        """What others send from now on; raises StoreError when the line breaks."""
+
+
+class Store(AccessStore, Protocol):
     """A database with executions in it. Open it with its `open(url)`, close it with `close()`."""
+
+    exclusive: bool
+    """No other process writes while this one has it open."""
+    channel: Channel | None
+    """How to tell the others that something was written; None if there are none."""
+
+    async def time(self) -> float:
+        """Seconds since 1970 by the one clock that all who use this database share."""
 
     async def close(self) -> None:
         """Finish what is being written, then let go of the database."""
 
     # --- Writing executions ---
 
-    async def commit(self, writes: Sequence[Write]) -> list[ExecutionId]:
-        """Write all of these in one transaction; each execution all or nothing.
+    async def commit(
+        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+    ) -> list[ExecutionId]:
+        """Write all of these; each execution all or nothing.
 
         An execution whose stored seq is not `seq_before` any more has moved: nothing of its write
-        is kept and its id is in the answer. So it is if one of its event ids exists already with
-        another seq. The other writes are not affected. When this returns, what it wrote survives
-        the power plug.
+        is kept and its id is in the answer. So no event is written twice: its seq is its place in
+        the log, and its id is derived from that. The other writes are not affected, except those
+        that are tied to it: of executions that are tied together, all are kept or none. When this
+        returns, what it wrote survives the power plug.
         """
 
     # --- Reading executions ---
@@ -168,6 +210,9 @@ class Store(Protocol):
     async def unfinished(self) -> list[ExecutionId]:
         """Every execution that has not ended."""
 
+    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+        """The last seq of each of these that exists."""
+
     # --- Work ---
 
     async def claim(
@@ -176,31 +221,35 @@ class Store(Protocol):
         *,
         pool: str,
         limit: int,
-        now: float,
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
     ) -> list[Lease]:
-        """Lease up to `limit` open commands of a pool: highest priority first, then oldest.
+        """Lease up to `limit` free commands of a pool: highest priority first, then oldest.
 
         Of these executions only, if some are named.
 
-        Open: never leased, or the lease has lapsed at `now`. A command is leased to one worker at
-        a time. Each delivery gets a token of its own, `derive(command_id, deliveries)`.
+        Free: never leased. A command is leased once, under the token `token_of` it. When its lease
+        lapses it stays where it is until a commit closes it: its work goes on under another one.
         """
 
-    async def renew(self, tokens: Sequence[str], *, now: float, expires_at: float) -> list[str]:
-        """Extend these leases; those that still hold (not closed, lapsed or taken over)."""
+    async def renew(
+        self, commands: Collection[CommandId], *, now: float, expires_at: float
+    ) -> set[CommandId]:
+        """Extend these leases; those that still hold (not closed, not lapsed)."""
 
-    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lease]:
-        """Open commands whose lease has lapsed, oldest first. Changes nothing."""
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+        """Commands whose lease has lapsed, oldest first. Changes nothing."""
+
+    async def free_pools(self) -> set[str]:
+        """Pools with commands that wait for a worker."""
+
+    async def queue_sizes(self) -> dict[str, tuple[int, int]]:
+        """For each pool with commands: how many wait for a worker, and how many are leased."""
 
     async def open_commands(
         self, execution_id: ExecutionId | None = None
     ) -> list[tuple[Command, str | None, float | None]]:
         """Commands not closed, with worker and expiry where leased; of one execution, or all."""
-
-    async def void_leases(self, *, worker_prefix: str = "") -> int:
-        """Let go of every lease held by workers of that name: they are known to be gone."""
 
     async def due_timers(
         self, *, now: float, limit: int = 100
@@ -209,6 +258,19 @@ class Store(Protocol):
 
     async def next_timer(self) -> float | None:
         """When the earliest timer fires."""
+
+    # --- Who is there ---
+
+    async def beat(self, runtime: Runtime) -> None:
+        """Note that this process is there, as it is now. It has started once and only once."""
+
+    async def runtimes(
+        self, *, kind: str | None = None, since: float | None = None
+    ) -> list[Runtime]:
+        """Processes by name, perhaps of one kind or seen at or after a moment only."""
+
+    async def leave(self, name: str) -> bool:
+        """This process ends; whether it was known."""
 
     # --- Results ---
 
@@ -230,6 +292,9 @@ class Store(Protocol):
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         """A version, by default the newest."""
+
+    async def catalog_entry_of(self, catalog_id: str) -> CatalogEntry | None:
+        """The version that has this id."""
 
     async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
         """The newest version of every path, by path."""
@@ -253,3 +318,8 @@ class Store(Protocol):
 
     async def delete_credential(self, name: str) -> bool:
         """Whether there was one."""
+
+    # --- Upkeep ---
+
+    async def check(self) -> list[str]:
+        """Everything that is not what was written, one sentence each; reads all there is."""

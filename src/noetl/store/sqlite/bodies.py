@@ -14,6 +14,7 @@ from tempfile import mkstemp
 
 from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
+from noetl.store.checksums import damaged_result
 
 ROW_MAX = 1 << 20
 """Larger bodies go to files: in rows they would pass through the log and the page cache."""
@@ -59,10 +60,7 @@ class BodyFiles:
 def verified(body: bytes, digest: str, execution_id: ExecutionId, key: str) -> bytes:
     """The body, if it is what was written."""
     if sha256(body).hexdigest() != digest:
-        raise Corrupted(
-            f"Result {key!r} of execution {execution_id} is not what was written: its sha256 is"
-            f" not {digest}. Restore it from a backup, or run the execution anew."
-        )
+        raise damaged_result(execution_id, key, digest)
     return body
 
 

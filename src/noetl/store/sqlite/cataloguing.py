@@ -37,6 +37,11 @@ def catalog_entry(db: sqlite3.Connection, path: str, version: int | None) -> Cat
     return _entry(row) if row else None
 
 
+def catalog_entry_of(db: sqlite3.Connection, catalog_id: str) -> CatalogEntry | None:
+    row = db.execute(QUERIES["entry_of_id"], (catalog_id,)).fetchone()
+    return _entry(row) if row else None
+
+
 def catalog(db: sqlite3.Connection, kind: str | None, prefix: str) -> list[CatalogEntry]:
     rows = db.execute(QUERIES["newest_entries"], {"kind": kind, "prefix": prefix})
     return [_entry(row) for row in rows]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from noetl.errors import Corrupted
-from noetl.store.sqlite.checksums import Head, agrees, chain_start
+from noetl.store.checksums import Head, agrees, chain_start, first_sentence
 from noetl.store.sqlite.queries import QUERIES
 from noetl.store.sqlite.reading import follow_log
 
@@ -28,7 +28,7 @@ def log_problems(db: sqlite3.Connection) -> Iterator[str]:
         try:
             deque(follow_log(db, execution_id, start, Head(*end)), maxlen=0)
         except Corrupted as error:
-            yield describe(error)
+            yield first_sentence(error)
         except sqlite3.DatabaseError as error:
             yield f"The log of execution {execution_id} cannot be read: {error}"
 
@@ -59,8 +59,3 @@ def row_problems(db: sqlite3.Connection) -> list[str]:
 
 def result_keys(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return db.execute(QUERIES["check_results"]).fetchall()
-
-
-def describe(error: Corrupted) -> str:
-    """The first sentence: what, without the remedy."""
-    return str(error).split(". ")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -13,7 +13,7 @@ import msgspec
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Summary, Write
-from noetl.store.sqlite.checksums import Head, chain, chain_start
+from noetl.store.checksums import Head, chain, chain_start
 from noetl.store.sqlite.queries import QUERIES
 
 encode_json = msgspec.json.Encoder().encode
@@ -23,10 +23,10 @@ encode_json = msgspec.json.Encoder().encode
 STATEMENTS = (
     "insert_execution",
     "update_execution",
+    "progress_execution",
     "advance_execution",
     "insert_event",
     "insert_command",
-    "release_command",
     "close_command",
     "set_timer",
     "clear_timer",
@@ -41,34 +41,50 @@ Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
 
 
 def commit(
-    db: sqlite3.Connection, writes: Sequence[Write], filed: Filed, *, one_by_one: bool = False
+    db: sqlite3.Connection,
+    writes: Sequence[Write],
+    filed: Filed,
+    tied: Sequence[Collection[ExecutionId]],
+    *,
+    one_by_one: bool = False,
 ) -> list[ExecutionId]:
     """Write all of these except those whose execution has moved; the ids of the latter.
 
-    Ids and keys that exist already are left for SQLite to refuse, since they almost never do.
+    Keys that exist already are left for SQLite to refuse, since they almost never do.
     `one_by_one` looks first, and so finds out whose they are.
     """
+    if tied:
+        db.execute("SAVEPOINT tied")
+    moved = _commit(db, writes, filed, one_by_one)
+    dragged = {one for group in tied if not set(moved).isdisjoint(group) for one in group}
+    if dragged.difference(moved):
+        db.execute("ROLLBACK TO tied")
+        rest = [write for write in writes if write.execution_id not in dragged]
+        refused = [write.execution_id for write in writes if write.execution_id in dragged]
+        return refused + _commit(db, rest, filed, one_by_one)
+    return moved
+
+
+def _commit(
+    db: sqlite3.Connection, writes: Sequence[Write], filed: Filed, one_by_one: bool
+) -> list[ExecutionId]:
     moved = []
     batch = _Batch(db, filed)
     for write in writes:
         if one_by_one or write.execution_id in batch.executions:
             batch.flush()
-        row = db.execute(QUERIES["head"], (write.execution_id,)).fetchone()
-        head = Head(*row) if row else None
-        stored_seq = head.seq if head else 0
-        if stored_seq != write.seq_before or (one_by_one and _clashes(db, write)):
+        row = db.execute(QUERIES["standing"], (write.execution_id,)).fetchone()
+        seq, checksum, status = row or (0, chain_start(write.execution_id), None)
+        if seq != write.seq_before or (one_by_one and _key_is_taken(db, write)):
             moved.append(write.execution_id)
         else:
-            batch.add(write, head)
+            batch.add(write, Head(seq, checksum), status)
     batch.flush()
     return moved
 
 
-def _clashes(db: sqlite3.Connection, write: Write) -> bool:
-    """Whether an event id of this write, or its idempotency key, is taken."""
-    for event in write.events:
-        if db.execute(QUERIES["event_exists"], (write.execution_id, event.event_id)).fetchone():
-            return True
+def _key_is_taken(db: sqlite3.Connection, write: Write) -> bool:
+    """Whether another execution was started under the same idempotency key."""
     if write.summary is None or write.summary.idempotency_key is None:
         return False
     owner = db.execute(QUERIES["key_owner"], (write.summary.idempotency_key,)).fetchone()
@@ -91,13 +107,13 @@ class _Batch:
                 rows.clear()
         self.executions.clear()
 
-    def add(self, write: Write, head: Head | None) -> None:
+    def add(self, write: Write, head: Head, status: str | None) -> None:
+        """Take a write to an execution whose log ends there; without a status it is a new one."""
         execution_id, rows = write.execution_id, self._rows
         self.executions.add(execution_id)
         end = self._add_events(write, head)
-        self._add_execution(write, end, is_new=head is None)
+        self._add_execution(write, end, status)
         rows["insert_command"] += [_command_row(execution_id, new) for new in write.commands]
-        rows["release_command"] += [(n, execution_id, command) for command, n in write.released]
         rows["close_command"] += [(execution_id, command) for command in write.closed]
         rows["set_timer"] += [(execution_id, timer, at) for timer, at in write.timers]
         rows["clear_timer"] += [(execution_id, timer) for timer in write.timers_cleared]
@@ -113,9 +129,9 @@ class _Batch:
                 (execution_id, end.seq, end.checksum, write.snapshot, crc32(write.snapshot))
             )
 
-    def _add_events(self, write: Write, head: Head | None) -> Head:
+    def _add_events(self, write: Write, head: Head) -> Head:
         """Chain the events to the log; where it ends then."""
-        seq, checksum = head or Head(0, chain_start(write.execution_id))
+        seq, checksum = head
         for event in write.events:
             seq += 1
             if event.seq != seq:
@@ -127,20 +143,23 @@ class _Batch:
             self._rows["insert_event"].append((write.execution_id, *event, checksum))
         return Head(seq, checksum)
 
-    def _add_execution(self, write: Write, end: Head, *, is_new: bool) -> None:
+    def _add_execution(self, write: Write, end: Head, status: str | None) -> None:
         summary = write.summary
         if summary is not None and summary.execution_id != write.execution_id:
             raise StoreError(
                 f"A write of execution {write.execution_id} carries the summary of"
                 f" {summary.execution_id}. Nothing was kept."
             )
-        if is_new:
+        if status is None:
             if summary is None:
                 raise StoreError(
                     f"Execution {write.execution_id} is new, but its first write has no summary."
                     " Nothing was kept."
                 )
             self._rows["insert_execution"].append(_execution_row(summary, end))
+        elif summary is not None and summary.status == status:
+            row = (*end, _steps(summary), summary.error, write.execution_id)
+            self._rows["progress_execution"].append(row)
         elif summary is not None:
             changing = (summary.status, summary.ended_at, _steps(summary), summary.error)
             self._rows["update_execution"].append((*end, *changing, write.execution_id))
@@ -170,18 +189,16 @@ def _steps(summary: Summary) -> str:
 
 
 def _command_row(execution_id: ExecutionId, new: NewCommand) -> tuple[Any, ...]:
-    command, worker_id, token, expires_at = new
+    command, worker_id, expires_at = new
     body = encode_json(command)
     return (
         execution_id,
         command.command_id,
         command.pool,
         command.priority,
-        command.deliveries,
         body,
         crc32(body),
         worker_id,
-        token,
         expires_at,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -13,13 +15,17 @@ MEMORY = ":memory:"
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""
 
+LOG_PAGES = 2000
+LOG_BYTES = LOG_PAGES * (4096 + 24)
+"""The size of the log just before it is checkpointed: pages, each with its header."""
+
 WRITER_SETUP = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -32000",
     # The bound under steady load; the writer's own checkpoints come sooner, in idle moments.
-    "PRAGMA wal_autocheckpoint = 4000",
+    f"PRAGMA wal_autocheckpoint = {LOG_PAGES}",
     "PRAGMA journal_size_limit = 67108864",
 )
 READER_SETUP = ("PRAGMA query_only = ON", "PRAGMA cache_size = -8000")
@@ -66,3 +72,17 @@ def connect(path: Path | None, role: Literal["writer", "reader"]) -> sqlite3.Con
         connection.close()
         raise
     return connection
+
+
+def grow_log(db: sqlite3.Connection) -> None:
+    """Give the log the size it will have, once: to flush a file that grows takes twice as long.
+
+    To SQLite, zeros behind the last frame are the end of the log.
+    """
+    (_, _, path) = db.execute("PRAGMA database_list").fetchone()
+    if not path:
+        return  # In memory there is no log.
+    # If the disk is full, the next commit says so to someone who can act on it.
+    with suppress(OSError), Path(f"{path}-wal").open("r+b") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.write(bytes(max(0, LOG_BYTES - size)))

@@ -1,19 +1,9 @@
-"""The statements of `queries.sql` by name, so that no SQL is written among the Python."""
+"""The statements of `queries.sql` by name."""
 
 from __future__ import annotations
 
-import re
 from importlib.resources import files
 
-_NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
-
-
-def read_queries(text: str) -> dict[str, str]:
-    """Name → statement. A name is a line `-- name --`."""
-    _, *parts = _NAME.split(text)
-    names = parts[::2]
-    assert len(names) == len(set(names)), "two queries have the same name"
-    return {name: body.strip() for name, body in zip(names, parts[1::2], strict=True)}
-
+from noetl.store.queries import read_queries
 
 QUERIES = read_queries((files(__package__) / "queries.sql").read_text(encoding="utf-8"))

@@ -4,8 +4,9 @@
 -- Where the log of an execution ends.
 SELECT seq, checksum FROM noetl_execution WHERE execution_id = ?
 
--- event_exists --
-SELECT 1 FROM noetl_event WHERE execution_id = ? AND event_id = ?
+-- standing --
+-- The same, and the status: a write that leaves it alone is cheaper.
+SELECT seq, checksum, status FROM noetl_execution WHERE execution_id = ?
 
 -- key_owner --
 SELECT execution_id FROM noetl_execution WHERE idempotency_key = ?
@@ -22,6 +23,11 @@ UPDATE noetl_execution
    SET seq = ?, checksum = ?, status = ?, ended_at = ?, current_steps = ?, error = ?
  WHERE execution_id = ?
 
+-- progress_execution --
+-- The status stays: neither its index nor the checks on it are gone through.
+UPDATE noetl_execution SET seq = ?, checksum = ?, current_steps = ?, error = ?
+ WHERE execution_id = ?
+
 -- advance_execution --
 UPDATE noetl_execution SET seq = ?, checksum = ? WHERE execution_id = ?
 
@@ -32,15 +38,8 @@ INSERT INTO noetl_event (
 
 -- insert_command --
 INSERT INTO noetl_queue (
-    execution_id, command_id, pool, priority, deliveries, body, checksum,
-    worker_id, token, lease_expires_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- release_command --
--- Only forward: a lease given out since, under this number or a later one, stays.
-UPDATE noetl_queue
-   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, deliveries = ?1
- WHERE execution_id = ?2 AND command_id = ?3 AND deliveries < ?1
+    execution_id, command_id, pool, priority, body, checksum, worker_id, lease_expires_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- close_command --
 DELETE FROM noetl_queue WHERE execution_id = ? AND command_id = ?
@@ -145,83 +144,86 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
  ORDER BY requested_at DESC, execution_id DESC
  LIMIT :limit
 
+-- heads --
+SELECT execution_id, seq
+  FROM noetl_execution
+ WHERE execution_id IN (SELECT value FROM json_each(:executions))
+
 -- unfinished --
 SELECT execution_id
   FROM noetl_execution
  WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY requested_at, execution_id
 
--- open_for_claim --
--- Open: never leased, or the lease has lapsed; the latter are few.
-SELECT position, execution_id, command_id, deliveries + (worker_id IS NOT NULL), body, checksum
-  FROM (
-        SELECT * FROM (
-            SELECT * FROM noetl_queue
-             WHERE pool = :pool AND worker_id IS NULL AND is_corrupted = 0
-             ORDER BY priority DESC, position
-             LIMIT :limit
-        )
-        UNION ALL
-        SELECT * FROM noetl_queue
-         WHERE worker_id IS NOT NULL AND lease_expires_at <= :now
-           AND pool = :pool AND is_corrupted = 0
-       )
+-- free_commands --
+SELECT position, body, checksum
+  FROM noetl_queue
+ WHERE pool = :pool AND worker_id IS NULL AND is_corrupted = 0
  ORDER BY priority DESC, position
  LIMIT :limit
 
--- open_for_claim_of --
+-- free_commands_of --
 -- The same, of a few executions.
-SELECT position, execution_id, command_id, deliveries + (worker_id IS NOT NULL), body, checksum
+SELECT position, body, checksum
   FROM noetl_queue
  WHERE execution_id IN (SELECT value FROM json_each(:executions))
-   AND (worker_id IS NULL OR lease_expires_at <= :now)
-   AND pool = :pool AND is_corrupted = 0
+   AND pool = :pool AND worker_id IS NULL AND is_corrupted = 0
  ORDER BY priority DESC, position
  LIMIT :limit
 
+-- free_pools --
+-- One step through the index per pool, however many commands wait.
+WITH RECURSIVE found (pool) AS (
+    SELECT min(pool) FROM noetl_queue WHERE worker_id IS NULL AND is_corrupted = 0
+    UNION ALL
+    SELECT (SELECT min(pool) FROM noetl_queue
+             WHERE pool > found.pool AND worker_id IS NULL AND is_corrupted = 0)
+      FROM found
+     WHERE found.pool IS NOT NULL
+)
+SELECT pool FROM found WHERE pool IS NOT NULL
+
+-- queue_sizes --
+SELECT pool, count(*) FILTER (WHERE worker_id IS NULL), count(worker_id)
+  FROM noetl_queue
+ WHERE is_corrupted = 0
+ GROUP BY pool
+
 -- lease_command --
-UPDATE noetl_queue
-   SET worker_id = ?, token = ?, lease_expires_at = ?, deliveries = ?
- WHERE position = ?
+UPDATE noetl_queue SET worker_id = ?, lease_expires_at = ? WHERE position = ?
 
 -- set_aside --
 -- A command that is not what was written is nobody's work, and in nobody's way.
 UPDATE noetl_queue
-   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, is_corrupted = 1
+   SET worker_id = NULL, lease_expires_at = NULL, is_corrupted = 1
  WHERE position = ?
 
 -- renew_leases --
--- Walks the leases that hold: they are few, and an index by token would cost every delivery.
+-- Walks the leases that hold: they are few, and another index would cost every delivery.
 UPDATE noetl_queue
    SET lease_expires_at = :expires_at
  WHERE worker_id IS NOT NULL AND lease_expires_at > :now
-   AND token IN (SELECT value FROM json_each(:tokens))
-RETURNING token
+   AND command_id IN (SELECT value FROM json_each(:commands))
+RETURNING command_id
 
 -- lapsed --
-SELECT deliveries, body, checksum, token, lease_expires_at
+SELECT body, checksum, worker_id, lease_expires_at
   FROM noetl_queue
  WHERE worker_id IS NOT NULL AND lease_expires_at <= :now AND is_corrupted = 0
  ORDER BY lease_expires_at, position
  LIMIT :limit
 
 -- open_commands --
-SELECT deliveries, body, checksum, worker_id, lease_expires_at
+SELECT body, checksum, worker_id, lease_expires_at
   FROM noetl_queue
  WHERE is_corrupted = 0
  ORDER BY position
 
 -- open_commands_of --
-SELECT deliveries, body, checksum, worker_id, lease_expires_at
+SELECT body, checksum, worker_id, lease_expires_at
   FROM noetl_queue
  WHERE execution_id = ? AND is_corrupted = 0
  ORDER BY position
-
--- void_leases --
--- The next delivery gets a number, and so a token, of its own.
-UPDATE noetl_queue
-   SET worker_id = NULL, token = NULL, lease_expires_at = NULL, deliveries = deliveries + 1
- WHERE worker_id IS NOT NULL AND substr(worker_id, 1, length(:prefix)) = :prefix
 
 -- due_timers --
 SELECT execution_id, timer_id, fires_at
@@ -232,6 +234,23 @@ SELECT execution_id, timer_id, fires_at
 
 -- next_timer --
 SELECT min(fires_at) FROM noetl_timer
+
+-- beat --
+INSERT INTO noetl_runtime (
+    name, kind, started_at, seen_at, pool, slots, host, version, draining
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
+       pool = excluded.pool, slots = excluded.slots, host = excluded.host,
+       version = excluded.version, draining = excluded.draining
+
+-- runtimes --
+SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
+  FROM noetl_runtime
+ WHERE (:kind IS NULL OR kind = :kind) AND (:since IS NULL OR seen_at >= :since)
+ ORDER BY name
+
+-- leave --
+DELETE FROM noetl_runtime WHERE name = ?
 
 -- put_result --
 INSERT INTO noetl_result (execution_id, key, sha256, size, body) VALUES (?, ?, ?, ?, ?)
@@ -268,6 +287,11 @@ SELECT catalog_id, path, version, kind, digest, content, description, created_at
 SELECT catalog_id, path, version, kind, digest, content, description, created_at
   FROM noetl_catalog
  WHERE path = ? AND version = ?
+
+-- entry_of_id --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl_catalog
+ WHERE catalog_id = ?
 
 -- newest_entries --
 SELECT catalog_id, path, version, kind, digest, content, description, created_at

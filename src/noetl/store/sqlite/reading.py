@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
 from noetl.store.base import EventRow, Loaded, Summary
-from noetl.store.sqlite.checksums import Head, agrees, chain_start, continues
+from noetl.store.checksums import Head, agrees, chain_start, continues, damaged_log
 from noetl.store.sqlite.queries import QUERIES
 from noetl.store.sqlite.working import verify_commands
 
@@ -39,11 +38,11 @@ def follow_log(
         event = EventRow._make(row[:7])
         seq += 1
         if event.seq != seq or not continues(checksum, event, row[7]):
-            _refuse(execution_id, f"event {seq} is missing or changed")
+            raise damaged_log(execution_id, f"event {seq} is missing or changed")
         checksum = row[7]
         yield event.body
     if (seq, checksum) != end:
-        _refuse(execution_id, f"its log ends at event {seq} instead of {end.seq}")
+        raise damaged_log(execution_id, f"its log ends at event {seq} instead of {end.seq}")
 
 
 def _snapshot(db: sqlite3.Connection, execution_id: ExecutionId) -> tuple[int, int, bytes | None]:
@@ -53,16 +52,8 @@ def _snapshot(db: sqlite3.Connection, execution_id: ExecutionId) -> tuple[int, i
         return 0, chain_start(execution_id), None
     seq, event_checksum, body, checksum = row
     if not agrees(body, checksum):
-        _refuse(execution_id, "its snapshot has changed")
+        raise damaged_log(execution_id, "its snapshot has changed")
     return seq, event_checksum, body
-
-
-def _refuse(execution_id: ExecutionId, what: str) -> NoReturn:
-    raise Corrupted(
-        f"What is stored of execution {execution_id} is not what was written: {what}."
-        " This execution is not served, others are not affected. `noetl db check` names all that"
-        " is damaged; restore it from a backup or run it anew."
-    )
 
 
 def events(
@@ -86,7 +77,7 @@ def events(
         event = EventRow._make(row[:7])
         before = chain_start(execution_id) if event.seq == 1 else row[8]
         if before is None or not continues(before, event, row[7]):
-            _refuse(execution_id, f"event {event.seq} or the one before it has changed")
+            raise damaged_log(execution_id, f"event {event.seq} or the one before it has changed")
         found.append(event)
     return found
 
@@ -156,6 +147,11 @@ def _summary(row: tuple[Any, ...]) -> Summary:
 def unfinished(db: sqlite3.Connection) -> list[ExecutionId]:
     """Oldest first."""
     return [execution_id for (execution_id,) in db.execute(QUERIES["unfinished"])]
+
+
+def heads(db: sqlite3.Connection, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+    chosen = {"executions": msgspec.json.encode(list(execution_ids)).decode()}
+    return dict(db.execute(QUERIES["heads"], chosen).fetchall())
 
 
 def variables(db: sqlite3.Connection, execution_id: ExecutionId) -> dict[str, bytes]:

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
-from typing import NamedTuple
 
-from noetl.errors import StoreError
+from noetl.store.migrations import Migration, read_migrations, refuse_newer, refuse_older
 
-_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
-
-
-class Migration(NamedTuple):
-    """One step from a schema to the next."""
-
-    version: int
-    name: str
-    script: str
-
-
-def _read_migrations() -> tuple[Migration, ...]:
-    found = []
-    for file in (files(__package__) / "migrations").iterdir():
-        if match := _FILE_NAME.fullmatch(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
-    return tuple(sorted(found))
-
-
-MIGRATIONS = _read_migrations()
+MIGRATIONS = read_migrations(__package__)
 
 
 def schema_version(db: sqlite3.Connection) -> int:
@@ -47,19 +25,7 @@ def require_current(
     """Raise unless this code can read and write the database as it is."""
     version, newest = schema_version(db), migrations[-1].version
     refuse_newer(version, newest, place)
-    if version < newest:
-        raise StoreError(
-            f"{place} has schema {version}; this version of NoETL reads schema {newest}."
-            " Upgrade it in place with `noetl db migrate`."
-        )
-
-
-def refuse_newer(version: int, newest: int, place: str) -> None:
-    if version > newest:
-        raise StoreError(
-            f"{place} has schema {version}, but this version of NoETL knows only up to {newest}:"
-            " a newer NoETL wrote it. Upgrade NoETL, or use another database."
-        )
+    refuse_older(version, newest, place)
 
 
 def migrate(

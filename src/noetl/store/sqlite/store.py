@@ -8,22 +8,28 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from noetl.errors import Corrupted, StoreError
 from noetl.model.commands import Command, Lease
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import (
     CatalogEntry,
+    Channel,
     EventRow,
+    Lapsed,
     Loaded,
+    Runtime,
     StoredCredential,
     Summary,
     Write,
 )
+from noetl.store.checksums import first_sentence
 from noetl.store.sqlite import cataloguing, checking, committing, reading, working
+from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
 from noetl.store.sqlite.faults import FORESEEN, fault
@@ -37,8 +43,11 @@ T = TypeVar("T")
 READERS = 2
 
 
-class SqliteStore:
+class SqliteStore(AccessMethods):
     """See `noetl.store.base.Store`. Open it with `open`."""
+
+    exclusive = True
+    channel: Channel | None = None
 
     def __init__(
         self,
@@ -119,6 +128,9 @@ class SqliteStore:
             raise
         return cls(str(path), writer=None, reader=Readers([db]), files=BodyFiles(path))
 
+    async def time(self) -> float:
+        return time.time()
+
     async def close(self) -> None:
         await self._reader.close()
         if self._writer is not None:
@@ -155,14 +167,18 @@ class SqliteStore:
 
     # --- Writing executions ---
 
-    async def commit(self, writes: Sequence[Write]) -> list[ExecutionId]:
+    async def commit(
+        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+    ) -> list[ExecutionId]:
         filed = await self._file_large_results(writes)
         try:
-            return await self._writer_lane().run(lambda db: committing.commit(db, writes, filed))
+            return await self._writer_lane().run(
+                lambda db: committing.commit(db, writes, filed, tied)
+            )
         except sqlite3.IntegrityError:
             # An id or key is taken. Look whose it is; that execution has moved.
             return await self._write(
-                lambda db: committing.commit(db, writes, filed, one_by_one=True)
+                lambda db: committing.commit(db, writes, filed, tied, one_by_one=True)
             )
         except FORESEEN as error:
             raise fault(error, self._place) from error
@@ -224,6 +240,9 @@ class SqliteStore:
     async def unfinished(self) -> list[ExecutionId]:
         return await self._read(reading.unfinished)
 
+    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+        return await self._read(lambda db: reading.heads(db, execution_ids))
+
     # --- Work ---
 
     async def claim(
@@ -232,27 +251,31 @@ class SqliteStore:
         *,
         pool: str,
         limit: int,
-        now: float,
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
     ) -> list[Lease]:
         return await self._write(
-            lambda db: working.claim(db, worker_id, pool, limit, now, expires_at, executions)
+            lambda db: working.claim(db, worker_id, pool, limit, expires_at, executions)
         )
 
-    async def renew(self, tokens: Sequence[str], *, now: float, expires_at: float) -> list[str]:
-        return await self._write(lambda db: working.renew(db, tokens, now, expires_at))
+    async def renew(
+        self, commands: Collection[CommandId], *, now: float, expires_at: float
+    ) -> set[CommandId]:
+        return await self._write(lambda db: working.renew(db, commands, now, expires_at))
 
-    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lease]:
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         return await self._read(lambda db: working.lapsed(db, now, limit))
+
+    async def free_pools(self) -> set[str]:
+        return await self._read(working.free_pools)
+
+    async def queue_sizes(self) -> dict[str, tuple[int, int]]:
+        return await self._read(working.queue_sizes)
 
     async def open_commands(
         self, execution_id: ExecutionId | None = None
     ) -> list[tuple[Command, str | None, float | None]]:
         return await self._read(lambda db: working.open_commands(db, execution_id))
-
-    async def void_leases(self, *, worker_prefix: str = "") -> int:
-        return await self._write(lambda db: working.void_leases(db, worker_prefix))
 
     async def due_timers(
         self, *, now: float, limit: int = 100
@@ -261,6 +284,19 @@ class SqliteStore:
 
     async def next_timer(self) -> float | None:
         return await self._read(working.next_timer)
+
+    # --- Who is there ---
+
+    async def beat(self, runtime: Runtime) -> None:
+        await self._write(lambda db: working.beat(db, runtime))
+
+    async def runtimes(
+        self, *, kind: str | None = None, since: float | None = None
+    ) -> list[Runtime]:
+        return await self._read(lambda db: working.runtimes(db, kind, since))
+
+    async def leave(self, name: str) -> bool:
+        return await self._write(lambda db: working.leave(db, name))
 
     # --- Results ---
 
@@ -302,6 +338,9 @@ class SqliteStore:
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         return await self._read(lambda db: cataloguing.catalog_entry(db, path, version))
 
+    async def catalog_entry_of(self, catalog_id: str) -> CatalogEntry | None:
+        return await self._read(lambda db: cataloguing.catalog_entry_of(db, catalog_id))
+
     async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
         return await self._read(lambda db: cataloguing.catalog(db, kind, prefix))
 
@@ -334,5 +373,5 @@ class SqliteStore:
             try:
                 await self.get_result(execution_id, key)
             except Corrupted as error:
-                found.append(checking.describe(error))
+                found.append(first_sentence(error))
         return found

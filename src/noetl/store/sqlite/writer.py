@@ -11,12 +11,15 @@ from contextlib import suppress
 from queue import Empty
 from typing import Any
 
+from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.lanes import Answer, Call, Threads, attempt, deliver, writing
 
 GROUP_MAX = 256
 IDLE_SECONDS = 0.1
 """So long without a call, the writer has time to tidy up."""
 CHANGES_WORTH_A_CHECKPOINT = 500
+ROUNDS_BEFORE_GROWING = 50
+"""A process that has written so often goes on writing: the log is made ready for it."""
 
 
 class Writer(Threads):
@@ -24,6 +27,7 @@ class Writer(Threads):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._checkpointed_at = 0
+        self._rounds = 0
         super().__init__("noetl-store-writer", [connection])
 
     def _work(self, db: sqlite3.Connection) -> None:
@@ -36,6 +40,9 @@ class Writer(Threads):
                     break
                 group.append(another)
             deliver(_perform(db, group))
+            self._rounds += 1
+            if self._rounds == ROUNDS_BEFORE_GROWING:
+                grow_log(db)
 
     def _next(self, db: sqlite3.Connection) -> Call | None:
         """The next call; while there is none, the log is written back into the database."""

@@ -39,8 +39,7 @@ CREATE TABLE noetl_event (
     step_run_id  TEXT    NOT NULL,
     body         BLOB    NOT NULL,
     checksum     INTEGER NOT NULL,
-    PRIMARY KEY (execution_id, seq),
-    UNIQUE (execution_id, event_id)
+    PRIMARY KEY (execution_id, seq)
 ) STRICT;
 
 -- The newest snapshot of an execution, and the checksum of the last event folded into it.

@@ -1,0 +1,137 @@
+"""The part of the promise that is about people and programs: who they are and what they looked at.
+
+Kept apart from executions because nothing here is ever on their path. Secrets are never stored as
+they are: passwords as slow hashes, tokens and sessions as digests of what their owner shows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from noetl.model.ids import ExecutionId
+
+
+class StoredUser(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who signs in with a password."""
+
+    name: str
+    password_hash: str
+    roles: tuple[str, ...]
+    email: str = ""
+    display_name: str = ""
+    created_at: float = 0.0
+
+
+class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program shows to be let in; `digest` is all we know of it."""
+
+    name: str
+    digest: str
+    roles: tuple[str, ...]
+    created_at: float = 0.0
+    expires_at: float | None = None
+
+
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in that still counts (document 001 §6.3)."""
+
+    session_id: str
+    digest: str
+    user: str
+    created_at: float
+    expires_at: float
+    last_activity_at: float
+    client_ip: str = ""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody did something that we promise to remember."""
+
+    at: float
+    who: str
+    action: str
+    target: str
+    execution_id: ExecutionId | None = None
+    details: str = ""
+
+
+class CachedSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that was handed out, sealed again (document 000 §5.2)."""
+
+    cache_key: str
+    credential_name: str
+    credential_type: str
+    cache_type: Literal["secret", "token"]
+    scope_type: Literal["execution", "global"]
+    execution_id: ExecutionId | None = None
+    parent_execution_id: ExecutionId | None = None
+    data_encrypted: bytes
+    expires_at: float
+    created_at: float
+    accessed_at: float
+    access_count: int = 1
+
+
+class AccessStore(Protocol):
+    """What every store keeps about access."""
+
+    # --- Users ---
+
+    async def put_user(self, user: StoredUser) -> None:
+        """Create the user, or replace all but `created_at`."""
+
+    async def user(self, name: str) -> StoredUser | None:
+        """By name."""
+
+    async def users(self) -> list[StoredUser]:
+        """All, by name."""
+
+    async def delete_user(self, name: str) -> bool:
+        """Whether there was one. Sessions of the user end with it."""
+
+    # --- Tokens of programs ---
+
+    async def put_token(self, token: StoredToken) -> bool:
+        """Keep a token; False, and nothing is changed, if its name is taken."""
+
+    async def token(self, digest: str) -> StoredToken | None:
+        """By digest, whether it has expired or not."""
+
+    async def tokens(self) -> list[StoredToken]:
+        """All, by name."""
+
+    async def delete_token(self, name: str) -> bool:
+        """Whether there was one."""
+
+    # --- Sessions ---
+
+    async def put_session(self, session: StoredSession) -> None:
+        """Keep a session, or note that it was active: until when it counts now."""
+
+    async def session(self, digest: str) -> StoredSession | None:
+        """By digest, whether it has expired or not."""
+
+    async def sessions(self, user: str) -> list[StoredSession]:
+        """Those of a user, newest first."""
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Whether there was one."""
+
+    async def delete_expired(self, now: float) -> None:
+        """Forget sessions and cached secrets whose time is over."""
+
+    # --- What was looked at ---
+
+    async def put_audit(self, entry: AuditEntry) -> None:
+        """Append; nothing here is ever changed or removed."""
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """The newest entries, newest first."""
+
+    async def put_cached_secret(self, secret: CachedSecret) -> None:
+        """Keep it under its key; again: newer data and times, one access more."""
+
+    async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
+        """By key, if it has not expired."""

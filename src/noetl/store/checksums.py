@@ -1,0 +1,97 @@
+"""Checksums over what is stored, so that a byte that changed on disk is noticed on the way out.
+
+CRC-32 finds every single changed byte and costs half a microsecond per event. It guards against
+disks, not against people.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from noetl.errors import Corrupted
+from noetl.model.commands import Command
+from noetl.model.ids import CommandId, ExecutionId
+from noetl.store.base import EventRow
+
+_decode_command = msgspec.json.Decoder(Command).decode
+
+
+class Head(NamedTuple):
+    """Where a log ends: its last event and the checksum of that."""
+
+    seq: int
+    checksum: int
+
+
+_numbers = struct.Struct("<qd").pack
+
+
+def chain_start(execution_id: ExecutionId) -> int:
+    """What the checksum of an execution's first event continues."""
+    return crc32(execution_id.encode())
+
+
+def chain(before: int, event: EventRow) -> int:
+    """The checksum of an event, continuing that of the event before it.
+
+    Every column is covered, and through the chain their order and completeness.
+    """
+    seq, event_id, type_, at, step, step_run_id, body = event
+    texts = f"{event_id}\x1f{type_}\x1f{step}\x1f{step_run_id}\x1f".encode()
+    return crc32(b"".join((_numbers(seq, at), texts, body)), before)
+
+
+def continues(before: int, event: EventRow, checksum: int) -> bool:
+    """Whether this event, as read, is what was written after the one with checksum `before`."""
+    try:
+        return chain(before, event) == checksum
+    except (TypeError, struct.error):
+        return False  # Damage can also change what type a value is taken for.
+
+
+def agrees(body: bytes, checksum: int) -> bool:
+    """Whether a body, as read, is what was written."""
+    return isinstance(body, bytes) and crc32(body) == checksum
+
+
+def verified_command(body: bytes, checksum: int) -> Command | None:
+    """The command as it was written; None if it is damaged."""
+    if not agrees(body, checksum):
+        return None
+    try:
+        return _decode_command(body)
+    except msgspec.DecodeError:
+        return None  # Written by a version of NoETL that has other commands.
+
+
+def damaged_command(command_id: CommandId, execution_id: ExecutionId) -> Corrupted:
+    return Corrupted(
+        f"Command {command_id} of execution {execution_id} is not what was written, or not"
+        " readable for this version of NoETL. This execution is not served, others are not"
+        " affected. `noetl db check` names all that is damaged; restore it from a backup"
+        " or run it anew."
+    )
+
+
+def damaged_log(execution_id: ExecutionId, what: str) -> Corrupted:
+    return Corrupted(
+        f"What is stored of execution {execution_id} is not what was written: {what}."
+        " This execution is not served, others are not affected. `noetl db check` names all that"
+        " is damaged; restore it from a backup or run it anew."
+    )
+
+
+def damaged_result(execution_id: ExecutionId, key: str, digest: str) -> Corrupted:
+    return Corrupted(
+        f"Result {key!r} of execution {execution_id} is not what was written: its sha256 is"
+        f" not {digest}. Restore it from a backup, or run the execution anew."
+    )
+
+
+def first_sentence(error: Corrupted) -> str:
+    """What, without the remedy."""
+    return str(error).split(". ")[0]

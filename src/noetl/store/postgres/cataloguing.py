@@ -1,0 +1,38 @@
+"""What is kept by name: documents in versions, and credentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from psycopg.rows import DictRow
+
+from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.postgres.connections import Connection, change, rows
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+async def register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+    """The newest version if its content is this, else the next.
+
+    Going back to an earlier content is a new version too: by default the newest is what runs.
+    """
+    await rows(db, "lock_path", {"path": entry.path})
+    found = await rows(db, "newest_entry", {"path": entry.path})
+    newest = CatalogEntry(**found[0]) if found else None
+    if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
+        return newest
+    await change(db, "put_net", {"digest": entry.digest, "body": net})
+    new = msgspec.structs.replace(entry, version=newest.version + 1 if newest else 1)
+    await change(db, "insert_catalog_entry", msgspec.structs.asdict(new))
+    return new
+
+
+def credential_row(credential: StoredCredential) -> dict[str, Any]:
+    tags = msgspec.json.encode(credential.tags).decode()
+    return msgspec.structs.asdict(credential) | {"tags": tags}
+
+
+def credential_of(row: DictRow) -> StoredCredential:
+    return StoredCredential(**row | {"tags": _decode_tags(row["tags"])})

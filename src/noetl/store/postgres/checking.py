@@ -1,0 +1,73 @@
+"""Looks at everything there is and names what is damaged, for `noetl db check`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+
+from noetl.errors import Corrupted, StoreError
+from noetl.store.checksums import (
+    Head,
+    agrees,
+    chain_start,
+    damaged_result,
+    first_sentence,
+    verified_command,
+)
+from noetl.store.postgres.connections import Database
+from noetl.store.postgres.reading import follow_log
+
+
+async def problems(database: Database) -> list[str]:
+    """All of it; a part that cannot even be read is itself a finding."""
+    found: list[str] = []
+    for part in (logs, snapshots, commands, results):
+        try:
+            found += [problem async for problem in part(database)]
+        except StoreError as error:
+            found.append(f"The {part.__name__} cannot be read to their end: {error}")
+    return found
+
+
+async def logs(database: Database) -> AsyncIterator[str]:
+    """Events that are missing, changed, out of order or of no execution, snapshots or not."""
+    for row in await database.all("check_heads"):
+        execution_id = row["execution_id"]
+        try:
+            await _verify_log(database, execution_id)
+        except Corrupted as error:
+            yield first_sentence(error)
+    for row in await database.all("check_strays"):
+        yield f"Events belong to execution {row['execution_id']}, which is not there"
+
+
+async def _verify_log(database: Database, execution_id: str) -> None:
+    chosen = {"execution_id": execution_id}
+    end = await database.one("end_of_log", chosen)
+    if end is None:
+        return
+    rows = await database.all("events_between", chosen | {"after": 0, "until": end["seq"]})
+    start = Head(0, chain_start(execution_id))
+    for _ in follow_log(rows, execution_id, start, Head(end["seq"], end["checksum"])):
+        pass  # Walking the chain verifies it.
+
+
+async def snapshots(database: Database) -> AsyncIterator[str]:
+    for row in await database.all("check_snapshots"):
+        if not agrees(row["body"], row["checksum"]):
+            yield f"The snapshot of execution {row['execution_id']} is not what was written"
+
+
+async def commands(database: Database) -> AsyncIterator[str]:
+    for row in await database.all("open_commands"):
+        if verified_command(row["body"], row["checksum"]) is None:
+            where = f"Command {row['command_id']} of execution {row['execution_id']}"
+            yield f"{where} is not what was written"
+
+
+async def results(database: Database) -> AsyncIterator[str]:
+    for key in await database.all("check_results"):
+        row = await database.one("result", key)
+        if row is not None and sha256(row["body"]).hexdigest() != row["sha256"]:
+            error = damaged_result(key["execution_id"], key["key"], row["sha256"])
+            yield first_sentence(error)

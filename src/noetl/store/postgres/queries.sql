@@ -1,0 +1,419 @@
+-- Every statement this store sends, by name. Each is one transaction unless it says otherwise.
+
+-- heads_to_chain --
+-- Where logs end, for those whose end we do not remember.
+SELECT execution_id, seq, checksum
+  FROM noetl.execution
+ WHERE execution_id = ANY(%(executions)s)
+
+-- commit --
+-- All that most decisions change, in one round trip. An execution is kept if its log still ends
+-- where the decision began: then, and only then, the rows that belong to it are written.
+WITH given AS MATERIALIZED (
+    SELECT *
+      FROM json_to_recordset(%(executions)s::json) AS given (
+        execution_id text, seq_before bigint, checksum_before bigint, seq bigint, checksum bigint,
+        path text, version integer, digest text, status text, requested_at double precision,
+        ended_at double precision, parent_execution_id text, idempotency_key text,
+        current_steps text, error text
+      )
+), created AS (
+    INSERT INTO noetl.execution (
+        execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
+        parent_execution_id, idempotency_key, current_steps, error
+    )
+    SELECT execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
+           parent_execution_id, idempotency_key, current_steps, error
+      FROM given
+     WHERE seq_before = 0
+        ON CONFLICT DO NOTHING
+    RETURNING execution_id
+), advanced AS (
+    UPDATE noetl.execution AS stored
+       SET seq = given.seq, checksum = given.checksum,
+           status = coalesce(given.status, stored.status),
+           ended_at = CASE WHEN given.status IS NULL THEN stored.ended_at ELSE given.ended_at END,
+           current_steps = coalesce(given.current_steps, stored.current_steps),
+           error = CASE WHEN given.status IS NULL THEN stored.error ELSE given.error END
+      FROM given
+     WHERE stored.execution_id = given.execution_id
+       AND stored.execution_id = ANY(%(ids)s) -- So that a plan made while the table was small
+       AND given.seq_before > 0               -- does not read all of it when it is large.
+       AND stored.seq = given.seq_before
+       AND stored.checksum = given.checksum_before
+    RETURNING stored.execution_id
+), kept AS MATERIALIZED (
+    SELECT execution_id FROM created UNION ALL SELECT execution_id FROM advanced
+), logged AS (
+    INSERT INTO noetl.event (
+        execution_id, seq, event_id, type, at, step, step_run_id, body, checksum
+    )
+    SELECT execution_id, seq, event_id, type, at, step, step_run_id,
+           decode(body, 'base64'), checksum
+      FROM json_to_recordset(%(events)s::json) AS event (
+        execution_id text, seq bigint, event_id text, type text, at double precision, step text,
+        step_run_id text, body text, checksum bigint
+      )
+     WHERE execution_id IN (SELECT execution_id FROM kept)
+), queued AS (
+    INSERT INTO noetl.queue (
+        execution_id, command_id, pool, priority, body, checksum, worker_id, lease_expires_at
+    )
+    SELECT execution_id, command_id, pool, priority, decode(body, 'base64'), checksum,
+           worker_id, lease_expires_at
+      FROM json_to_recordset(%(commands)s::json) AS command (
+        number integer, execution_id text, command_id text, pool text, priority integer,
+        body text, checksum bigint, worker_id text, lease_expires_at double precision
+      )
+     WHERE execution_id IN (SELECT execution_id FROM kept)
+     ORDER BY number
+), closed AS (
+    DELETE FROM noetl.queue AS stored
+     USING json_to_recordset(%(closed)s::json) AS command (execution_id text, id text)
+     WHERE stored.execution_id = command.execution_id
+       AND stored.command_id = command.id
+       AND command.execution_id IN (SELECT execution_id FROM kept)
+), timed AS (
+    INSERT INTO noetl.timer (execution_id, timer_id, fires_at)
+    SELECT execution_id, timer_id, fires_at
+      FROM json_to_recordset(%(timers)s::json) AS timer (
+        execution_id text, timer_id text, fires_at double precision
+      )
+     WHERE execution_id IN (SELECT execution_id FROM kept)
+        ON CONFLICT (execution_id, timer_id) DO UPDATE SET fires_at = excluded.fires_at
+), cleared AS (
+    DELETE FROM noetl.timer AS stored
+     USING json_to_recordset(%(timers_cleared)s::json) AS timer (execution_id text, id text)
+     WHERE stored.execution_id = timer.execution_id
+       AND stored.timer_id = timer.id
+       AND timer.execution_id IN (SELECT execution_id FROM kept)
+)
+SELECT execution_id FROM kept
+
+-- put_snapshot --
+INSERT INTO noetl.snapshot (execution_id, seq, event_checksum, body, checksum)
+VALUES (%(execution_id)s, %(seq)s, %(event_checksum)s, %(body)s, %(checksum)s)
+    ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq,
+       event_checksum = excluded.event_checksum, body = excluded.body,
+       checksum = excluded.checksum
+
+-- set_var --
+INSERT INTO noetl.transient (execution_id, name, value)
+VALUES (%(execution_id)s, %(name)s, %(value)s)
+    ON CONFLICT (execution_id, name) DO UPDATE SET value = excluded.value
+
+-- delete_var --
+DELETE FROM noetl.transient WHERE execution_id = %(execution_id)s AND name = %(name)s
+
+-- taken_event_ids --
+-- Of executions whose write was refused: those that have one of these event ids already.
+SELECT DISTINCT event.execution_id
+  FROM noetl.event AS event
+  JOIN json_to_recordset(%(events)s::json) AS given (execution_id text, event_id text)
+ USING (execution_id, event_id)
+
+-- end_of_log --
+SELECT execution.seq, execution.checksum, snapshot.seq AS snapshot_seq,
+       snapshot.event_checksum, snapshot.body AS snapshot,
+       snapshot.checksum AS snapshot_checksum
+  FROM noetl.execution AS execution
+  LEFT JOIN noetl.snapshot AS snapshot USING (execution_id)
+ WHERE execution_id = %(execution_id)s
+
+-- events_between --
+SELECT seq, event_id, type, at, step, step_run_id, body, checksum
+  FROM noetl.event
+ WHERE execution_id = %(execution_id)s AND seq > %(after)s AND seq <= %(until)s
+ ORDER BY seq
+
+-- events_page --
+-- Each with the checksum of the event before it, so that any selection can be verified.
+SELECT event.seq, event.event_id, event.type, event.at, event.step, event.step_run_id,
+       event.body, event.checksum, before.checksum AS checksum_before
+  FROM noetl.event AS event
+  LEFT JOIN noetl.event AS before
+    ON before.execution_id = event.execution_id AND before.seq = event.seq - 1
+ WHERE event.execution_id = %(execution_id)s
+   AND event.seq > %(after)s
+   AND (%(types)s::text[] IS NULL OR event.type = ANY(%(types)s))
+   AND (%(step)s::text IS NULL OR event.step = %(step)s)
+ ORDER BY event.seq
+ LIMIT %(limit)s
+
+-- summary --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE execution_id = %(execution_id)s
+
+-- summary_by_key --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE idempotency_key = %(key)s
+
+-- summaries --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE requested_at >= %(since)s
+   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT %(limit)s
+
+-- summaries_of_parent --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE parent_execution_id = %(parent)s
+   AND (%(path)s::text IS NULL OR path = %(path)s)
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+   AND requested_at >= %(since)s
+   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT %(limit)s
+
+-- summaries_of_path --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE path = %(path)s
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+   AND requested_at >= %(since)s
+   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT %(limit)s
+
+-- summaries_of_status --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE status = %(status)s
+   AND requested_at >= %(since)s
+   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT %(limit)s
+
+-- unfinished --
+SELECT execution_id
+  FROM noetl.execution
+ WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY requested_at, execution_id
+
+-- claim --
+-- Lease free commands. What another server is claiming at this moment is passed over.
+WITH free AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue
+     WHERE pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+     ORDER BY priority DESC, position
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE noetl.queue AS stored
+   SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
+  FROM free
+ WHERE stored.execution_id = free.execution_id AND stored.command_id = free.command_id
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.position,
+          stored.body, stored.checksum
+
+-- claim_of --
+-- The same, of a few executions.
+WITH free AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue
+     WHERE execution_id = ANY(%(executions)s)
+       AND pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+     ORDER BY priority DESC, position
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE noetl.queue AS stored
+   SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
+  FROM free
+ WHERE stored.execution_id = free.execution_id AND stored.command_id = free.command_id
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.position,
+          stored.body, stored.checksum
+
+-- set_aside --
+-- A command that is not what was written is nobody's work, and in nobody's way.
+UPDATE noetl.queue
+   SET worker_id = NULL, lease_expires_at = NULL, is_corrupted = true
+ WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
+
+-- renew_leases --
+-- Walks the leases that hold: they are few, and another index would cost every delivery.
+UPDATE noetl.queue
+   SET lease_expires_at = %(expires_at)s
+ WHERE worker_id IS NOT NULL AND lease_expires_at > %(now)s
+   AND command_id = ANY(%(commands)s)
+RETURNING command_id
+
+-- lapsed --
+SELECT body, checksum, worker_id, lease_expires_at
+  FROM noetl.queue
+ WHERE worker_id IS NOT NULL AND lease_expires_at <= %(now)s AND NOT is_corrupted
+ ORDER BY lease_expires_at, position
+ LIMIT %(limit)s
+
+-- free_pools --
+-- One step through the index per pool, however many commands wait.
+WITH RECURSIVE found (pool) AS (
+    SELECT min(pool) FROM noetl.queue WHERE worker_id IS NULL AND NOT is_corrupted
+    UNION ALL
+    SELECT (SELECT min(queue.pool) FROM noetl.queue AS queue
+             WHERE queue.pool > found.pool AND worker_id IS NULL AND NOT is_corrupted)
+      FROM found
+     WHERE found.pool IS NOT NULL
+)
+SELECT pool FROM found WHERE pool IS NOT NULL
+
+-- queue_sizes --
+SELECT pool, count(*) FILTER (WHERE worker_id IS NULL) AS free, count(worker_id) AS leased
+  FROM noetl.queue
+ WHERE NOT is_corrupted
+ GROUP BY pool
+
+-- open_commands --
+SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+  FROM noetl.queue
+ ORDER BY position
+
+-- open_commands_of --
+SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+  FROM noetl.queue
+ WHERE execution_id = %(execution_id)s
+ ORDER BY position
+
+-- due_timers --
+SELECT execution_id, timer_id, fires_at
+  FROM noetl.timer
+ WHERE fires_at <= %(now)s
+ ORDER BY fires_at, execution_id, timer_id
+ LIMIT %(limit)s
+
+-- next_timer --
+SELECT min(fires_at) AS fires_at FROM noetl.timer
+
+-- time --
+SELECT extract(epoch FROM clock_timestamp())::double precision AS now
+
+-- beat --
+INSERT INTO noetl.runtime (
+    name, kind, started_at, seen_at, pool, slots, host, version, draining
+) VALUES (
+    %(name)s, %(kind)s, %(started_at)s, %(seen_at)s, %(pool)s, %(slots)s, %(host)s, %(version)s,
+    %(draining)s
+)
+    ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
+       pool = excluded.pool, slots = excluded.slots, host = excluded.host,
+       version = excluded.version, draining = excluded.draining
+
+-- runtimes --
+SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
+  FROM noetl.runtime
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(since)s::double precision IS NULL OR seen_at >= %(since)s)
+ ORDER BY name
+
+-- leave --
+DELETE FROM noetl.runtime WHERE name = %(name)s
+
+-- put_result --
+INSERT INTO noetl.result (execution_id, key, sha256, size, body)
+VALUES (%(execution_id)s, %(key)s, %(sha256)s, %(size)s, %(body)s)
+    ON CONFLICT (execution_id, key) DO NOTHING
+
+-- result_checksum --
+SELECT sha256 FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
+
+-- result --
+SELECT sha256, body FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
+
+-- vars --
+SELECT name, value FROM noetl.transient WHERE execution_id = %(execution_id)s ORDER BY name
+
+-- put_net --
+INSERT INTO noetl.net (digest, body) VALUES (%(digest)s, %(body)s) ON CONFLICT DO NOTHING
+
+-- net --
+SELECT body FROM noetl.net WHERE digest = %(digest)s
+
+-- lock_path --
+-- Versions of a path are counted by one at a time; held to the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('noetl.catalog ' || %(path)s, 0))
+
+-- insert_catalog_entry --
+INSERT INTO noetl.catalog (
+    path, version, catalog_id, kind, digest, content, description, created_at
+) VALUES (
+    %(path)s, %(version)s, %(catalog_id)s, %(kind)s, %(digest)s, %(content)s, %(description)s,
+    %(created_at)s
+)
+
+-- newest_entry --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl.catalog
+ WHERE path = %(path)s
+ ORDER BY version DESC
+ LIMIT 1
+
+-- entry_of_version --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl.catalog
+ WHERE path = %(path)s AND version = %(version)s
+
+-- entry_of_id --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM noetl.catalog
+ WHERE catalog_id = %(catalog_id)s
+
+-- newest_entries --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at
+  FROM (
+        SELECT DISTINCT ON (path) *
+          FROM noetl.catalog
+         WHERE starts_with(path, %(prefix)s)
+         ORDER BY path, version DESC
+       ) AS newest
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+ ORDER BY path
+
+-- put_credential --
+INSERT INTO noetl.credential (name, type, data, description, tags, created_at, updated_at)
+VALUES (
+    %(name)s, %(type)s, %(data)s, %(description)s, %(tags)s, %(created_at)s, %(updated_at)s
+)
+    ON CONFLICT (name) DO UPDATE SET type = excluded.type, data = excluded.data,
+       description = excluded.description, tags = excluded.tags,
+       updated_at = excluded.updated_at
+
+-- credential --
+SELECT name, type, data, description, tags, created_at, updated_at
+  FROM noetl.credential
+ WHERE name = %(name)s
+
+-- credentials --
+SELECT name, type, data, description, tags, created_at, updated_at
+  FROM noetl.credential
+ ORDER BY name
+
+-- delete_credential --
+DELETE FROM noetl.credential WHERE name = %(name)s
+
+-- check_heads --
+SELECT execution_id FROM noetl.execution ORDER BY execution_id
+
+-- check_snapshots --
+SELECT execution_id, body, checksum FROM noetl.snapshot ORDER BY execution_id
+
+-- check_results --
+SELECT execution_id, key FROM noetl.result ORDER BY execution_id, key
+
+-- check_strays --
+-- There are no foreign keys, so look for rows of executions that do not exist.
+SELECT DISTINCT execution_id FROM noetl.event
+ WHERE NOT EXISTS (
+    SELECT FROM noetl.execution WHERE execution.execution_id = event.execution_id
+ )
+ ORDER BY execution_id

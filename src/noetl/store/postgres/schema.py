@@ -1,0 +1,58 @@
+"""Brings a database to the schema this code is written for, however many start at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noetl.store.migrations import Migration, read_migrations, refuse_newer, refuse_older
+from noetl.store.postgres.connections import Connection
+
+MIGRATIONS = read_migrations(__package__)
+LOCK = 0x6E6F65746C  # "noetl": one process migrates a database at a time.
+
+
+async def schema_version(db: Connection) -> int:
+    """The newest migration that was applied; 0 for a database without our schema."""
+    # Not to_regclass: within a transaction it may remember that the schema was not there.
+    cursor = await db.execute(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables"
+        " WHERE schemaname = 'noetl' AND tablename = 'schema') AS known"
+    )
+    row = await cursor.fetchone()
+    if row is None or not row["known"]:
+        return 0
+    cursor = await db.execute("SELECT coalesce(max(version), 0) AS version FROM noetl.schema")
+    row = await cursor.fetchone()
+    return int(row["version"]) if row is not None else 0
+
+
+async def require_current(
+    db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Raise unless this code can read and write the database as it is."""
+    version, newest = await schema_version(db), migrations[-1].version
+    refuse_newer(version, newest, place)
+    refuse_older(version, newest, place)
+
+
+async def migrate(db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Apply what is missing: all of it, or nothing."""
+    newest = migrations[-1].version
+    if await schema_version(db) == newest:
+        return
+    async with db.transaction():
+        await db.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": LOCK})
+        version = await schema_version(db)
+        refuse_newer(version, newest, place)
+        await db.execute("CREATE SCHEMA IF NOT EXISTS noetl")
+        await db.execute(
+            "CREATE TABLE IF NOT EXISTS noetl.schema"
+            " (version integer NOT NULL PRIMARY KEY, name text NOT NULL)"
+        )
+        for migration in migrations:
+            if migration.version > version:
+                await db.execute(migration.script.encode())
+                await db.execute(
+                    "INSERT INTO noetl.schema (version, name) VALUES (%(version)s, %(name)s)",
+                    {"version": migration.version, "name": migration.name},
+                )

@@ -1,0 +1,256 @@
+"""The store in PostgreSQL, shared by any number of servers.
+
+What the methods promise is written in `noetl.store.base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from noetl.model.commands import Command, Lease
+from noetl.model.ids import CommandId, ExecutionId
+from noetl.store.base import (
+    CatalogEntry,
+    Channel,
+    EventRow,
+    Lapsed,
+    Loaded,
+    Runtime,
+    StoredCredential,
+    Summary,
+    Write,
+)
+from noetl.store.checksums import damaged_result
+from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
+from noetl.store.postgres.access import AccessMethods
+from noetl.store.postgres.channel import PostgresChannel
+from noetl.store.postgres.connections import Database, connect, conninfo_of, place_of
+from noetl.store.postgres.faults import FORESEEN, fault
+from noetl.store.postgres.schema import migrate, require_current
+
+
+class PostgresStore(AccessMethods):
+    """See `noetl.store.base.Store`. Open it with `open`."""
+
+    exclusive = False
+
+    def __init__(self, database: Database, channel: PostgresChannel) -> None:
+        self._database = database
+        self._line = channel
+        self.channel: Channel | None = channel
+        self._heads = writing.Heads()
+
+    @classmethod
+    async def open(cls, url: str, *, shared: bool = False) -> PostgresStore:
+        """Open a database; unless `shared`, create or upgrade our schema if need be."""
+        conninfo = conninfo_of(url)
+        place = place_of(conninfo)
+        async with await connect(conninfo) as db:
+            try:
+                await (require_current if shared else migrate)(db, place)
+            except FORESEEN as error:
+                raise fault(error, place) from error
+        database = Database(conninfo)
+        await database.open()
+        return cls(database, PostgresChannel(conninfo))
+
+    async def time(self) -> float:
+        row = await self._database.one("time")
+        assert row is not None
+        return float(row["now"])
+
+    async def close(self) -> None:
+        await self._database.close()
+        await self._line.close()
+
+    # --- Writing executions ---
+
+    async def commit(
+        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+    ) -> list[ExecutionId]:
+        if not writes:
+            return []
+        return await self._database.run(lambda db: writing.commit(db, writes, self._heads, tied))
+
+    # --- Reading executions ---
+
+    async def load(self, execution_id: ExecutionId) -> Loaded | None:
+        log = await reading.load(self._database, execution_id)
+        if log is None:
+            return None
+        self._heads.remember(execution_id, log.end)
+        return log.loaded
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        step: str | None = None,
+    ) -> list[EventRow]:
+        return await reading.events(self._database, execution_id, after, limit, types, step)
+
+    async def summary(self, execution_id: ExecutionId) -> Summary | None:
+        row = await self._database.one("summary", {"execution_id": execution_id})
+        return reading.summary_of(row) if row else None
+
+    async def summaries(
+        self,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        parent: ExecutionId | None = None,
+        since: float | None = None,
+        before: tuple[float, ExecutionId] | None = None,
+        limit: int = 50,
+    ) -> list[Summary]:
+        return await reading.summaries(self._database, status, path, parent, since, before, limit)
+
+    async def by_key(self, key: str) -> Summary | None:
+        row = await self._database.one("summary_by_key", {"key": key})
+        return reading.summary_of(row) if row else None
+
+    async def unfinished(self) -> list[ExecutionId]:
+        return [row["execution_id"] for row in await self._database.all("unfinished")]
+
+    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+        chosen = {"executions": list(execution_ids)}
+        found = await self._database.all("heads_to_chain", chosen)
+        return {row["execution_id"]: row["seq"] for row in found}
+
+    # --- Work ---
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        pool: str,
+        limit: int,
+        expires_at: float,
+        executions: Collection[ExecutionId] | None = None,
+    ) -> list[Lease]:
+        chosen: dict[str, object] = {"worker_id": worker_id, "pool": pool}
+        chosen |= {"expires_at": expires_at, "executions": list(executions or ())}
+        name = "claim" if executions is None else "claim_of"
+        return await working.claim(self._database, name, chosen, limit)
+
+    async def renew(
+        self, commands: Collection[CommandId], *, now: float, expires_at: float
+    ) -> set[CommandId]:
+        chosen = {"commands": list(commands), "now": now, "expires_at": expires_at}
+        return {row["command_id"] for row in await self._database.all("renew_leases", chosen)}
+
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+        return await working.lapsed(self._database, now, limit)
+
+    async def free_pools(self) -> set[str]:
+        return {row["pool"] for row in await self._database.all("free_pools")}
+
+    async def queue_sizes(self) -> dict[str, tuple[int, int]]:
+        rows = await self._database.all("queue_sizes")
+        return {row["pool"]: (row["free"], row["leased"]) for row in rows}
+
+    async def open_commands(
+        self, execution_id: ExecutionId | None = None
+    ) -> list[tuple[Command, str | None, float | None]]:
+        return await working.open_commands(self._database, execution_id)
+
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
+        rows = await self._database.all("due_timers", {"now": now, "limit": limit})
+        return [(row["execution_id"], row["timer_id"], row["fires_at"]) for row in rows]
+
+    async def next_timer(self) -> float | None:
+        row = await self._database.one("next_timer")
+        return row["fires_at"] if row else None
+
+    # --- Who is there ---
+
+    async def beat(self, runtime: Runtime) -> None:
+        await self._database.change("beat", msgspec.structs.asdict(runtime))
+
+    async def runtimes(
+        self, *, kind: str | None = None, since: float | None = None
+    ) -> list[Runtime]:
+        rows = await self._database.all("runtimes", {"kind": kind, "since": since})
+        return [Runtime(**row) for row in rows]
+
+    async def leave(self, name: str) -> bool:
+        return await self._database.change("leave", {"name": name}) > 0
+
+    # --- Results ---
+
+    async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        new = committing.result_row(execution_id, key, body)
+        await self._database.change("put_result", new)
+        chosen = {"execution_id": execution_id, "key": key}
+        row = await self._database.one("result_checksum", chosen)
+        assert row is not None, "it is there now, and results are never removed"
+        return str(row["sha256"])
+
+    async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        row = await self._database.one("result", {"execution_id": execution_id, "key": key})
+        if row is None:
+            return None
+        body = bytes(row["body"])
+        if sha256(body).hexdigest() != row["sha256"]:
+            raise damaged_result(execution_id, key, row["sha256"])
+        return body
+
+    # --- Variables ---
+
+    async def get_vars(self, execution_id: ExecutionId) -> dict[str, bytes]:
+        rows = await self._database.all("vars", {"execution_id": execution_id})
+        return {committing.read_name(row["name"]): row["value"] for row in rows}
+
+    # --- Catalog and nets ---
+
+    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+        return await self._database.together(lambda db: cataloguing.register(db, entry, net))
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
+        name = "newest_entry" if version is None else "entry_of_version"
+        row = await self._database.one(name, {"path": path, "version": version})
+        return CatalogEntry(**row) if row else None
+
+    async def catalog_entry_of(self, catalog_id: str) -> CatalogEntry | None:
+        row = await self._database.one("entry_of_id", {"catalog_id": catalog_id})
+        return CatalogEntry(**row) if row else None
+
+    async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
+        rows = await self._database.all("newest_entries", {"kind": kind, "prefix": prefix})
+        return [CatalogEntry(**row) for row in rows]
+
+    async def net(self, digest: str) -> bytes | None:
+        row = await self._database.one("net", {"digest": digest})
+        return row["body"] if row else None
+
+    async def put_net(self, digest: str, net: bytes) -> None:
+        await self._database.change("put_net", {"digest": digest, "body": net})
+
+    # --- Credentials ---
+
+    async def put_credential(self, credential: StoredCredential) -> None:
+        row = cataloguing.credential_row(credential)
+        await self._database.change("put_credential", row)
+
+    async def credential(self, name: str) -> StoredCredential | None:
+        row = await self._database.one("credential", {"name": name})
+        return cataloguing.credential_of(row) if row else None
+
+    async def credentials(self) -> list[StoredCredential]:
+        return [cataloguing.credential_of(row) for row in await self._database.all("credentials")]
+
+    async def delete_credential(self, name: str) -> bool:
+        return await self._database.change("delete_credential", {"name": name}) > 0
+
+    # --- Upkeep ---
+
+    async def check(self) -> list[str]:
+        return await checking.problems(self._database)

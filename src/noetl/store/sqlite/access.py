@@ -1,0 +1,121 @@
+"""Users, tokens, sessions, the audit log and handed-out secrets in SQLite.
+
+What the methods promise is written in `noetl.store.access`. Every row is one struct; the roles of
+a user or token are the one field that is not a plain column.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+
+from noetl.store.access import AuditEntry, CachedSecret, StoredSession, StoredToken, StoredUser
+from noetl.store.queries import read_queries
+from noetl.store.sqlite.lanes import Job
+
+T = TypeVar("T")
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+QUERIES = read_queries((files(__package__) / "access.sql").read_text(encoding="utf-8"))
+_decode_roles = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def _values(row: msgspec.Struct) -> dict[str, Any]:
+    values = msgspec.structs.asdict(row)
+    if "roles" in values:
+        values["roles"] = msgspec.json.encode(values["roles"]).decode()
+    return values
+
+
+def _rows(db: sqlite3.Connection, query: str, kind: type[Row], **values: Any) -> list[Row]:
+    cursor = db.execute(QUERIES[query], values)
+    names = [column[0] for column in cursor.description]
+    found = []
+    for row in cursor:
+        columns = dict(zip(names, row, strict=True))
+        if "roles" in columns:
+            columns["roles"] = _decode_roles(columns["roles"])
+        found.append(kind(**columns))
+    return found
+
+
+def _row(db: sqlite3.Connection, query: str, kind: type[Row], **values: Any) -> Row | None:
+    return next(iter(_rows(db, query, kind, **values)), None)
+
+
+def _changed(db: sqlite3.Connection, query: str, **values: Any) -> bool:
+    return db.execute(QUERIES[query], values).rowcount > 0
+
+
+class AccessMethods:
+    """The methods of `AccessStore`, for a store that can read and write."""
+
+    async def _read(self, job: Job[T]) -> T:
+        raise AssertionError("the store says how")
+
+    async def _write(self, job: Job[T]) -> T:
+        raise AssertionError("the store says how")
+
+    async def put_user(self, user: StoredUser) -> None:
+        await self._write(lambda db: _changed(db, "put_user", **_values(user)))
+
+    async def user(self, name: str) -> StoredUser | None:
+        return await self._read(lambda db: _row(db, "user", StoredUser, name=name))
+
+    async def users(self) -> list[StoredUser]:
+        return await self._read(lambda db: _rows(db, "users", StoredUser))
+
+    async def delete_user(self, name: str) -> bool:
+        def delete(db: sqlite3.Connection) -> bool:
+            db.execute(QUERIES["delete_sessions_of"], {"name": name})
+            return _changed(db, "delete_user", name=name)
+
+        return await self._write(delete)
+
+    async def put_token(self, token: StoredToken) -> bool:
+        return await self._write(lambda db: _changed(db, "put_token", **_values(token)))
+
+    async def token(self, digest: str) -> StoredToken | None:
+        return await self._read(lambda db: _row(db, "token", StoredToken, digest=digest))
+
+    async def tokens(self) -> list[StoredToken]:
+        return await self._read(lambda db: _rows(db, "tokens", StoredToken))
+
+    async def delete_token(self, name: str) -> bool:
+        return await self._write(lambda db: _changed(db, "delete_token", name=name))
+
+    async def put_session(self, session: StoredSession) -> None:
+        await self._write(lambda db: _changed(db, "put_session", **_values(session)))
+
+    async def session(self, digest: str) -> StoredSession | None:
+        return await self._read(lambda db: _row(db, "session", StoredSession, digest=digest))
+
+    async def sessions(self, user: str) -> list[StoredSession]:
+        return await self._read(lambda db: _rows(db, "sessions", StoredSession, user=user))
+
+    async def delete_session(self, session_id: str) -> bool:
+        return await self._write(lambda db: _changed(db, "delete_session", session_id=session_id))
+
+    async def delete_expired(self, now: float) -> None:
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute(QUERIES["delete_expired_sessions"], {"now": now})
+            db.execute(QUERIES["delete_expired_secrets"], {"now": now})
+
+        await self._write(delete)
+
+    async def put_audit(self, entry: AuditEntry) -> None:
+        await self._write(lambda db: _changed(db, "put_audit", **_values(entry)))
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        return await self._read(lambda db: _rows(db, "audit", AuditEntry, limit=limit))
+
+    async def put_cached_secret(self, secret: CachedSecret) -> None:
+        await self._write(lambda db: _changed(db, "put_cached_secret", **_values(secret)))
+
+    async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
+        return await self._read(
+            lambda db: _row(db, "cached_secret", CachedSecret, cache_key=cache_key, now=now)
+        )

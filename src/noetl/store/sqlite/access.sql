@@ -1,0 +1,98 @@
+-- put_user --
+-- The moment of creation stays what it was.
+INSERT INTO noetl_user (name, password_hash, roles, email, display_name, created_at)
+VALUES (:name, :password_hash, :roles, :email, :display_name, :created_at)
+ON CONFLICT (name) DO UPDATE
+   SET password_hash = excluded.password_hash,
+       roles = excluded.roles,
+       email = excluded.email,
+       display_name = excluded.display_name
+
+-- user --
+SELECT name, password_hash, roles, email, display_name, created_at
+  FROM noetl_user
+ WHERE name = :name
+
+-- users --
+SELECT name, password_hash, roles, email, display_name, created_at
+  FROM noetl_user
+ ORDER BY name
+
+-- delete_user --
+DELETE FROM noetl_user WHERE name = :name
+
+-- delete_sessions_of --
+DELETE FROM noetl_session WHERE user = :name
+
+-- put_token --
+INSERT INTO noetl_token (name, digest, roles, created_at, expires_at)
+VALUES (:name, :digest, :roles, :created_at, :expires_at)
+ON CONFLICT (name) DO NOTHING
+
+-- token --
+SELECT name, digest, roles, created_at, expires_at FROM noetl_token WHERE digest = :digest
+
+-- tokens --
+SELECT name, digest, roles, created_at, expires_at FROM noetl_token ORDER BY name
+
+-- delete_token --
+DELETE FROM noetl_token WHERE name = :name
+
+-- put_session --
+INSERT INTO noetl_session
+       (session_id, digest, user, created_at, expires_at, last_activity_at, client_ip)
+VALUES (:session_id, :digest, :user, :created_at, :expires_at, :last_activity_at, :client_ip)
+ON CONFLICT (session_id) DO UPDATE
+   SET expires_at = excluded.expires_at,
+       last_activity_at = excluded.last_activity_at,
+       client_ip = excluded.client_ip
+
+-- session --
+SELECT session_id, digest, user, created_at, expires_at, last_activity_at, client_ip
+  FROM noetl_session
+ WHERE digest = :digest
+
+-- sessions --
+SELECT session_id, digest, user, created_at, expires_at, last_activity_at, client_ip
+  FROM noetl_session
+ WHERE user = :user
+ ORDER BY created_at DESC, session_id DESC
+
+-- delete_session --
+DELETE FROM noetl_session WHERE session_id = :session_id
+
+-- delete_expired_sessions --
+DELETE FROM noetl_session WHERE expires_at <= :now
+
+-- delete_expired_secrets --
+DELETE FROM noetl_auth_cache WHERE expires_at <= :now
+
+-- put_audit --
+INSERT INTO noetl_audit (at, who, action, target, execution_id, details)
+VALUES (:at, :who, :action, :target, :execution_id, :details)
+
+-- audit --
+SELECT at, who, action, target, execution_id, details
+  FROM noetl_audit
+ ORDER BY position DESC
+ LIMIT :limit
+
+-- put_cached_secret --
+INSERT INTO noetl_auth_cache
+       (cache_key, credential_name, credential_type, cache_type, scope_type, execution_id,
+        parent_execution_id, data_encrypted, expires_at, created_at, accessed_at, access_count)
+VALUES (:cache_key, :credential_name, :credential_type, :cache_type, :scope_type, :execution_id,
+        :parent_execution_id, :data_encrypted, :expires_at, :created_at, :accessed_at,
+        :access_count)
+ON CONFLICT (cache_key) DO UPDATE
+   SET data_encrypted = excluded.data_encrypted,
+       expires_at = excluded.expires_at,
+       accessed_at = excluded.accessed_at,
+       access_count = noetl_auth_cache.access_count + 1
+
+-- cached_secret --
+SELECT cache_key, credential_name, credential_type, cache_type, scope_type, execution_id,
+       parent_execution_id, data_encrypted, expires_at, created_at, accessed_at, access_count
+  FROM noetl_auth_cache
+ WHERE cache_key = :cache_key
+   AND expires_at > :now

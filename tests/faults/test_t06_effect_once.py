@@ -1,0 +1,76 @@
+"""T6: the effect and its mark are one transaction, so kill -9 at any moment repeats none.
+
+A loop adds to counters in PostgreSQL with `effect: once`, each iteration to its own. `noetl run` is
+killed again and again, often between the database's commit and our own record of it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import psycopg
+
+from tests.faults.runs import Place, kill
+from tests.tools.conftest import postgres as postgres
+from tests.tools.conftest import postgres_server as postgres_server
+
+ITERATIONS = 60
+KILLS = 5
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: once, path: faults/once}
+workflow:
+  - step: start
+    loop:
+      in: {from: 0, to: %d}
+      iterator: n
+      spec: {mode: parallel, max_in_flight: 3}
+    tool:
+      kind: postgres
+      auth: counters
+      effect: once
+      command: |
+        UPDATE counter SET n = n + 1 WHERE id = %%(id)s;
+        SELECT pg_sleep(0.05);
+        SELECT n FROM counter WHERE id = %%(id)s
+      params: {id: "{{ iter.n }}"}
+"""
+
+
+def test_t06_effects_happen_once_however_often_the_process_is_killed(postgres, tmp_path):
+    with psycopg.connect(**postgres) as connection:
+        connection.execute("CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL)")
+        connection.execute(
+            "INSERT INTO counter SELECT g, 0 FROM generate_series(0, %s) AS g", [ITERATIONS - 1]
+        )
+    place = Place(tmp_path)
+    place.write("once.yaml", PLAYBOOK % ITERATIONS)
+    words = [f"{name}={value}" for name, value in postgres.items()]
+    assert place.run("credential", "set", "counters", *words).returncode == 0
+    dice = random.Random(6)
+
+    running = place.start("run", "once.yaml", "--resume")
+    for _ in range(KILLS):
+        before = done(postgres)
+        deadline = time.monotonic() + 60
+        # Kill it while it works, not while it starts.
+        while done(postgres) < before + 2 and running.poll() is None:
+            assert time.monotonic() < deadline, "nothing happens"
+        time.sleep(dice.uniform(0, 0.1))
+        kill(running)
+        running = place.start("run", "once.yaml", "--resume")
+    _, said = running.communicate(timeout=120)
+
+    [(_, status)] = place.executions()
+    assert status == "COMPLETED", said
+    with psycopg.connect(**postgres) as connection:
+        found = connection.execute("SELECT n, count(*) FROM counter GROUP BY n").fetchall()
+    assert found == [(1, ITERATIONS)]
+
+
+def done(login):
+    with psycopg.connect(**login) as connection:
+        [count] = connection.execute("SELECT sum(n) FROM counter").fetchone()
+    return count

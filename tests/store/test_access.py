@@ -1,0 +1,119 @@
+"""What every store promises about users, tokens, sessions, the audit log and handed-out secrets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.store.access import AuditEntry, CachedSecret, StoredSession, StoredToken, StoredUser
+
+NOON = 1_800_000_000.0
+HOUR = 3600.0
+ADA = StoredUser(name="ada", password_hash="$argon2id$1", roles=("admin",), created_at=NOON)
+
+
+def token(name: str, digit: str = "a") -> StoredToken:
+    return StoredToken(name=name, digest=digit * 64, roles=("worker",), created_at=NOON)
+
+
+def session(session_id: str, digit: str, user: str = "ada", at: float = NOON) -> StoredSession:
+    return StoredSession(
+        session_id=session_id,
+        digest=digit * 64,
+        user=user,
+        created_at=at,
+        expires_at=at + HOUR,
+        last_activity_at=at,
+        client_ip="127.0.0.1",
+    )
+
+
+def secret(**changes: object) -> CachedSecret:
+    whole = CachedSecret(
+        cache_key="shop:7",
+        credential_name="shop",
+        credential_type="bearer",
+        cache_type="secret",
+        scope_type="execution",
+        execution_id="7",
+        data_encrypted=b"sealed",
+        expires_at=NOON + HOUR,
+        created_at=NOON,
+        accessed_at=NOON,
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+async def test_a_user_is_what_was_put_last_and_as_old_as_what_was_put_first(store):
+    await store.put_user(ADA)
+    changed = msgspec.structs.replace(ADA, roles=("viewer", "author"), created_at=NOON + 1)
+    await store.put_user(changed)
+
+    assert await store.user("ada") == msgspec.structs.replace(changed, created_at=NOON)
+    assert [user.name for user in await store.users()] == ["ada"]
+    assert await store.user("eve") is None
+
+
+async def test_a_user_who_goes_takes_the_sessions_along(store):
+    await store.put_user(ADA)
+    await store.put_session(session("1", "1"))
+    await store.put_session(session("2", "2", user="bob"))
+
+    assert await store.delete_user("ada")
+    assert not await store.delete_user("ada")
+    assert await store.sessions("ada") == []
+    assert len(await store.sessions("bob")) == 1
+
+
+async def test_a_token_is_found_by_its_digest_and_its_name_is_taken_once(store):
+    assert await store.put_token(token("ci", "a"))
+    assert not await store.put_token(token("ci", "b"))
+
+    assert await store.token("a" * 64) == token("ci", "a")
+    assert await store.token("b" * 64) is None
+    assert await store.delete_token("ci")
+    assert not await store.delete_token("ci")
+    assert await store.tokens() == []
+
+
+async def test_a_session_that_is_put_again_counts_for_longer(store):
+    first = session("1", "1")
+    await store.put_session(first)
+    later = msgspec.structs.replace(first, expires_at=NOON + 2 * HOUR, last_activity_at=NOON + 60)
+    await store.put_session(later)
+
+    assert await store.session("1" * 64) == later
+    assert await store.sessions("ada") == [later]
+
+
+async def test_sessions_are_listed_newest_first_and_forgotten_when_their_time_is_over(store):
+    await store.put_session(session("1", "1"))
+    await store.put_session(session("2", "2", at=NOON + 60))
+
+    assert [found.session_id for found in await store.sessions("ada")] == ["2", "1"]
+    await store.delete_expired(NOON + HOUR)
+    assert [found.session_id for found in await store.sessions("ada")] == ["2"]
+    assert await store.delete_session("2")
+    assert not await store.delete_session("2")
+
+
+async def test_the_audit_log_shows_the_newest_first(store):
+    entries = [
+        AuditEntry(at=NOON + n, who="ada", action="credential.read", target="shop", details=str(n))
+        for n in range(3)
+    ]
+    for entry in entries:
+        await store.put_audit(entry)
+
+    assert await store.audit(limit=2) == [entries[2], entries[1]]
+
+
+async def test_a_cached_secret_counts_its_readers_until_it_expires(store):
+    await store.put_cached_secret(secret())
+    again = secret(data_encrypted=b"anew", expires_at=NOON + 2 * HOUR, accessed_at=NOON + 9)
+    await store.put_cached_secret(again)
+
+    found = await store.cached_secret("shop:7", now=NOON + HOUR)
+    assert found == msgspec.structs.replace(again, access_count=2)
+    assert await store.cached_secret("shop:7", now=NOON + 2 * HOUR) is None
+    await store.delete_expired(NOON + 2 * HOUR)
+    assert await store.cached_secret("shop:7", now=NOON) is None

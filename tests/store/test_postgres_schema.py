@@ -1,0 +1,102 @@
+"""A database of another age, many that start at once, and statements that walk indexes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from noetl.errors import StoreError
+from noetl.store.migrations import Migration
+from noetl.store.postgres import PostgresStore
+from noetl.store.postgres.connections import connect
+from noetl.store.postgres.queries import QUERIES
+from noetl.store.postgres.schema import MIGRATIONS, migrate, schema_version
+from tests.store.making import ONE, events, start
+
+NEXT = MIGRATIONS[-1].version + 1
+BETTER = Migration(
+    NEXT,
+    "notes",
+    "ALTER TABLE noetl.execution ADD COLUMN note text NOT NULL DEFAULT 'none; yet';",
+)
+BROKEN = Migration(NEXT + 1, "broken", "CREATE TABLE noetl.half (x int); SELECT 1 / 0;")
+
+
+async def filled(url: str) -> None:
+    store = await PostgresStore.open(url)
+    await store.commit([start(ONE, count=3)])
+    await store.close()
+
+
+def test_migrations_are_numbered_from_1_without_gaps():
+    assert [migration.version for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_many_that_start_at_once_make_one_schema(database_url: str):
+    stores = await asyncio.gather(*(PostgresStore.open(database_url) for _ in range(8)))
+
+    assert await stores[0].commit([start(ONE)]) == []
+    assert [await store.events(ONE) for store in stores] == [events(1, 1)] * 8
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_an_older_schema_is_upgraded_in_place(database_url: str):
+    await filled(database_url)
+    async with await connect(database_url) as db:
+        await migrate(db, "here", (*MIGRATIONS, BETTER))
+        assert await schema_version(db) == NEXT
+        cursor = await db.execute("SELECT execution_id, note FROM noetl.execution")
+        assert await cursor.fetchall() == [{"execution_id": ONE, "note": "none; yet"}]
+
+    with pytest.raises(StoreError, match="a newer NoETL wrote it"):
+        await PostgresStore.open(database_url)
+    with pytest.raises(StoreError, match="a newer NoETL wrote it"):
+        await PostgresStore.open(database_url, shared=True)
+
+
+async def test_an_upgrade_that_fails_changes_nothing(database_url: str):
+    await filled(database_url)
+    async with await connect(database_url) as db:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await migrate(db, "here", (*MIGRATIONS, BETTER, BROKEN))
+        assert await schema_version(db) == MIGRATIONS[-1].version
+
+    store = await PostgresStore.open(database_url)
+    assert await store.events(ONE) == events(1, 3)
+    await store.close()
+
+
+async def test_who_only_looks_creates_nothing(database_url: str):
+    with pytest.raises(StoreError, match="noetl db migrate"):
+        await PostgresStore.open(database_url, shared=True)
+
+    async with await connect(database_url) as db:
+        assert await schema_version(db) == 0
+
+
+READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes", "runtimes"}
+READS_EVERYTHING |= {"users", "tokens"}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in QUERIES if not name.startswith("check_")))
+def test_no_query_walks_a_whole_table(database_url: str, name: str):
+    if name in READS_EVERYTHING:
+        return
+    asyncio.run(filled(database_url))
+    with psycopg.connect(database_url) as db:
+        db.execute("SET enable_seqscan = off")
+        names = re.findall(r"%\((\w+)\)s", QUERIES[name])
+        plan = db.execute(f"EXPLAIN {QUERIES[name]}".encode(), dict.fromkeys(names)).fetchall()
+
+    assert [line for (line,) in plan if re.search(r"Seq Scan on \w", line)] == []
+
+
+def test_every_query_is_used():
+    folder = Path(PostgresStore.open.__code__.co_filename).parent
+    source = "".join(file.read_text() for file in folder.glob("*.py"))
+
+    assert [name for name in QUERIES if f'"{name}"' not in source] == []
