@@ -32,9 +32,9 @@ def test_a_knob_of_any_layer_reaches_the_task(layer):
 
 @pytest.mark.parametrize("outer", range(len(LAYERS)))
 def test_of_two_scalars_the_inner_one_wins(outer):
-    written = {layer: f"{{rate: {LAYERS.index(layer)}/s}}" for layer in LAYERS[: outer + 1]}
+    written = {layer: f"{{rate: {LAYERS.index(layer) + 1}/s}}" for layer in LAYERS[: outer + 1]}
 
-    assert spec_of(**written) == {"rate": f"{outer}/s"}
+    assert spec_of(**written) == {"rate": f"{outer + 1}/s"}
 
 
 def test_maps_merge_deeply_through_all_layers():

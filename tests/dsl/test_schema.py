@@ -44,6 +44,7 @@ BEYOND_A_SCHEMA = {
     "missing_moment_of_timer": "which keys of a timer go together is said once, by the compiler",
     "missing_to_of_jump": "`to` is needed by one of the directives only",
     "policy_without_rules": "a policy of hooks alone has no rules",
+    "retry_scope_on_a_task": "one shape of `retry`, wherever it stands",
     "task_label_with_a_blank": "a label is a key, and keys are free",
     "task_name_with_a_blank": "a task's name is any text to a schema",
     "unknown_key_in_range": "a mapping to go over may have the keys of a range",
@@ -172,7 +173,7 @@ def mappings(data: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["orders", "event_rules/approval", "event_rules/case_pagination", "nested_loops"]
+    "name", ["orders", "approval", "event_rules/case_pagination", "nested_loops"]
 )
 def test_a_key_that_validate_refuses_is_refused_by_the_schema_wherever_it_stands(name):
     data = data_of((ROOT / f"examples/{name}.yaml").read_text())

@@ -10,6 +10,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.commands import Command, Ending, Report, Suspension
 from noetl.model.events import ChildFinished, Progress, TaskDone, TaskStarted
 from noetl.model.outcome import ok
@@ -27,11 +30,23 @@ class Worker:
         self.left = todo(command) if command.chunk is not None else []
 
 
+def _chain_of(command: Command) -> Chain | None:
+    """Rules that the command is about: whoever works on it keeps them in mind."""
+    return command.progress.chain if command.progress is not None else None
+
+
 class World:
     """One execution and its fate."""
 
-    def __init__(self, text: str, dice: random.Random) -> None:
+    def __init__(
+        self,
+        text: str,
+        dice: random.Random,
+        result: Callable[[int], Any] = lambda index: index,
+    ) -> None:
         self.dice = dice
+        self.result = result
+        """What an iteration yields."""
         self.played = Play(text)
         self.workers: dict[str, Worker] = {}
         self.waiting: set[tuple[str, int]] = set()
@@ -122,13 +137,34 @@ class World:
         elif not self.calm and dice.random() < 0.2:
             self.said.append(self._wait(command, None, closes=dice.random() < 0.7))
         else:
-            broken = dice.random() < 0.15
-            ending = (
-                Ending(error=error()) if broken else Ending(result={"flag": dice.random() < 0.5})
-            )
+            ending = self._ending(command)
             self.said.append(played.report(command, *self._calls(command, None), ending=ending))
 
+    def _ending(self, command: Command) -> Ending:
+        """The body's end, or what the rules that a worker followed came to."""
+        dice = self.dice
+        error_found = error() if dice.random() < 0.15 else None
+        said = self._next(command) if dice.random() < 0.3 else None
+        skipped = "so be it" if dice.random() < 0.05 and self._has_rules(command) else None
+        result = {"flag": dice.random() < 0.5} if error_found is None else None
+        return Ending(error=error_found, result=result, next=said, skipped=skipped)
+
+    def _has_rules(self, command: Command) -> bool:
+        return bool(self.played.program.steps[command.step].step.rules)
+
+    def _next(self, command: Command) -> Routing | None:
+        """Where a rule sends tokens: to a later step, so that all comes to an end."""
+        names = [name for name in self.played.program.steps if not name.startswith("undo")]
+        later = names[names.index(command.step) + 1 :] if command.step in names else []
+        if not later or not self._has_rules(command):
+            return None
+        goal = self.dice.choice([*later, "nowhere"])
+        label = f"{command.step}#case_0.0.0"
+        return Routing(branch="case_0", goals=(Goal(step=goal, label=label),))
+
     def _calls(self, command: Command, iteration: int | None) -> list[Any]:
+        chain = _chain_of(command)
+        progress = Progress(chain=chain) if chain is not None else None
         names: dict[str, Any] = {
             "at": self.played.at,
             "step_run_id": command.step_run_id,
@@ -136,13 +172,16 @@ class World:
             "task": "t",
             "iteration": iteration,
         }
-        return [TaskStarted(**names), TaskDone(outcome=ok(1), **names)]
+        return [TaskStarted(**names), TaskDone(outcome=ok(1), progress=progress, **names)]
 
     def _wait(self, command: Command, iteration: int | None, *, closes: bool) -> Report:
+        # Wherever it goes on, it has got further than before.
+        progress = Progress(position=1 + len(self.said), chain=_chain_of(command))
+        named: dict[str, Any] = {"iteration": iteration, "closes": closes, "progress": progress}
         if self.dice.random() < 0.5:
-            return self.played.suspend(command, child="p", iteration=iteration, closes=closes)
+            return self.played.suspend(command, child="p", **named)
         until = self.played.at + self.dice.choice((0, 10, 100))
-        return self.played.suspend(command, until=until, iteration=iteration, closes=closes)
+        return self.played.suspend(command, until=until, **named)
 
     def _iterate(self, command: Command) -> None:
         """Some lanes of the chunk get to the end of an iteration, or begin to wait."""
@@ -159,8 +198,11 @@ class World:
                 self.waiting.add((command.step_run_id, index))
                 continue
             facts += self._calls(command, index)
-            result = error() if self.dice.random() < 0.1 else index
-            facts.append(self.played.iteration(command, index, result))
+            result = error() if self.dice.random() < 0.1 else self.result(index)
+            ended = self.played.iteration(command, index, result)
+            if self.dice.random() < 0.1:
+                ended = msgspec.structs.replace(ended, next=self._next(command))
+            facts.append(ended)
             self.waiting.discard((command.step_run_id, index))
         closes = not worker.left or worker.lanes == 0
         if facts or waits or closes:

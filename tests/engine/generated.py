@@ -94,10 +94,12 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         settings.setdefault("policy", {})["failure"] = {"mode": "best_effort"}
     if spec["ignore"]:
         settings["on_error"] = "ignore"
-    for key in ("compensate", "timeout"):
+    for key in ("compensate", "timeout", "case_mode", "next_policy"):
         if key in extra:
             settings[key] = extra[key]
     made: dict[str, Any] = {"step": name, "spec": settings}
+    if "case" in extra:
+        made["case"] = extra["case"]
     if spec["tool"]:
         made["tool"] = {"kind": "noop"}
         if "loop" in extra:
@@ -143,9 +145,9 @@ LOOPS = [
 
 @st.composite
 def extras(draw: st.DrawFn, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What else steps may have: loops, time limits, something that undoes them."""
+    """What else steps may have: loops, time limits, something that undoes them, event rules."""
     found: dict[str, dict[str, Any]] = {}
-    for name in steps:
+    for index, name in enumerate(steps):
         extra: dict[str, Any] = {}
         if draw(st.booleans()):
             extra["loop"] = draw(st.sampled_from(LOOPS))
@@ -153,5 +155,36 @@ def extras(draw: st.DrawFn, steps: dict[str, dict[str, Any]]) -> dict[str, dict[
             extra["timeout"] = 30
         if draw(st.booleans()):
             extra["compensate"] = draw(st.sampled_from(("undo_task", "undo_loop")))
+        if draw(st.integers(0, 2)) == 0:
+            extra["case"] = draw(rules(list(steps)[index + 1 :]))
+            extra["case_mode"] = draw(st.sampled_from(("exclusive", "inclusive")))
+            extra["next_policy"] = draw(st.sampled_from(("end_step", "break_chain", "defer")))
         found[name] = extra
+    return found
+
+
+EVENTS = ("event.name == 'step.enter'", "event.name == 'step.exit'", "event.name == 'call.done'")
+
+
+@st.composite
+def rules(draw: st.DrawFn, later: list[str]) -> list[dict[str, Any]]:
+    """Event rules with and without tools; they send tokens to later steps only."""
+    actions: list[dict[str, Any]] = [
+        {"set": {"ctx.seen": "{{ event.name }}", "own": 1}},
+        {"result": {"value": {"flag": True}}},
+        {"note": {"tool": {"kind": "noop"}}},
+        *([{"next": {"to": draw(st.sampled_from(later))}}] * 2 if later else []),
+        {"fail": "by rule"},
+        {"skip": True},
+    ]
+    conditions = [*EVENTS, "error", "event.name == 'step.exit' and error", "ctx.seen"]
+    found: list[dict[str, Any]] = [
+        {
+            "when": "{{ " + draw(st.sampled_from(conditions)) + " }}",
+            "then": draw(st.lists(st.sampled_from(actions), min_size=1, max_size=3)),
+        }
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    if draw(st.integers(0, 5)) == 0:
+        found.append({"else": [draw(st.sampled_from(actions))]})
     return found

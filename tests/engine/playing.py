@@ -17,8 +17,18 @@ from noetl.engine import advance
 from noetl.engine.evolve import evolve
 from noetl.engine.looping import element
 from noetl.engine.program import Program
-from noetl.engine.turn import CancelChild, Close, Decision, Issue, StartChild, TellParent
+from noetl.engine.turn import (
+    CancelChild,
+    Close,
+    Decision,
+    EndLoop,
+    Issue,
+    Keep,
+    StartChild,
+    TellParent,
+)
 from noetl.model import events as facts
+from noetl.model import refs
 from noetl.model.commands import ChildRequest, Command, Ending, Report, Suspension
 from noetl.model.events import (
     ChildFinished,
@@ -74,6 +84,8 @@ class Play:
         self.cancelled_children: list[str] = []
         self.told: list[TellParent] = []
         self.closed: list[str] = []
+        self.kept: dict[str, bytes] = {}
+        """Bodies that are stored beside the facts."""
         self._numbers: dict[str, int] = {}
 
     # --- What happens ---
@@ -88,7 +100,7 @@ class Play:
         """Something happened: decide, check, and take in what follows."""
         before = snapshot(self.state) if self.checked else None
         decide = getattr(advance, what)
-        timed = () if what in ("start", "child_ended") else (self.at,)
+        timed = () if what in ("start", "child_ended", "signalled") else (self.at,)
         decision: Decision = decide(self.program, self.state, EXECUTION, *timed, *given, **named)
         if before is not None:
             for event in decision.events:
@@ -99,8 +111,13 @@ class Play:
 
     def _take(self, decision: Decision) -> None:
         self.history += decision.events
+        over: list[EndLoop] = []
         for effect in decision.effects:
             match effect:
+                case Keep(key=key, body=body):
+                    assert self.kept.setdefault(key, body) == body
+                case EndLoop():
+                    over.append(effect)
                 case Issue(command=command):
                     assert command.command_id not in self.open
                     assert command.command_id in self.state.holders
@@ -118,6 +135,8 @@ class Play:
                 case TellParent():
                     self.told.append(effect)
         assert set(self.open) == set(self.state.holders), "commands out and commands known differ"
+        for loop in over:
+            self.happen("loop_ended", loop.step_run_id)
 
     def report(
         self,
@@ -197,10 +216,10 @@ class Play:
         )
         return self.report(which, suspensions=(suspension,), closes=closes)
 
-    def lapse(self, which: Command | str) -> None:
+    def lapse(self, which: Command | str, *, given_back: bool = False) -> None:
         command = self[which] if isinstance(which, str) else which
         del self.open[command.command_id]
-        self.happen("lapsed", command.command_id, "w-1")
+        self.happen("lapsed", command.command_id, "w-1", given_back=given_back)
 
     def fire(self, timer_id: str | None = None) -> None:
         """The next timer's moment comes."""
@@ -236,6 +255,19 @@ class Play:
 
     # --- What followed ---
 
+    def read(self, asking: refs.Bodies) -> Any:
+        """What the bodies that are asked for amount to."""
+        try:
+            wanted = next(asking)
+            while True:
+                wanted = asking.send(msgspec.json.decode(self.kept[wanted[1]]))
+        except StopIteration as done:
+            return done.value
+
+    def result(self, step: str) -> Any:
+        """What a step yielded, with what references in it stand for."""
+        return self.read(refs.real(self.state.results[step].value, EXECUTION))
+
     def __getitem__(self, step: str) -> Command:
         """The oldest open command of a step."""
         return next(command for command in self.open.values() if command.step == step)
@@ -258,7 +290,8 @@ class Play:
 
     def owners(self) -> list[str]:
         """Who will make the execution go on."""
-        found = [*self.open, *self.state.timers, *self.children]
+        listeners = [run.step for run in self.state.runs.values() if run.listens is not None]
+        found = [*self.open, *self.state.timers, *self.children, *listeners]
         return [*found, "resume"] if self.status == "PAUSED" else found
 
 
@@ -274,8 +307,12 @@ def todo(command: Command) -> list[int]:
 def element_of(play: Play, command: Command, index: int) -> Any:
     loop = play.program.steps[command.step].step.loop
     assert loop is not None
-    assert command.chunk is not None
-    return element(loop, index, command.chunk)
+    chunk = command.chunk
+    assert chunk is not None
+    if refs.is_segmented(chunk.items):
+        elements = play.read(refs.part(chunk.items, EXECUTION, chunk.start, chunk.stop))
+        chunk = msgspec.structs.replace(chunk, items=elements)
+    return element(loop, index, chunk)
 
 
 def play(text: str, **workload: Any) -> Play:

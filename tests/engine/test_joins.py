@@ -274,6 +274,19 @@ workflow:
     assert [skipped.step for skipped in played.events(StepSkipped)] == ["b"]
 
 
+@pytest.mark.parametrize(("join", "listed"), [("all", True), ("{n: 1}", True), ("auto", False)])
+def test_a_run_that_took_one_token_lists_it_if_its_join_gathers(join: str, listed: bool) -> None:
+    played = play(
+        f"""
+workflow:
+- {{step: start, next: {{arcs: [{{step: j, args: {{n: 1}}}}]}}}}
+- {{step: j, spec: {{join: {join}}}, tool: {{kind: noop}}}}
+"""
+    )
+
+    assert played["j"].args == ({"n": 1, "_tokens": [{"n": 1}]} if listed else {"n": 1})
+
+
 def test_a_step_that_is_done_at_once_counts_as_alive_until_its_tokens_are_placed() -> None:
     """`q` ends and routes while the token at `j` is looked at in the same decision."""
     played = play(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl.engine.advance import DELIVERIES_MAX
-from noetl.engine.looping import CHUNK_MAX
+from noetl.engine.loop_start import CHUNK_MAX
 from noetl.model.commands import Command
 from noetl.model.events import (
     IterationDone,
@@ -257,12 +257,44 @@ def test_the_error_of_a_loop_is_that_of_its_first_failed_iteration_in_order() ->
 
 def test_a_poison_chunk_is_given_up() -> None:
     played = loop("[1, 2]")
-
-    for _ in range(DELIVERIES_MAX):
-        assert played.steps == ["each"]
-        played.lapse("each")
+    for _ in range(2 * DELIVERIES_MAX):
+        if played.steps == ["each"]:
+            played.lapse("each")
 
     assert played.steps == ["failed"]
+    [failed] = played.events(StepFailed)
+    assert "iteration 0 failed: given up after 20 deliveries" in failed.error.message
+
+
+@pytest.mark.parametrize("poison", [0, 13, 29])
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_an_iteration_that_kills_its_workers_fails_alone(poison: int, mode: str) -> None:
+    played = loop("{from: 0, to: 30}", f"{{mode: {mode}, on_error: continue}}")
+    losses = 0
+    while "each" in played.steps:
+        command = played["each"]
+        if poison in todo(command):
+            played.lapse(command)
+            losses += 1
+        else:
+            played.iterate(command)
+
+    result = played.state.results["each"].value
+    assert result["results"] == [None if n == poison else n for n in range(30)]
+    assert result["stats"] == {"total": 30, "success": 29, "failed": 1}
+    assert losses < 2 * DELIVERIES_MAX, "halving finds it soon"
+
+
+def test_a_waiting_iteration_that_kills_its_workers_fails_alone() -> None:
+    played = loop("[1, 2]", "{on_error: continue}")
+    played.suspend("each", iteration=0, until=played.at + 60)
+    played.fire()
+    for _ in range(DELIVERIES_MAX):
+        played.lapse(next(one for one in played.open.values() if one.iteration == 0))
+    while "each" in played.steps:
+        played.iterate("each")
+
+    assert played.state.results["each"].value["results"] == [None, 2]
 
 
 def test_a_worker_that_breaks_on_a_chunk_fails_the_loop() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from noetl.engine.pipeline import Directive, TaskProgram, decide
 from noetl.errors import EvaluationFailed
+from noetl.model.chains import Tries
 from noetl.model.net import Limits
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.templates import OutcomeView, Scope
@@ -44,7 +45,8 @@ def judge(
     if outcome.error is not None:
         plain["error"] = {"kind": outcome.error.kind, "retryable": outcome.error.retryable}
     scope = Scope({"outcome": OutcomeView("noop", plain), "ctx": {}, "iter": {}, **names})
-    return decide(task, outcome, scope, attempt=attempt, seed="s", limits=limits or Limits())
+    tries = Tries(attempt=attempt)
+    return decide(task, outcome, scope, tries=tries, seed="s", limits=limits or Limits())
 
 
 def test_without_rules_success_goes_on_and_an_error_fails_as_it_is() -> None:

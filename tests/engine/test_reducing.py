@@ -32,6 +32,47 @@ def test_each_reducer_folds_in_iteration_order(
 
 
 @pytest.mark.parametrize(
+    ("reducer", "before", "patches", "expected"),
+    [
+        ("append", [0], PATCHES, [0, 1, 5, 3]),
+        ("extend", [0], {1: {"k": [3]}, 0: {"k": [1, 2]}}, [0, 1, 2, 3]),
+        ("sum", 100, PATCHES, 109),
+        ("min", 0, PATCHES, 0),
+        ("max", 4, PATCHES, 5),
+        ("merge", {"a": 0, "c": 0}, {0: {"k": {"a": 1}}}, {"a": 1, "c": 0}),
+        ("count", 10, PATCHES, 13),
+        ("last", 7, PATCHES, 3),
+        ("first", 7, PATCHES, 7),
+    ],
+)
+def test_each_reducer_goes_on_from_what_ctx_has(
+    reducer: Any, before: Any, patches: dict[int, Any], expected: Any
+) -> None:
+    kept = {"k": before}
+
+    assert reduced({"k": reducer}, patches, kept) == {"k": expected}
+    assert (
+        reduced({"d.k": reducer}, {n: {"d.k": p["k"]} for n, p in patches.items()}, {"d": kept})[
+            "d.k"
+        ]
+        == expected
+    )
+    assert kept == {"k": before}
+
+
+@pytest.mark.parametrize(
+    ("reducer", "value"), [("append", 1), ("extend", [1]), ("sum", 1), ("merge", {}), ("count", 1)]
+)
+def test_a_reducer_that_cannot_add_to_what_ctx_has_says_so(reducer: Any, value: Any) -> None:
+    with pytest.raises(ReducerConflict, match=r"before the loop it was str\. Give the loop"):
+        reduced({"k": reducer}, {0: {"k": value}}, {"k": "text"})
+
+
+def test_a_key_without_a_reducer_replaces_what_ctx_has() -> None:
+    assert reduced({}, {0: {"k": 1}}, {"k": "text"}) == {"k": 1}
+
+
+@pytest.mark.parametrize(
     ("reducer", "patches"),
     [
         ("extend", {0: {"k": 1}}),

@@ -65,6 +65,30 @@ def test_a_command_that_is_lost_too_often_is_given_up() -> None:
     assert played.state.failure.code == "poison"
 
 
+def test_a_command_that_is_given_back_is_no_poison_however_often() -> None:
+    played = play("workflow: [{step: start, tool: {kind: noop}}]")
+    seen = {played["start"].command_id}
+
+    for _ in range(3 * DELIVERIES_MAX):
+        played.lapse("start", given_back=True)
+        seen.add(played["start"].command_id)
+
+    assert played["start"].deliveries == 1
+    assert len(seen) == 3 * DELIVERIES_MAX + 1
+
+
+def test_a_late_report_is_refused_and_noted_once() -> None:
+    played = play("workflow: [{step: start, tool: [{name: a, kind: noop}, {name: b, kind: noop}]}]")
+    command = played["start"]
+    played.lapse("start")
+
+    for _ in range(3):
+        played.done(command, "late")
+
+    assert [fact.refused for fact in played.events(CommandLost)] == [False, True]
+    assert played.status == "RUNNING"
+
+
 def test_a_command_that_gets_somewhere_between_losses_is_no_poison() -> None:
     played = play("workflow: [{step: start, tool: {kind: noop}}]")
 

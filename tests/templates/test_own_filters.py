@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
 
 import pytest
 
 from noetl.templates import EvaluationFailed
-from tests.templates.scopes import NOON, value
+from tests.templates.scopes import value
 
 X = {"a": [1, None, True, 1.5, "é\"'<"], "b": {}}
 
@@ -39,12 +38,12 @@ X = {"a": [1, None, True, 1.5, "é\"'<"], "b": {}}
         ("'ab' | regex_replace('(?P<x>a)', '<\\\\g<x>>')", "<a>b"),
         ("'ab' | regex_replace('', '-')", "-a-b-"),
         ("'a.b' | regex_replace('\\\\.', '\\\\\\\\')", "a\\b"),
-        ("'2024-01-02' | to_datetime", datetime(2024, 1, 2, tzinfo=UTC)),
-        ("'2024-01-02T03:04:05Z' | to_datetime", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
-        ("'02.01.2024' | to_datetime('%d.%m.%Y')", datetime(2024, 1, 2, tzinfo=UTC)),
-        ("0 | to_datetime", datetime(1970, 1, 1, tzinfo=UTC)),
-        ("1.5 | to_datetime", datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=UTC)),
-        ("now() | to_datetime", NOON),
+        ("'2024-01-02' | to_datetime", "2024-01-02T00:00:00Z"),
+        ("'2024-01-02T03:04:05Z' | to_datetime", "2024-01-02T03:04:05Z"),
+        ("'02.01.2024' | to_datetime('%d.%m.%Y')", "2024-01-02T00:00:00Z"),
+        ("0 | to_datetime", "1970-01-01T00:00:00Z"),
+        ("1.5 | to_datetime", "1970-01-01T00:00:01.500000Z"),
+        ("now() | to_datetime", "2024-05-17T12:30:15Z"),
         ("now() | strftime('%Y/%m/%d %H:%M')", "2024/05/17 12:30"),
         ("now() | strftime", "2024-05-17T12:30:15+0000"),
         ("'2024-01-02' | to_datetime < now()", True),

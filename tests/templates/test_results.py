@@ -248,6 +248,6 @@ def test_uuid_is_new_at_each_call_and_the_same_when_done_again():
 def test_now_is_the_time_it_was_given_and_an_error_without_one():
     from noetl.templates import Scope
 
-    assert value("{{ now() }}") == NOON
+    assert value("{{ now() }}") == "2024-05-17T12:30:15Z"
     with pytest.raises(EvaluationFailed, match="no time"):
         compile_text("{{ now() }}").evaluate(Scope({}))

@@ -6,11 +6,13 @@ from noetl.dsl.building import Building
 from noetl.dsl.checks import arcs_into
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_tasks, bodies, ways_out
-from noetl.model.net import Arc, Net, Retry, Rule, Step, Task
+from noetl.model.net import Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
 """What a failed step may be called in a guard; `step.exit` and the like mean either end."""
 CANNOT_FAIL = frozenset({"noop"})
+ENDING = (Route, Result, Fail, Skip)
+"""Actions after which a step that waits has waited long enough."""
 
 Graph = dict[str, list[str]]
 
@@ -267,10 +269,34 @@ def _catches_any_error(building: Building, rule: Rule) -> bool:
     return isinstance(rule.when, str) and building.expressions.holds_for_any_error(rule.when)
 
 
+def waits_end(building: Building, net: Net) -> None:
+    """A step that waits goes on when a rule says where to, what it yields, or that it is over."""
+    for step in net.steps:
+        place = building.at(step, "name")
+        heard = [name for name in ("timers", "form", "match") if getattr(step, name)]
+        if not step.case.wait and heard:
+            building.report.add(
+                "not-waiting",
+                f'step "{step.name}" has {" and ".join(f"`{name}`" for name in heard)}, but does'
+                " not wait. Add `spec: {eval_mode: on_event}`, or delete them.",
+                place,
+            )
+        limited = step.timeout is not None or step.deadline is not None
+        actions = [action for rule in step.rules for action in rule.actions]
+        if step.case.wait and not limited and not any(isinstance(one, ENDING) for one in actions):
+            building.report.add(
+                "wait-never-ends",
+                f'step "{step.name}" waits for ever: none of its rules has `next`, `result`, `fail`'
+                " or `skip`. Add one, or a `timeout`.",
+                place,
+            )
+
+
 ANALYSES = (
     steps_are_reachable,
     arcs_can_fire,
     cycles_have_exits,
     joins_complete,
     errors_are_seen,
+    waits_end,
 )

@@ -100,6 +100,8 @@ ANALYSIS = _errors(
     error_falls_through="An error that no rule names goes on as if nothing had happened.",
     undeclared_keychain="A keychain entry that is not declared under `keychain`.",
     limit_applied="More is asked for than a limit allows; the limit holds.",
+    wait_never_ends="A step that waits for the world, and no rule of it ends the wait.",
+    not_waiting="`timers`, `form` or `match` on a step that does not wait.",
     sugar_unbounded="`while` or `until` without `max`; the default bound applies.",
 )
 

@@ -155,6 +155,7 @@ LOOP = LoopShape(
                 {
                     "kind": Field(OneOf(*CURSOR_KINDS), "The database tool.", required=True),
                     "auth": Field(Anything(), "Credential."),
+                    "database": Field(Text(), "Database file, for sqlite and duckdb."),
                     "claim": Field(Text(), "Statement that claims rows.", required=True),
                     "params": Field(Anything(), "Bound values."),
                 },

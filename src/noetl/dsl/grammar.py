@@ -16,7 +16,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
-from noetl.model.duration import DURATION_PATTERN, seconds
+from noetl.model.duration import DURATION_PATTERN, RATE_PATTERN, interval, seconds
 from noetl.model.toolshape import ToolShape
 
 Schema = dict[str, Any]
@@ -222,6 +222,25 @@ class Duration(Shape):
                 TEMPLATE_SCHEMA,
             ]
         }
+
+
+class Rate(Shape):
+    """So many in so long: `10/s`, `100/5m`."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        written = nodes.text_of(node)
+        if written is None:
+            look.wrong_type(node, what, "a rate such as 10/s or 100/5m")
+        elif interval(written) is None:
+            look.report.add(
+                "bad-value",
+                f'{what} is "{written[:40]}"; write how many calls in how long, such as 10/s,'
+                " 100/5m or 2.5/s.",
+                node.place,
+            )
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": RATE_PATTERN}
 
 
 class Flag(Shape):

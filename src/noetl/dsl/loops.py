@@ -97,6 +97,7 @@ def _cursor(building: Building, node: Node, home: Home) -> Cursor | None:
     return Cursor(
         kind=text(written, "kind") or "",
         auth=building.value(field(written, "auth"), Where.TASK, home),
+        database=building.value(field(written, "database"), Where.TASK, home),
         claim=building.value(field(written, "claim"), Where.TASK, home) or "",
         params=building.value(field(written, "params"), Where.TASK, home),
         process=word(frame, ("row", "frame"), "process") or "row",

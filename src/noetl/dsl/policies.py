@@ -163,10 +163,15 @@ def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
 
 
 def retry_rules(
-    building: Building, node: Node | None, home: Home, spec: Values | None = None
+    building: Building,
+    node: Node | None,
+    home: Home,
+    spec: Values | None = None,
+    scopes: tuple[str, ...] = ("tool",),
 ) -> tuple[Rule, ...]:
     """`retry` of a task or step: a mapping, or a list of policies with their own conditions."""
     if isinstance(node, Mapping):
+        check_scope(building, node, scopes)
         rule = Rule(
             label="retry",
             when=_retry_condition(building, node, home),
@@ -178,6 +183,18 @@ def retry_rules(
         _retry_policy(building, policy, f"retry_{index}", home, spec or {})
         for index, policy in enumerate(items(node))
     )
+
+
+def check_scope(building: Building, node: Node | None, scopes: tuple[str, ...]) -> None:
+    """A `scope` that means nothing where it stands must not pass for one that does."""
+    written = field(node, "scope")
+    if written is not None and text_of(written) in {"tool", "chain", "step"} - {*scopes}:
+        building.report.add(
+            "policy-out-of-place",
+            f"`scope: {text_of(written)}` has no meaning here, only {' and '.join(scopes)}."
+            " `chain` belongs to the `retry` of a case rule, `step` to that of a step.",
+            written.place,
+        )
 
 
 def _retry_condition(building: Building, node: Node, home: Home) -> bool | str:

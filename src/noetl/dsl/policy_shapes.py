@@ -15,6 +15,7 @@ from noetl.dsl.grammar import (
     MapOf,
     Number,
     OneOf,
+    Rate,
     Record,
     Schema,
     Shape,
@@ -49,7 +50,7 @@ TIMEOUT = Either(
 KNOBS = {
     "timeout": Field(TIMEOUT, "How long one try may take."),
     "max_jumps": Field(Number(whole=True, least=1), "Bound of backward jumps. Default 100 000."),
-    "rate": Field(Text(), "At most so many calls, e.g. 10/s; shared by a worker's iterations."),
+    "rate": Field(Rate(), "At most so many calls, e.g. 10/s; shared by a worker's iterations."),
     "retry": Field(
         Either(
             "a number of repeats or a mapping",

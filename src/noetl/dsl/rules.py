@@ -21,7 +21,7 @@ from noetl.dsl.case_shapes import ACTIONS
 from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import knobs, merge
 from noetl.dsl.nodes import Node
-from noetl.dsl.policies import collect, else_body, retry, retry_rules
+from noetl.dsl.policies import check_scope, collect, else_body, retry, retry_rules
 from noetl.dsl.routing import next_action_parts, targets
 from noetl.dsl.tasks import Frame, nothing, sink_task, task
 from noetl.model.net import (
@@ -69,6 +69,7 @@ def _rule(building: Building, node: Node, label: str, frame: Frame) -> EventRule
     settings = field(node, "else") if is_else else node
     chain = field(settings, "retry") if "then" in entries(settings) or not is_else else None
     restarts = chain is not None and text(chain, "scope") == "chain"
+    check_scope(building, chain, ("tool", "chain"))
     if chain is not None and not restarts:
         # Not scoped to the chain: a default for the tasks in it.
         inherited = retry_rules(building, chain, frame.home)
@@ -110,6 +111,7 @@ def _action(building: Building, key: str, node: Node, label: str, frame: Frame) 
         case "call":
             return Call(overrides=building.values(node, Where.CASE_TASK, home))
         case "retry":
+            check_scope(building, node, ("tool",))
             return retry(building, node, home, Where.CASE)
         case "collect":
             return collect(building, node)

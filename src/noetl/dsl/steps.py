@@ -51,6 +51,7 @@ BODY = frozenset(
         Where.AFTER,
         Where.CASE,
         Where.CASE_TASK,
+        Where.CASE_NEXT,
     }
 )
 """Scopes that a worker evaluates, or may."""
@@ -78,10 +79,10 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         sink=sink_task(building, sink, f"{name}_sink", home, frame.spec)
         if sink is not None
         else None,
-        rules=event_rules(building, field(node, "case"), frame),
+        rules=event_rules(building, field(node, "case"), _of_rules(node, frame)),
         case=case_settings(node),
         timers=_timers(building, field(spec, "timers"), home),
-        form=_form(field(spec, "form")),
+        form=_form(building, field(spec, "form"), home),
         match=building.condition(field(spec, "match"), Where.CASE, home),
         router=router(building, field(node, "next"), home),
         vars=building.values(field(node, "vars"), Where.AFTER, home),
@@ -121,10 +122,16 @@ def _frame(building: Building, node: Mapping, home: Home, outer: Values) -> Fram
     layered = merge(merge(outer, noted_knobs(building, spec, home)), inner)
     # The pool is the step's: a step run is one command.
     layered.pop("pool", None)
-    retries = retry_rules(building, field(node, "retry"), home, layered)
+    retries = retry_rules(building, field(node, "retry"), home, layered, ("tool", "step"))
     if not retries and text(spec, "on_error") == "retry":
         retries = (default_retry(building),)
     return Frame(home=home, spec=layered, retries=retries)
+
+
+def _of_rules(node: Mapping, frame: Frame) -> Frame:
+    """A step's `retry` is a default for the tasks of its rules, too; a list is for its tool."""
+    own = isinstance(field(node, "retry"), nodes.Sequence)
+    return msgspec.structs.replace(frame, retries=()) if own else frame
 
 
 def _admission(building: Building, node: Node | None, home: Home) -> tuple[Admit, ...]:
@@ -184,9 +191,9 @@ def _timers(building: Building, node: Node | None, home: Home) -> tuple[Timer, .
     )
 
 
-def _form(node: Node | None) -> tuple[FormField, ...]:
+def _form(building: Building, node: Node | None, home: Home) -> tuple[FormField, ...]:
     fields = items(node) or items(field(node, "fields"))
-    plain = [nodes.plain(item) for item in fields]
+    plain = [building.value(item, Where.STEP, home) for item in fields]
     try:
         return msgspec.convert(plain, tuple[FormField, ...])
     except msgspec.ValidationError:

@@ -30,7 +30,7 @@ def expand(
 ) -> list[Task]:
     """The tasks that one piece of sugar stands for."""
     label = text(node, "name") or label
-    maker = _Maker(building, node, label, home)
+    maker = _Maker(building, node, f"{word} {label}", label, home)
     match word:
         case "choose":
             return maker.choose(field(node, "choose"), branch)
@@ -43,9 +43,10 @@ def expand(
 class _Maker:
     """Generates the tasks of one piece of sugar under one label."""
 
-    def __init__(self, building: Building, node: Node, label: str, home: Home) -> None:
+    def __init__(self, building: Building, node: Node, origin: str, label: str, home: Home) -> None:
         self._building = building
         self._node = node
+        self._origin = origin
         self._label = label
         self._home = home
         self._counter = f"{label}_round"
@@ -128,7 +129,7 @@ class _Maker:
         return Rule(label=label, when=when, actions=actions)
 
     def _noop(self, name: str, *rules: Rule) -> Task:
-        made = Task(name=name, kind="noop", config=_HAND_ON, rules=rules)
+        made = Task(name=name, kind="noop", config=_HAND_ON, rules=rules, origin=self._origin)
         self._building.mark(made, self._node.place)
         self._building.debug[f"{self._home.name or self._home.block}.{name}"] = self._node.place
         return made

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from noetl.engine import looping
-from noetl.engine.ending import fail_run
+from noetl.engine import looping, signalling
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
+from noetl.engine.listening import fail_run
 from noetl.engine.program import Program
 from noetl.engine.reporting import absorb_report, close_command, lost_for_good, run_of
 from noetl.engine.routing import route
 from noetl.engine.running import command_for, issue
 from noetl.engine.turn import Decision, Issue, Turn
+from noetl.errors import Finished
 from noetl.model.commands import Report
 from noetl.model.events import (
     ChildFinished,
@@ -32,6 +33,7 @@ from noetl.model.events import (
     ExecutionPaused,
     ExecutionRequested,
     ExecutionResumed,
+    IterationFailed,
     RequestEvaluated,
     StepDone,
     StepFailed,
@@ -39,15 +41,20 @@ from noetl.model.events import (
     StepStarted,
     TimerFired,
     TokenCreated,
+    VarsSet,
     WorkflowFailing,
     WorkflowStarted,
 )
 from noetl.model.ids import ExecutionId, derive
 from noetl.model.outcome import TaskError
+from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, Run, TimerState
 
 DELIVERIES_MAX = 20
 """A command that was lost so often is not lost by accident."""
+HALVE_AFTER = 3
+"""A chunk that was delivered so often goes on in halves, until the one iteration is found that
+kills its workers."""
 
 
 def _advance(
@@ -72,9 +79,12 @@ def settle(turn: Turn) -> None:
             _consequences(turn, turn.pending.popleft())
         if state.is_finished:
             return
-        # A paused execution starts nothing: its tokens wait for it to be resumed.
-        if state.failure is None and state.status != "PAUSED" and fire_ready(turn):
-            continue
+        # A paused execution starts nothing: tokens and signals wait for it to be resumed.
+        if state.status != "PAUSED":
+            if signalling.deliver(turn):
+                continue
+            if state.failure is None and fire_ready(turn):
+                continue
         finish_if_over(turn)
         if not turn.pending:
             return
@@ -182,26 +192,31 @@ def lapsed(
     at: float,
     command_id: str,
     worker: str,
+    *,
+    given_back: bool = False,
 ) -> Decision:
-    """A lease ran out: the work goes on under a new command, from where it was recorded."""
+    """A lease ran out: the work goes on under a new command, from where it was recorded.
+
+    `given_back`: its worker was stopped, so the command is not suspected of killing workers.
+    """
 
     def happen(turn: Turn) -> None:
         run = run_of(turn.state, command_id)
         turn.last_word = command_id
         if run is not None:
-            _requeue(turn, run, command_id, worker)
+            _requeue(turn, run, command_id, worker, given_back)
 
     return _advance(program, state, execution_id, at, happen)
 
 
-def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
+def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: bool) -> None:
     turn.record(
         CommandLost(
             at=turn.at,
             command_id=command_id,
             step_run_id=run.step_run_id,
             worker=worker,
-            reason="the lease lapsed",
+            reason="its worker was stopped" if given_back else "the lease lapsed",
         )
     )
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
@@ -209,9 +224,13 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
         close_command(turn, run, command_id)
         looping.hand_out(turn, run)
         return
-    deliveries = run.commands[command_id] + 1
-    if deliveries > DELIVERIES_MAX:
-        fail_run(turn, run.step_run_id, lost_for_good(deliveries - 1))
+    deliveries = run.commands[command_id] + (not given_back)
+    loop = run.loop if run.following is None else None
+    half = None
+    if loop is not None and deliveries > HALVE_AFTER:
+        half = looping.half_of(loop, command_id)
+    if half is None and deliveries > DELIVERIES_MAX:
+        _give_up(turn, run, command_id, deliveries - 1)
         return
     again = derive(command_id, deliveries)
     turn.record(
@@ -220,13 +239,37 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str) -> None:
             command_id=again,
             lost=command_id,
             step_run_id=run.step_run_id,
-            deliveries=deliveries,
+            deliveries=deliveries if half is None else HALVE_AFTER,
+            start=half[0] if half is not None else None,
+            stop=half[1] if half is not None else None,
         )
     )
-    if run.loop is not None:
+    if loop is not None:
         looping.issue_part(turn, run, again)
+        looping.hand_out(turn, run)
     else:
         turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
+
+
+def _give_up(turn: Turn, run: Run, command_id: str, deliveries: int) -> None:
+    """Something kills its workers: the run fails, or of a loop the one iteration it was at."""
+    error = lost_for_good(deliveries)
+    loop = run.loop if run.following is None else None
+    iteration = looping.first_of(loop, command_id) if loop is not None else None
+    if iteration is None:
+        fail_run(turn, run.step_run_id, error)
+        return
+    turn.record(
+        IterationFailed(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            iteration=iteration,
+            error=error,
+        )
+    )
+    close_command(turn, run, command_id)
+    looping.go_on(turn, run)
 
 
 def fired(
@@ -267,6 +310,23 @@ def _on_timer(turn: Turn, timer: TimerState) -> None:
             pass
 
 
+def signalled(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    signal: MessageReceived | ApprovalReceived,
+) -> Decision:
+    """The world said something: whoever waits considers it, and otherwise it is kept.
+
+    Raises SignalRefused or Finished, before anything has changed, for what cannot be taken.
+    """
+    if state.is_finished:
+        raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
+    return _advance(
+        program, state, execution_id, signal.at, lambda turn: signalling.take_in(turn, signal)
+    )
+
+
 def child_ended(
     program: Program, state: ExecutionState, execution_id: ExecutionId, fact: ChildFinished
 ) -> Decision:
@@ -282,6 +342,23 @@ def child_ended(
     return _advance(program, state, execution_id, fact.at, happen)
 
 
+def loop_ended(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    step_run_id: str,
+) -> Decision:
+    """The results of a loop that is over are at hand."""
+
+    def happen(turn: Turn) -> None:
+        run = turn.state.runs.get(step_run_id)
+        if run is not None and run.loop is not None:
+            looping.conclude(turn, run)
+
+    return _advance(program, state, execution_id, at, happen)
+
+
 def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     """Give a waiting run, or one waiting iteration of it, back to a worker."""
     if not _waits(run, iteration):
@@ -289,7 +366,7 @@ def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     turn.record(
         StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=iteration)
     )
-    if run.loop is not None:
+    if run.loop is not None and run.following is None:
         looping.hand_out(turn, run)
     else:
         issue(turn, run)
@@ -299,6 +376,8 @@ def _waits(run: Run, iteration: int | None) -> bool:
     """Whether it still waits: of a moment and a child, the first to come wakes it."""
     if run.loop is None or iteration is None:
         return run.waiting
+    if run.following is not None:
+        return False  # the loop is over, and the rules for its end are being followed
     under_way = iteration in run.loop.woken or iteration in run.loop.alone.values()
     return iteration in run.loop.suspended and not under_way
 
@@ -339,9 +418,16 @@ def resume(
             return
         turn.record(ExecutionResumed(at=at))
         for run in list(turn.state.runs.values()):
-            if run.loop is not None:
+            if run.loop is not None and run.following is None:
                 looping.hand_out(turn, run)
             elif not run.commands and not run.waiting and not run.children:
                 issue(turn, run)
 
     return _advance(program, state, execution_id, at, happen)
+
+
+def vars_set(
+    program: Program, state: ExecutionState, execution_id: ExecutionId, fact: VarsSet
+) -> Decision:
+    """Somebody sets or removes variables from outside; steps that start later see it."""
+    return _advance(program, state, execution_id, fact.at, lambda turn: turn.record(fact))

@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.engine.failing import error_from
-from noetl.engine.scope import event_names, server_scope, step_view
+from noetl.engine.scope import event_names, server_scope, shown_names, step_view
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
-from noetl.model.events import CtxPatched, StepDone, StepFailed, VarsSet
-from noetl.model.ids import StepRunId
+from noetl.model.events import CtxPatched, StepDone, StepFailed, StepSkipped, VarsSet
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.state import Run, StepResult
 
 
-def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None) -> None:
-    """The body is through: write what the step keeps, then end the run."""
-    named = tasks or {}
+def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
+    """It ended well: write what the step keeps, then end the run."""
     try:
-        _keep(turn, run, result, named)
+        _keep(turn, run, result, tasks)
     except EvaluationFailed as error:
-        fail_run(turn, run.step_run_id, error_from(error))
+        record_failed(turn, run, error_from(error))
         return
     turn.close(run)
     step = turn.program.steps[run.step].step
@@ -31,21 +29,26 @@ def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None)
             step_run_id=run.step_run_id,
             step=run.step,
             result=result,
-            tasks=named,
+            tasks=tasks,
             undo=step.compensate if run.compensates is None else None,
             emitted=step.emit,
         )
     )
 
 
-def fail_run(turn: Turn, run_id: StepRunId, error: TaskError, result: Any = None) -> None:
+def record_skipped(turn: Turn, run: Run, reason: str) -> None:
+    """End a run as skipped: none of its arcs is taken."""
+    turn.close(run)
+    turn.record(StepSkipped(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason))
+
+
+def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
     """End a run as failed; whatever works on it must stop."""
-    run = turn.state.runs[run_id]
     turn.close(run)
     turn.record(
         StepFailed(
             at=turn.at,
-            step_run_id=run_id,
+            step_run_id=run.step_run_id,
             step=run.step,
             error=error,
             result=result,
@@ -68,7 +71,8 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         at=turn.at,
         seed=run.step_run_id,
         args=run.args,
-        names=event_names("step.done", run.step, result, None, shown)
+        names=shown_names(turn.program, run)
+        | event_names("step.done", run.step, result, None, shown)
         | {"outcome": {"status": "ok", "result": result}, "output": shown},
     )
     values = program.vars.render(scope, f"vars of step {run.step}")

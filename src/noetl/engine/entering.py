@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from noetl.engine.ending import complete_run, fail_run
+from noetl.engine.cases import entering
+from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
+from noetl.engine.hearing import hear
+from noetl.engine.listening import complete_run, end_by_rule, fail_run
 from noetl.engine.looping import start_loop
 from noetl.engine.program import StepProgram
 from noetl.engine.running import issue
 from noetl.engine.scope import ALIASES, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
-from noetl.model.duration import seconds
 from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenConsumed
 from noetl.model.ids import StepRunId, derive
 from noetl.model.net import Values
-from noetl.model.state import StepSummary, Token, Undo
-from noetl.templates import Compiled, EventView, Scope
+from noetl.model.state import Run, StepSummary, Token, Undo
+from noetl.templates import EventView, Scope
 
 Limit = tuple[Literal["timeout", "deadline"], float]
 """Which limit, and when it is reached."""
+GATHERING = ("all", "count")
+"""Joins that say that they gather tokens: their runs list them, also if there was only one."""
 
 
 def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = False) -> None:
@@ -117,6 +121,7 @@ def _scope(
     carried: Values = dict(given or {})
     for token in tokens:
         carried |= token.args
+    reads_event = "event" in turn.program.steps[step].reads
     scope = server_scope(
         turn.program,
         turn.state,
@@ -125,12 +130,12 @@ def _scope(
         at=turn.at,
         seed=run_id,
         args=carried,
-        names={"event": _event(turn, tokens[-1].event)} if tokens else {},
+        names={"event": _event(turn, tokens[-1].event)} if tokens and reads_event else {},
     )
     own = turn.program.steps[step].args.render(scope, f"args of step {step}")
     assert isinstance(own, dict)
     args = {**own, **carried}
-    if len(tokens) > 1:
+    if len(tokens) > 1 or turn.program.steps[step].step.join.kind in GATHERING:
         args["_tokens"] = [token.args for token in tokens]
     scope.roots["args"] = args
     return scope
@@ -153,42 +158,48 @@ def _admits(program: StepProgram, scope: Scope) -> bool:
 
 def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
     found: list[Limit] = []
-    timeout = _length(program, "timeout", program.timeout, scope)
+    of_step = f'of step "{program.step.name}"'
+    timeout = duration(program.timeout, scope, f"timeout {of_step}")
     if timeout is not None:
         found.append(("timeout", turn.at + timeout))
-    deadline = _length(program, "deadline", program.deadline, scope)
+    deadline = duration(program.deadline, scope, f"deadline {of_step}")
     if deadline is not None:
         found.append(("deadline", (turn.state.started_at or turn.at) + deadline))
     return found
 
 
-def _length(program: StepProgram, what: str, written: Compiled, scope: Scope) -> float | None:
-    value: Any = written.render(scope, f"{what} of step {program.step.name}")
-    if value is None:
-        return None
-    is_amount = isinstance(value, int | float | str) and not isinstance(value, bool)
-    length = seconds(value) if is_amount else None
-    if length is None:
-        raise EvaluationFailed(
-            f'the {what} of step "{program.step.name}" is {value!r}, which is no duration.'
-            " Write seconds, or a text such as 30s or 5m."
-        )
-    return length
-
-
 def _begin(turn: Turn, scheduled: StepScheduled, limits: list[Limit]) -> None:
-    """Set a run going: as one command, as a loop, or, with nothing to do, done at once."""
-    step = turn.program.steps[scheduled.step].step
+    """Set a run going: let its rules hear that it begins, then its body."""
+    program = turn.program.steps[scheduled.step]
+    step = program.step
     run_id = scheduled.step_run_id
     looped = step.loop is not None and scheduled.block is None
     one_command = not looped and (bool(step.tasks) or scheduled.block is not None)
-    command_id = derive(run_id, 1) if one_command else None
+    hears = program.case is not None and scheduled.compensates is None
+    hears_enter = hears and program.case is not None and program.case.answers("enter")
+    command_id = derive(run_id, 1) if one_command and not hears_enter else None
     turn.record(msgspec.structs.replace(scheduled, command_id=command_id))
     run = turn.state.runs[run_id]
-    if not looped and not one_command:
+    if looped or one_command or hears:
+        _set_limits(turn, run_id, limits)
+    chain = hear(turn, run, entering()) if hears_enter else None
+    if chain is None or (chain.is_over and not end_by_rule(turn, run, chain)):
+        begin_body(turn, run)
+
+
+def begin_body(turn: Turn, run: Run) -> None:
+    """Set the body going: as one command, as a loop, or, with nothing to do, done at once."""
+    step = turn.program.steps[run.step].step
+    if step.loop is not None and run.block is None:
+        start_loop(turn, run)
+    elif step.tasks or run.block is not None:
+        issue(turn, run)
+    else:
         kept = {name: value for name, value in run.args.items() if name != "_tokens"}
         complete_run(turn, run, kept or None)
-        return
+
+
+def _set_limits(turn: Turn, run_id: StepRunId, limits: list[Limit]) -> None:
     for purpose, fires_at in limits:
         turn.record(
             TimerSet(
@@ -199,7 +210,3 @@ def _begin(turn: Turn, scheduled: StepScheduled, limits: list[Limit]) -> None:
                 step_run_id=run_id,
             )
         )
-    if looped:
-        start_loop(turn, run)
-    else:
-        issue(turn, run)

@@ -6,10 +6,18 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
-
 import msgspec
 
+from noetl.engine import signal_fold
+from noetl.engine.loop_fold import (
+    chunk_closed,
+    chunk_issued,
+    chunk_moved,
+    fold_iteration,
+    fold_loop,
+    suspended,
+)
+from noetl.engine.rule_fold import fold_rules
 from noetl.model.events import (
     ChildFinished,
     ChildStarted,
@@ -25,6 +33,7 @@ from noetl.model.events import (
     ExecutionProcessed,
     ExecutionRequested,
     ExecutionResumed,
+    FrameClaimed,
     IterationDone,
     IterationFailed,
     IterationStarted,
@@ -36,6 +45,7 @@ from noetl.model.events import (
     Progress,
     Reported,
     RequestEvaluated,
+    ResultsKept,
     RetryStarted,
     StepCancelled,
     StepDone,
@@ -59,9 +69,9 @@ from noetl.model.events import (
 )
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError
+from noetl.model.signals import ApprovalReceived, MessageReceived, SignalConsidered
 from noetl.model.state import (
     ExecutionState,
-    LoopState,
     Run,
     StepResult,
     StepSummary,
@@ -89,14 +99,20 @@ def evolve(state: ExecutionState, fact: Event) -> None:
             _run(state, fact)
         case StepDone() | StepFailed() | StepCancelled():
             _run_ended(state, fact)
-        case LoopStarted() | IterationDone() | IterationFailed() | LoopDone():
-            _loop(state, fact)
+        case LoopStarted() | FrameClaimed() | ResultsKept() | LoopDone():
+            fold_loop(state, fact)
+        case IterationDone() | IterationFailed():
+            fold_iteration(state, fact)
         case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
             _command(state, fact)
         case TimerSet() | TimerFired():
             _timer(state, fact)
         case ChildStarted() | ChildFinished():
             _child(state, fact)
+        case MessageReceived() | ApprovalReceived():
+            signal_fold.hear(state, fact)
+        case SignalConsidered():
+            signal_fold.considered(state, fact)
         case ExecutionRequested() | RequestEvaluated() | WorkflowStarted():
             _beginning(state, fact)
         case ExecutionPaused() | ExecutionResumed() | ExecutionCancelled():
@@ -104,7 +120,7 @@ def evolve(state: ExecutionState, fact: Event) -> None:
         case WorkflowFailing() | WorkflowFinished():
             _end(state, fact)
         case _:
-            assert_never(fact)
+            fold_rules(state, fact)
 
 
 def _heard(state: ExecutionState, fact: Reported) -> None:
@@ -161,6 +177,8 @@ def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> Non
             state.runs.clear()
             state.timers.clear()
             state.holders.clear()
+            state.signals.clear()
+            state.heard.clear()
 
 
 def _token(state: ExecutionState, fact: TokenCreated | TokenConsumed | TokenAbsorbed) -> None:
@@ -217,12 +235,18 @@ def _run(
         case StepSkipped():
             summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
             summary.status, summary.ended_at = "skipped", fact.at
+            if fact.step_run_id in state.runs:
+                _let_go(state, fact.step_run_id)
         case StepWaiting():
             run = state.runs[fact.step_run_id]
-            if fact.iteration is None or run.loop is None:
+            if fact.listens is not None:
+                run.waiting, run.listens = True, fact.listens
+                run.yields = fact.yields or run.yields
+                signal_fold.begin_listening(state, run)
+            elif fact.iteration is None or run.loop is None:
                 run.waiting, run.progress = True, fact.progress
             else:
-                _suspended(run.loop, fact, fact.iteration)
+                suspended(run.loop, fact, fact.iteration)
         case StepResumed():
             run = state.runs[fact.step_run_id]
             if fact.iteration is None or run.loop is None:
@@ -231,20 +255,20 @@ def _run(
                 run.loop.woken.append(fact.iteration)
 
 
-def _suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
-    """A waiting iteration is still in flight: its chunk runs one less beside it."""
-    loop.suspended[iteration] = fact.progress
-    loop.suspends = True
-    if fact.command_id in loop.widths:
-        loop.widths[fact.command_id] = max(0, loop.widths[fact.command_id] - 1)
-
-
-def _run_ended(state: ExecutionState, fact: StepDone | StepFailed | StepCancelled) -> None:
-    run = state.runs.pop(fact.step_run_id)
+def _let_go(state: ExecutionState, run_id: str) -> Run:
+    """The run is over, and with it all that waits for it or works on it."""
+    run = state.runs.pop(run_id)
     for command_id in run.commands:
         del state.holders[command_id]
     for timer_id in run.timers:
         del state.timers[timer_id]
+    if run.listens is not None:
+        signal_fold.stop_listening(state, run)
+    return run
+
+
+def _run_ended(state: ExecutionState, fact: StepDone | StepFailed | StepCancelled) -> None:
+    run = _let_go(state, fact.step_run_id)
     summary = state.steps[fact.step]
     summary.ended_at = fact.at
     match fact:
@@ -283,6 +307,8 @@ def _call(state: ExecutionState, fact: TaskDone | CtxPatched | VarsSet) -> None:
                 put(state.ctx, path, value)
         case VarsSet():
             state.vars.update(fact.values)
+            for name in fact.removed:
+                state.vars.pop(name, None)
 
 
 def put(values: Values, path: str, value: object) -> None:
@@ -296,65 +322,39 @@ def put(values: Values, path: str, value: object) -> None:
     put(values[head], rest, value)
 
 
-def _loop(
-    state: ExecutionState, fact: LoopStarted | IterationDone | IterationFailed | LoopDone
-) -> None:
-    run = state.runs[fact.step_run_id]
-    summary = state.steps[fact.step]
-    if isinstance(fact, LoopStarted):
-        run.loop = LoopState(
-            total=fact.total,
-            items=fact.items,
-            begin=fact.begin,
-            by=fact.by,
-            in_flight=fact.in_flight,
-            lanes=fact.lanes,
-            size=fact.size,
-        )
-        summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
-        return
-    loop = run.loop
-    assert loop is not None
-    match fact:
-        case IterationDone():
-            loop.success += 1
-            loop.results[fact.iteration] = fact.result
-            summary.loop_success = loop.success
-        case IterationFailed():
-            loop.failed += 1
-            loop.errors[fact.iteration] = fact.error
-            summary.loop_failed = loop.failed
-        case LoopDone():
-            loop.stopping = True
-            return
-    loop.suspended.pop(fact.iteration, None)
-    if fact.ctx:
-        loop.patches[fact.iteration] = fact.ctx
-
-
 def _command(
     state: ExecutionState, fact: CommandIssued | CommandClosed | CommandLost | CommandRequeued
 ) -> None:
+    if isinstance(fact, CommandLost):
+        _lost(state, fact)
+        return
     run = state.runs.get(fact.step_run_id)
     if run is None:
         return  # the run has ended; its commands went with it
     match fact:
         case CommandIssued():
             _open(state, run, fact.command_id, 1)
-            if run.loop is not None:
-                _chunk_issued(run.loop, fact)
+            if run.loop is not None and run.following is None:
+                chunk_issued(run.loop, fact)
         case CommandClosed():
             _close(state, run, fact.command_id)
             if run.loop is not None:
-                _chunk_closed(run.loop, fact)
-        case CommandLost():
-            pass
+                chunk_closed(run.loop, fact)
         case CommandRequeued():
             _close(state, run, fact.lost)
             _open(state, run, fact.command_id, fact.deliveries)
             if run.loop is not None:
-                for held in (run.loop.chunks, run.loop.widths, run.loop.alone):
-                    _rename(held, fact.lost, fact.command_id)
+                chunk_moved(run.loop, fact)
+
+
+def _lost(state: ExecutionState, fact: CommandLost) -> None:
+    """One refusal on record is enough, however often its worker repeats itself."""
+    if fact.refused:
+        state.lost.pop(fact.command_id, None)
+    else:
+        run = state.runs.get(fact.step_run_id)
+        number = run.reported.get(fact.command_id, 0) if run is not None else 0
+        state.lost[fact.command_id] = (fact.step_run_id, number)
 
 
 def _open(state: ExecutionState, run: Run, command_id: str, deliveries: int) -> None:
@@ -368,39 +368,6 @@ def _close(state: ExecutionState, run: Run, command_id: str) -> None:
     state.holders.pop(command_id, None)
 
 
-def _rename(held: dict[str, Any], old: str, new: str) -> None:
-    if old in held:
-        held[new] = held.pop(old)
-
-
-def _chunk_issued(loop: LoopState, fact: CommandIssued) -> None:
-    if fact.iteration is not None:
-        loop.alone[fact.command_id] = fact.iteration
-        loop.woken.remove(fact.iteration)
-        return
-    assert fact.start is not None
-    assert fact.stop is not None
-    loop.chunks[fact.command_id] = (fact.start, fact.stop)
-    loop.widths[fact.command_id] = fact.width
-    if fact.start >= loop.given:
-        loop.given = fact.stop
-        return
-    # A part of what came back.
-    index = next(i for i, (start, _) in enumerate(loop.returned) if start == fact.start)
-    _, stop = loop.returned.pop(index)
-    if fact.stop < stop:
-        loop.returned.insert(index, (fact.stop, stop))
-
-
-def _chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
-    loop.alone.pop(fact.command_id, None)
-    loop.widths.pop(fact.command_id, None)
-    chunk = loop.chunks.pop(fact.command_id, None)
-    if chunk is not None and fact.rest is not None:
-        loop.returned.append((fact.rest, chunk[1]))
-        loop.returned.sort()
-
-
 def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
     match fact:
         case TimerSet():
@@ -411,6 +378,7 @@ def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
                 step_run_id=fact.step_run_id,
                 token_id=fact.token_id,
                 iteration=fact.iteration,
+                name=fact.name,
             )
             if fact.step_run_id is not None:
                 state.runs[fact.step_run_id].timers[fact.timer_id] = None
@@ -423,6 +391,8 @@ def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
             if timer.token_id is not None:
                 token = state.tokens[timer.token_id]
                 token.ready_at = token.timer = None
+            if timer.purpose == "listener":
+                signal_fold.hear_timer(state, timer)
 
 
 def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:

@@ -24,6 +24,8 @@ def fire_ready(turn: Turn) -> bool:
     Stops as soon as something alive may have moved without having been routed yet: what it left
     must be placed before anybody can say that no token will come.
     """
+    if not turn.state.tokens:
+        return False
     waiting: dict[str, list[Token]] = {}
     for token in turn.state.tokens.values():
         waiting.setdefault(token.step, []).append(token)

@@ -11,38 +11,27 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from noetl.engine.ending import complete_run, fail_run
 from noetl.engine.failing import error_from
+from noetl.engine.gathering import put_away_full, put_away_rest, results_of
+from noetl.engine.listening import complete_run, fail_run
+from noetl.engine.loop_start import BadCollection, started
 from noetl.engine.reducing import ReducerConflict, reduced
 from noetl.engine.running import command_for
-from noetl.engine.scope import server_scope
-from noetl.engine.turn import Issue, Turn
+from noetl.engine.turn import EndLoop, Issue, Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.commands import Chunk
-from noetl.model.events import CommandIssued, CtxPatched, LoopDone, LoopStarted
+from noetl.model.events import CommandIssued, CtxPatched, LoopDone
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Loop, Values
 from noetl.model.outcome import TaskError
 from noetl.model.state import LoopState, Run
-from noetl.templates import Compiled, Scope
-
-IN_FLIGHT_DEFAULT = 32
-"""Iterations of a parallel loop at once, where the playbook does not say."""
-CHUNK_MAX = 500
-ITERATIONS_MAX = 10_000_000
-LANES = 2
-"""Chunks of a loop that are out at the same time, so that a worker never waits for the next."""
-
-
-class BadCollection(Exception):
-    """What a loop should go over is nothing to go over."""
 
 
 def start_loop(turn: Turn, run: Run) -> None:
     """Find out what to go over, and hand out the first iterations."""
     loop = _loop_of(turn, run)
     try:
-        started = _started(turn, run, loop)
+        beginning = started(turn, run, loop)
     except EvaluationFailed as error:
         fail_run(turn, run.step_run_id, error_from(error))
         return
@@ -50,7 +39,7 @@ def start_loop(turn: Turn, run: Run) -> None:
         wrong = TaskError(kind="schema", code="bad_collection", message=str(error))
         fail_run(turn, run.step_run_id, wrong)
         return
-    turn.record(started)
+    turn.record(beginning)
     go_on(turn, run)
 
 
@@ -60,128 +49,27 @@ def _loop_of(turn: Turn, run: Run) -> Loop:
     return loop
 
 
-def _started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
-    scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
-        run.step,
-        at=turn.at,
-        seed=run.step_run_id,
-        args=run.args,
-    )
-    program = turn.program.steps[run.step]
-    items: list[Any] | None = None
-    begin: Any = 0
-    by: Any = 1
-    if program.span is not None:
-        total, begin, by = _counted(run.step, program.span, scope)
-    else:
-        items = _elements(run.step, program.items, scope)
-        total = len(items)
-    asked = _whole(run.step, "max_in_flight", program.in_flight, scope)
-    limit = turn.program.net.executor.limits.max_in_flight
-    in_flight = min(asked or IN_FLIGHT_DEFAULT, limit or math.inf)
-    batch = _whole(run.step, "batch_size", program.batch, scope)
-    lanes, size = _shape(loop, total, int(in_flight), batch)
-    return LoopStarted(
-        at=turn.at,
-        step_run_id=run.step_run_id,
-        step=run.step,
-        total=total,
-        items=items,
-        begin=begin,
-        by=by,
-        in_flight=1 if loop.mode == "sequential" else int(in_flight),
-        lanes=lanes,
-        size=size,
-    )
-
-
-def _elements(step: str, items: Compiled, scope: Scope) -> list[Any]:
-    found = items.render(scope, f"loop of step {step}")
-    if isinstance(found, dict):
-        return [{"key": key, "value": value} for key, value in found.items()]
-    if not isinstance(found, list):
-        kind = "nothing" if found is None else type(found).__name__
-        raise BadCollection(
-            f'the loop of step "{step}" goes over a list or a mapping, but `in` is {kind}.'
-            " Check the expression, or give it `| default([])`."
-        )
-    return found
-
-
-def _counted(step: str, span: tuple[Compiled, ...], scope: Scope) -> tuple[int, Any, Any]:
-    """How many numbers a range has, the first of them, and the step."""
-    begin, stop, by = (
-        _number(step, name, part.render(scope, f"loop of step {step}"))
-        for name, part in zip(("from", "to", "step"), span, strict=True)
-    )
-    if by == 0:
-        raise BadCollection(f'the range of step "{step}" has `step: 0` and would never end.')
-    total = (stop - begin) / by
-    if total > ITERATIONS_MAX:
-        raise BadCollection(
-            f'the range of step "{step}" has {total:.0f} numbers; {ITERATIONS_MAX} are the most.'
-        )
-    return max(0, math.ceil(total)), begin, by
-
-
-def _number(step: str, name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            value = _float(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
-        raise BadCollection(
-            f'`{name}` in the loop of step "{step}" is {value!r}, which is no number.'
-        )
-    return value
-
-
-def _float(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _whole(step: str, name: str, written: Compiled, scope: Scope) -> int | None:
-    value: Any = written.render(scope, f"{name} of step {step}")
-    if value is None:
-        return None
-    number = _number(step, name, value)
-    if number < 1:
-        raise BadCollection(f'`{name}` in the loop of step "{step}" is {value!r}; 1 is the least.')
-    return int(number)
-
-
-def _shape(loop: Loop, total: int, in_flight: int, batch: int | None) -> tuple[int, int]:
-    """How many chunks at once, and how large."""
-    if loop.mode == "sequential":
-        return 1, CHUNK_MAX
-    if loop.placement == "local":
-        return 1, batch or CHUNK_MAX
-    if batch is not None:
-        return min(in_flight, max(LANES, math.ceil(in_flight / batch))), batch
-    lanes = min(LANES, in_flight)
-    # A quarter of each lane's share: the last chunks finish at about the same time.
-    return lanes, max(1, math.ceil(in_flight / lanes), min(CHUNK_MAX, math.ceil(total / lanes / 4)))
-
-
 def element(loop: Loop, index: int, chunk: Chunk) -> Any:
     """The element of one iteration."""
     if loop.range is not None:
         return chunk.begin + index * chunk.by
+    if chunk.items is None:
+        return None  # a cursor's row goes with the progress of the iteration that waits
     return chunk.items[index - chunk.start]
 
 
 def go_on(turn: Turn, run: Run) -> None:
     """End the loop if it is over, else hand out what there is."""
-    if not _finish_if_over(turn, run):
+    assert run.loop is not None
+    if run.loop.stopping:
+        return
+    if not _is_over(turn, run):
+        put_away_full(turn, run)
         hand_out(turn, run)
+    elif put_away_rest(turn, run):
+        turn.effect(EndLoop(run.step_run_id, _result(turn, run)))
+    else:
+        conclude(turn, run)
 
 
 def hand_out(turn: Turn, run: Run) -> None:
@@ -192,6 +80,9 @@ def hand_out(turn: Turn, run: Run) -> None:
         return
     for iteration in list(loop.woken):
         _issue_alone(turn, run, iteration)
+    if loop.total is None:
+        _issue_frames(turn, run, loop)
+        return
     while len(loop.chunks) < loop.lanes:
         room = loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
         following = _following(loop)
@@ -204,6 +95,14 @@ def hand_out(turn: Turn, run: Run) -> None:
         size = width if loop.suspends else loop.size
         stop = min(end, start + size)
         _issue_chunk(turn, run, start, stop, min(width, stop - start))
+
+
+def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
+    """A cursor: as many frames as may be out, until each of them has found nothing left."""
+    while len(loop.frames) < loop.lanes - loop.dry:
+        command_id = derive(run.step_run_id, "frame", len(loop.frames), turn.state.seq)
+        turn.record(CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
+        issue_part(turn, run, command_id)
 
 
 def _chunks_after(loop: LoopState, start: int) -> int:
@@ -250,7 +149,10 @@ def issue_part(turn: Turn, run: Run, command_id: CommandId) -> None:
     loop = run.loop
     assert loop is not None
     alone = loop.alone.get(command_id)
-    if alone is None:
+    if command_id in loop.frames:
+        chunk = Chunk(start=0, stop=0, claims=True)
+        progress = None
+    elif alone is None:
         start, stop = loop.chunks[command_id]
         chunk = chunk_of(loop, start, stop, loop.widths[command_id])
         progress = None
@@ -281,7 +183,7 @@ def is_open(loop: LoopState, iteration: int) -> bool:
 
 
 def has_ended(loop: LoopState, iteration: int) -> bool:
-    return iteration in loop.results or iteration in loop.errors
+    return iteration in loop.results or iteration // loop.segment in loop.segments
 
 
 def rest_of(loop: LoopState, command_id: CommandId) -> int | None:
@@ -292,30 +194,78 @@ def rest_of(loop: LoopState, command_id: CommandId) -> int | None:
     return next((index for index in range(start, stop) if is_open(loop, index)), None)
 
 
-def _finish_if_over(turn: Turn, run: Run) -> bool:
-    """End the step when its last iteration has, or when a failure ends the loop."""
+def first_of(loop: LoopState, command_id: CommandId) -> int | None:
+    """The iteration that a command of the loop would begin with."""
+    return loop.alone.get(command_id, rest_of(loop, command_id))
+
+
+def half_of(loop: LoopState, command_id: CommandId) -> tuple[int, int] | None:
+    """The first half of what is still to be done of a chunk, if it can be halved."""
+    start = rest_of(loop, command_id)
+    if start is None:
+        return None
+    _, stop = loop.chunks[command_id]
+    return (start, (start + stop) // 2) if stop - start > 1 else None
+
+
+def _is_over(turn: Turn, run: Run) -> bool:
+    """Whether the last iteration has ended, or a failure or a rule's `next` ends the loop."""
     state = run.loop
     assert state is not None
-    loop = _loop_of(turn, run)
-    fails = state.failed > 0 and loop.on_error == "fail"
     # best_effort: the step lets its other iterations finish before it fails.
     best_effort = turn.program.steps[run.step].step.failure_mode == "best_effort"
-    if state.ended < (state.total or 0) and (not fails or best_effort):
-        return False
-    error = _first_error(state) if fails else None
+    if run.next is not None or (_fails(turn, run) and not best_effort):
+        return True
+    if state.total is None:
+        return state.dry >= state.lanes and not (state.frames or state.suspended)
+    return state.ended >= state.total
+
+
+def _fails(turn: Turn, run: Run) -> bool:
+    assert run.loop is not None
+    return run.loop.failed > 0 and _loop_of(turn, run).on_error == "fail"
+
+
+def conclude(turn: Turn, run: Run) -> None:
+    """End the step of a loop that is over."""
+    state = run.loop
+    assert state is not None
+    if state.stopping or not _is_over(turn, run):
+        return
+    error = _first_error(state) if _fails(turn, run) else None
     values: Values = {}
     try:
-        values = reduced(loop.reduce, state.patches)
+        values = reduced(_loop_of(turn, run).reduce, state.patches, turn.state.ctx)
     except ReducerConflict as conflict:
         # What went wrong first is the failed iteration, if there is one.
         error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
-    _finish(turn, run, state, values, error)
-    return True
+    if values:
+        turn.record(
+            CtxPatched(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step)
+        )
+    turn.record(LoopDone(at=turn.at, step_run_id=run.step_run_id, step=run.step, **_stats(state)))
+    result = _result(turn, run)
+    if error is not None:
+        fail_run(turn, run.step_run_id, error, result)
+    else:
+        complete_run(turn, run, result)
+
+
+def _result(turn: Turn, run: Run) -> Values:
+    """What a loop yields."""
+    assert run.loop is not None
+    stats = _stats(run.loop)
+    return {"results": results_of(turn, run), "stats": stats}
+
+
+def _stats(state: LoopState) -> dict[str, int]:
+    total = state.ended if state.total is None else state.total
+    return {"total": total, "success": state.success, "failed": state.failed}
 
 
 def _first_error(state: LoopState) -> TaskError:
-    first = min(state.errors)
-    cause = state.errors[first]
+    assert state.first_error is not None
+    first, cause = state.first_error
     return TaskError(
         kind=cause.kind,
         code=cause.code,
@@ -323,20 +273,3 @@ def _first_error(state: LoopState) -> TaskError:
         retryable=cause.retryable,
         status=cause.status,
     )
-
-
-def _finish(
-    turn: Turn, run: Run, state: LoopState, values: Values, error: TaskError | None
-) -> None:
-    if values:
-        turn.record(
-            CtxPatched(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step)
-        )
-    total = state.total or 0
-    stats = {"total": total, "success": state.success, "failed": state.failed}
-    turn.record(LoopDone(at=turn.at, step_run_id=run.step_run_id, step=run.step, **stats))
-    result = {"results": [state.results.get(index) for index in range(total)], "stats": stats}
-    if error is not None:
-        fail_run(turn, run.step_run_id, error, result)
-    else:
-        complete_run(turn, run, result)

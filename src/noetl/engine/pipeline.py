@@ -7,23 +7,28 @@ error fails. With rules of which none holds: the pipeline goes on, and that is r
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import msgspec
 
 from noetl.engine.backoff import wait_before
 from noetl.errors import EvaluationFailed
+from noetl.model.chains import Tries
 from noetl.model.duration import seconds
 from noetl.model.net import (
     AnyAction,
     Break,
+    Collect,
     Continue,
     Fail,
     Jump,
     Limits,
     Patch,
+    Poll,
     Retry,
     Rule,
+    Run,
     Task,
     Values,
 )
@@ -44,13 +49,73 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     iter: Values = {}
     local: Values = {}
     overrides: Values = {}
+    new_page: bool = False
+    """A retry that is another logical call: the next page, or the next look of a poll."""
+    poll: bool = False
+    """Not a failure: what is polled for is not there yet."""
+    rule: str = ""
+    """A rule of `retry` that keeps or stores something before it repeats the call."""
     unmatched: bool = False
+
+
+class RetryProgram:
+    """A `retry` with its templates compiled."""
+
+    is_plain = False
+
+    def __init__(self, action: Retry, label: str) -> None:
+        self.action = action
+        self._label = label
+        self.overrides = compile_value(action.overrides)
+        self._amounts: dict[str, Compiled] = {
+            name: compile_value(getattr(action, name))
+            for name in ("attempts", "delay", "max_delay", "multiplier")
+        }
+        self.reads = self.overrides.reads.union(*(one.reads for one in self._amounts.values()))
+
+    def used(self, tries: Tries) -> int:
+        """How often this rule's tries have been used: pages count for one that asks for pages."""
+        return tries.page + 1 if self.action.overrides else tries.attempt
+
+    def is_exhausted(self, scope: Scope, used: int, limits: Limits) -> bool:
+        attempts = self._number("attempts", scope, 3)
+        if limits.max_attempts is not None:
+            attempts = min(attempts, limits.max_attempts)
+        return used >= attempts
+
+    def delay(self, scope: Scope, used: int, error: TaskError | None, seed: str) -> float:
+        """Seconds to wait before the next try."""
+        max_delay = self._amounts["max_delay"].render(scope)
+        return wait_before(
+            self.action,
+            used,
+            delay=self._number("delay", scope, 0),
+            max_delay=None if max_delay is None else self._number("max_delay", scope, 0),
+            multiplier=self._number("multiplier", scope, 2),
+            retry_after=error.retry_after if error is not None else None,
+            seed=seed,
+        )
+
+    def _number(self, name: str, scope: Scope, default: float) -> float:
+        what = f"{name} of {self._label}"
+        return number(self._amounts[name], scope, what, default)
+
+
+def number(written: Compiled, scope: Scope, what: str, default: float) -> float:
+    """An amount: a number, a duration, or a template that yields one."""
+    found = written.render(scope, what)
+    if found is None:
+        return default
+    length = seconds(found) if isinstance(found, int | float | str) else None
+    if length is None or isinstance(found, bool):
+        raise EvaluationFailed(f"{what} is {found!r}, which is no number.")
+    return length
 
 
 class RuleProgram:
     """A rule with its templates compiled."""
 
-    __slots__ = ("amounts", "error", "last", "overrides", "patches", "rule", "when")
+    __slots__ = ("again", "error", "extras", "last", "patches", "rule", "when")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -62,14 +127,27 @@ class RuleProgram:
         )
         self.last: AnyAction = rule.actions[-1] if rule.actions else Continue()
         self.error = compile_value(self.last.error if isinstance(self.last, Fail) else None)
-        self.amounts: dict[str, Compiled] = {}
-        self.overrides = compile_value({})
-        if isinstance(self.last, Retry):
-            self.overrides = compile_value(self.last.overrides)
-            self.amounts = {
-                name: compile_value(getattr(self.last, name))
-                for name in ("attempts", "delay", "max_delay", "multiplier")
-            }
+        self.again = RetryProgram(self.last, rule.label) if isinstance(self.last, Retry) else None
+        self.extras = any(isinstance(action, Collect | Run) for action in rule.actions)
+        """It keeps or stores something before it goes on."""
+
+
+class PollProgram:
+    """A `poll` with its templates compiled."""
+
+    def __init__(self, poll: Poll, task: str) -> None:
+        self._task = task
+        self.until = compile_condition(poll.until)
+        self._interval = compile_value(poll.interval)
+        self._most = compile_value(poll.max_attempts)
+        self._deadline = compile_value(poll.deadline)
+
+    def wait(self, scope: Scope, looks: int, waited: float) -> float | None:
+        """Seconds until the next look; None if there were enough of them, or it took too long."""
+        interval = number(self._interval, scope, f"poll.interval of {self._task}", 5)
+        most = number(self._most, scope, f"poll.max_attempts of {self._task}", math.inf)
+        deadline = number(self._deadline, scope, f"poll.deadline of {self._task}", math.inf)
+        return None if looks >= most or waited + interval > deadline else interval
 
 
 class TaskProgram:
@@ -82,6 +160,7 @@ class TaskProgram:
         "finally_",
         "inputs",
         "patch",
+        "poll",
         "retries",
         "rules",
         "task",
@@ -93,6 +172,7 @@ class TaskProgram:
         self.inputs = compile_value(task.inputs)
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)
         self.retries = tuple(RuleProgram(rule) for rule in task.retries)
+        self.poll = PollProgram(task.poll, task.name) if task.poll is not None else None
         patch = task.patch or Patch()
         self.patch = tuple(compile_value(part) for part in (patch.ctx, patch.iter, patch.local))
         self.before = tuple(TaskProgram(hook) for hook in task.before)
@@ -105,7 +185,7 @@ def decide(
     outcome: Outcome,
     scope: Scope,
     *,
-    attempt: int,
+    tries: Tries,
     seed: str,
     limits: Limits,
 ) -> Directive:
@@ -114,16 +194,16 @@ def decide(
     for rule in (*program.retries, *program.rules):
         if rule.when is not None and not rule.when.holds(scope):
             continue
-        if isinstance(rule.last, Retry):
-            again = _retry(rule, rule.last, outcome, scope, attempt, seed, limits)
-            if again is None:
+        if rule.again is not None:
+            used = rule.again.used(tries)
+            if rule.again.is_exhausted(scope, used, limits):
                 # Further pages of a success (`retry` of the task) may simply run out.
                 exhausted = exhausted or not outcome.is_ok or rule in program.rules
                 continue
-            return again
+            return _retry(rule, rule.again, outcome, scope, used, seed)
         return _directive(rule, outcome, scope)
     if exhausted or (not program.rules and not outcome.is_ok):
-        return Directive(kind="fail", error=outcome.error or _exhausted(program, attempt))
+        return Directive(kind="fail", error=outcome.error or _exhausted(program, tries.attempt))
     return Directive(kind="continue", unmatched=bool(program.rules))
 
 
@@ -168,10 +248,13 @@ def rendered(part: Compiled, scope: Scope, place: str) -> Values:
 def _error(rule: RuleProgram, outcome: Outcome, scope: Scope) -> TaskError:
     """The rule's own words, if it has any; else what went wrong."""
     said = rule.error.render(scope, f"error of {rule.rule.label}")
+    return said_error(said, outcome.error, "a policy rule failed the task")
+
+
+def said_error(said: Any, cause: TaskError | None, otherwise: str) -> TaskError:
+    """What `fail` says, as an error; without words of its own, the cause."""
     if said is None:
-        return outcome.error or TaskError(
-            kind="client_error", code="failed_by_rule", message="a policy rule failed the task"
-        )
+        return cause or TaskError(kind="client_error", code="failed_by_rule", message=otherwise)
     if isinstance(said, dict):
         message = str(said.get("message", said))
         return TaskError(kind="client_error", code=said.get("code"), message=message, details=said)
@@ -179,45 +262,16 @@ def _error(rule: RuleProgram, outcome: Outcome, scope: Scope) -> TaskError:
 
 
 def _retry(
-    rule: RuleProgram,
-    action: Retry,
-    outcome: Outcome,
-    scope: Scope,
-    attempt: int,
-    seed: str,
-    limits: Limits,
-) -> Directive | None:
-    attempts = _number(rule, "attempts", scope, 3)
-    if limits.max_attempts is not None:
-        attempts = min(attempts, limits.max_attempts)
-    if attempt >= attempts:
-        return None
-    max_delay = rule.amounts["max_delay"].render(scope)
-    delay = wait_before(
-        action,
-        attempt,
-        delay=_number(rule, "delay", scope, 0),
-        max_delay=None if max_delay is None else _number(rule, "max_delay", scope, 0),
-        multiplier=_number(rule, "multiplier", scope, 2),
-        retry_after=outcome.error.retry_after if outcome.error is not None else None,
-        seed=seed,
-    )
+    rule: RuleProgram, again: RetryProgram, outcome: Outcome, scope: Scope, used: int, seed: str
+) -> Directive:
     ctx, iteration, local = _written(rule, scope)
     return Directive(
         kind="retry",
-        delay=delay,
+        delay=again.delay(scope, used, outcome.error, seed),
         ctx=ctx,
         iter=iteration,
         local=local,
-        overrides=rendered(rule.overrides, scope, f"next_call of {rule.rule.label}"),
+        overrides=rendered(again.overrides, scope, f"next_call of {rule.rule.label}"),
+        new_page=bool(again.action.overrides),
+        rule=rule.rule.label if rule.extras else "",
     )
-
-
-def _number(rule: RuleProgram, name: str, scope: Scope, default: float) -> float:
-    found = rule.amounts[name].render(scope, f"{name} of {rule.rule.label}")
-    if found is None:
-        return default
-    length = seconds(found) if isinstance(found, int | float | str) else None
-    if length is None or isinstance(found, bool):
-        raise EvaluationFailed(f"{name} of {rule.rule.label} is {found!r}, which is no number.")
-    return length

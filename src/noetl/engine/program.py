@@ -8,6 +8,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from msgspec import to_builtins
+
+from noetl.engine.actions import RouteProgram
+from noetl.engine.cases import CaseProgram
 from noetl.model.net import Arc, Block, Net, Step
 from noetl.templates import Condition, compile_condition, compile_value
 
@@ -53,6 +57,30 @@ class StepProgram:
         self.deadline = compile_value(step.deadline)
         self.vars = compile_value(step.vars)
         self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
+        self.match: Condition | None = None if step.match is None else compile_condition(step.match)
+        self.timers = tuple(
+            (timer.id, compile_value(timer.after), compile_value(timer.at)) for timer in step.timers
+        )
+        self.form = compile_value([to_builtins(question) for question in step.form])
+
+    @cached_property
+    def case(self) -> CaseProgram | None:
+        """Its event rules, and its sink as one; None if it has neither."""
+        return CaseProgram(self.step) if self.step.rules or self.step.sink is not None else None
+
+    @cached_property
+    def ways(self) -> tuple[tuple[str, str | None], ...]:
+        """Every way out, by arc or by rule: its label, and the step unless a template names it."""
+        arcs = [(arc.label, arc.arc.step if arc.step.is_literal else None) for arc in self.arcs]
+        rules = self.case.by_label.values() if self.case is not None else ()
+        routes = [
+            (label, target.step if step.is_literal else None)
+            for rule in rules
+            for action in rule.actions
+            if isinstance(action, RouteProgram)
+            for (label, step, _), target in zip(action.targets, action.action.targets, strict=True)
+        ]
+        return (*arcs, *routes)
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -62,6 +90,10 @@ class StepProgram:
             paths |= part.reads
         for _, when in self.admit:
             paths |= when.reads if when is not None else frozenset()
+        paths |= self.case.reads if self.case is not None else frozenset()
+        paths |= self.form.reads | (self.match.reads if self.match is not None else frozenset())
+        for _, after, at in self.timers:
+            paths |= after.reads | at.reads
         for arc in self.arcs:
             paths |= arc.step.reads | arc.args.reads | arc.delay.reads | arc.patch.reads
             paths |= arc.guard.reads if arc.guard is not None else frozenset()
@@ -87,8 +119,10 @@ class Program:
         """Large results that are at hand, by the key of their reference; the shell fetches them."""
         self.incoming = _incoming(self)
         self.arc_order = {
-            arc.label: index
-            for index, arc in enumerate(arc for step in self.steps.values() for arc in step.arcs)
+            label: index
+            for index, label in enumerate(
+                label for step in self.steps.values() for label, _ in step.ways
+            )
         }
         """The place of each arc in the playbook."""
         self.absorbing = frozenset(
@@ -114,8 +148,8 @@ class Program:
         while stack:
             step = self.steps[stack.pop()]
             ahead |= step.reads
-            for arc in step.arcs:
-                targets = {arc.arc.step} if arc.step.is_literal else set(self.steps)
+            for _, way in step.ways:
+                targets = {way} if way is not None else set(self.steps)
                 for target in targets - seen:
                     seen.add(target)
                     ahead |= self.steps[target].reads
@@ -132,9 +166,9 @@ def _incoming(program: Program) -> dict[str, tuple[str, ...]]:
     """For each step the labels of the arcs that lead to it."""
     found: dict[str, list[str]] = {name: [] for name in program.steps}
     for step in program.steps.values():
-        for arc in step.arcs:
-            for name in [arc.arc.step] if arc.step.is_literal else found:
-                found[name].append(arc.label)
+        for label, way in step.ways:
+            for name in [way] if way is not None else found:
+                found[name].append(label)
     return {name: tuple(labels) for name, labels in found.items()}
 
 
@@ -143,8 +177,8 @@ def _ancestors(program: Program) -> dict[str, int]:
     sources: dict[str, list[str]] = {name: [] for name in program.steps}
     targets: dict[str, list[str]] = {name: [] for name in program.steps}
     for name, step in program.steps.items():
-        for arc in step.arcs:
-            for target in [arc.arc.step] if arc.step.is_literal else program.steps:
+        for _, way in step.ways:
+            for target in [way] if way is not None else program.steps:
                 sources[target].append(name)
                 targets[name].append(target)
     masks = dict.fromkeys(program.steps, 0)

@@ -15,15 +15,28 @@ class ReducerConflict(Exception):
     """Two iterations wrote the same key, and nothing says how the writes combine."""
 
 
-def reduced(reducers: Mapping[str, Reducer], patches: Mapping[int, Values]) -> Values:
-    """What all iterations together write to ctx."""
+def reduced(
+    reducers: Mapping[str, Reducer], patches: Mapping[int, Values], ctx: Values | None = None
+) -> Values:
+    """What all iterations together write to ctx, on top of what a reduced key has there."""
     writes: dict[str, Writes] = {}
     for iteration in sorted(patches):
         for key, value in patches[iteration].items():
             writes.setdefault(key, []).append((iteration, value))
     for key in writes:
         _refuse_overlap(key, writes)
-    return {key: _fold(key, reducers.get(key), writes[key]) for key in sorted(writes)}
+    return {
+        key: _fold(key, reducers.get(key), writes[key], _found(ctx or {}, key))
+        for key in sorted(writes)
+    }
+
+
+def _found(values: Values, path: str) -> Any:
+    """What stands at a dotted path; None if nothing does."""
+    found: Any = values
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _refuse_overlap(key: str, writes: Mapping[str, Writes]) -> None:
@@ -41,7 +54,7 @@ def _refuse_overlap(key: str, writes: Mapping[str, Writes]) -> None:
         above = above.rpartition(".")[0]
 
 
-def _fold(key: str, reducer: Reducer | None, writes: Writes) -> Any:
+def _fold(key: str, reducer: Reducer | None, writes: Writes, before: Any) -> Any:
     values = [value for _, value in writes]
     if reducer is None:
         if len(writes) > 1:
@@ -57,19 +70,28 @@ def _fold(key: str, reducer: Reducer | None, writes: Writes) -> Any:
                 f"ctx.{key} cannot be combined by `{reducer}`: iteration {iteration} wrote"
                 f" {type(value).__name__}. Check what iterations write."
             )
+    if before is not None and reducer in _ADDS_TO and not isinstance(before, _ADDS_TO[reducer]):
+        raise ReducerConflict(
+            f"ctx.{key} cannot be combined by `{reducer}`: before the loop it was"
+            f" {type(before).__name__}. Give the loop a key of its own."
+        )
     try:
-        return _FOLDS[reducer](values)
+        return _FOLDS[reducer](values, before)
     except TypeError as error:
         raise ReducerConflict(
             f"ctx.{key} cannot be combined by `{reducer}`: {error}. Check what iterations write."
         ) from None
 
 
-def _merged(values: list[Any]) -> Any:
-    total: Values = {}
+def _merged(values: list[Any], before: Any) -> Any:
+    total: Values = dict(before or {})
     for value in values:
         total.update(value)
     return total
+
+
+def _with(values: list[Any], before: Any) -> list[Any]:
+    return values if before is None else [before, *values]
 
 
 _TAKES: dict[str, type | tuple[type, ...]] = {
@@ -78,14 +100,22 @@ _TAKES: dict[str, type | tuple[type, ...]] = {
     "sum": (int, float),
 }
 """What a value must be for the reducer to make sense of it."""
-_FOLDS: dict[str, Callable[[list[Any]], Any]] = {
+_ADDS_TO: dict[str, type | tuple[type, ...]] = {
     "append": list,
-    "extend": lambda values: [item for value in values for item in value],
-    "sum": sum,
-    "min": min,
-    "max": max,
+    "extend": list,
+    "merge": dict,
+    "sum": (int, float),
+    "count": int,
+}
+"""What ctx must hold already for the reducer to add to it, if it holds anything."""
+_FOLDS: dict[str, Callable[[list[Any], Any], Any]] = {
+    "append": lambda values, before: [*(before or []), *values],
+    "extend": lambda values, before: [*(before or []), *(one for value in values for one in value)],
+    "sum": lambda values, before: sum(values, before or 0),
+    "min": lambda values, before: min(_with(values, before)),
+    "max": lambda values, before: max(_with(values, before)),
     "merge": _merged,
-    "count": len,
-    "last": lambda values: values[-1],
-    "first": lambda values: values[0],
+    "count": lambda values, before: (before or 0) + len(values),
+    "last": lambda values, before: values[-1],
+    "first": lambda values, before: _with(values, before)[0],
 }

@@ -7,13 +7,20 @@ from typing import Any
 import msgspec
 
 from noetl.engine import looping
-from noetl.engine.ending import complete_run, fail_run
+from noetl.engine.ending import record_skipped
+from noetl.engine.entering import begin_body
+from noetl.engine.gathering import length_of
+from noetl.engine.hearing import decide_next
+from noetl.engine.listening import complete_run, end_by_rule, fail_run, followed, leave
 from noetl.engine.turn import Close, StartChild, Turn
-from noetl.model.commands import ChildRequest, Report, Suspension
+from noetl.model.chains import Chain
+from noetl.model.commands import ChildRequest, Ending, Report, Suspension
 from noetl.model.events import (
     ChildStarted,
     CommandClosed,
+    CommandLost,
     Event,
+    FrameClaimed,
     IterationDone,
     IterationFailed,
     Parent,
@@ -30,32 +37,72 @@ from noetl.model.state import ExecutionState, Run
 def absorb_report(turn: Turn, report: Report) -> None:
     """Fold what the worker says. What is known, or about a run that is over, is no news."""
     run = run_of(turn.state, report.command_id)
-    if run is None or report.number <= run.reported.get(report.command_id, 0):
+    if run is None:
+        _refuse(turn, report)
+        return
+    if report.number <= run.reported.get(report.command_id, 0):
         return
     closes = report.closes or report.ending is not None
     if closes:
         turn.last_word = report.command_id
     mark = {} if closes else _mark(report)
-    for event in report.events:
+    astray: TaskError | None = None
+    frame = run.loop.frames if run.loop is not None else {}
+    for said in report.events:
+        event = _numbered(said, report.command_id, frame) if frame else said
         if _is_news(run, event):
             turn.record(msgspec.structs.replace(event, **mark) if mark else event)
             mark = {}
-    for suspension in report.suspensions:
-        if run.loop is None or not looping.has_ended(run.loop, suspension.iteration or 0):
+            if isinstance(event, IterationDone | IterationFailed) and event.next is not None:
+                astray = astray or decide_next(turn, run, event.next, event.suppressed)
+            if isinstance(event, FrameClaimed):
+                astray = astray or event.error
+    for told in report.suspensions:
+        loop = run.loop
+        suspension = _numbered(told, report.command_id, frame) if frame else told
+        if loop is None or not looping.has_ended(loop, suspension.iteration or 0) or run.following:
             _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
             mark = {}
-    ending = report.ending
-    if ending is not None and ending.error is not None:
-        fail_run(turn, run.step_run_id, ending.error)
-    elif ending is not None and run.loop is None:
-        complete_run(turn, run, ending.result, ending.tasks)
+    if astray is not None:
+        fail_run(turn, run.step_run_id, astray)
+    elif report.ending is not None and _ends(run, report.ending):
+        _end(turn, run, report.command_id, report.ending)
     else:
         _go_on(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
 
 
+def _ends(run: Run, ending: Ending) -> bool:
+    """The end of a chunk is not the end of its loop, unless the worker broke on it."""
+    return run.loop is None or run.following is not None or ending.error is not None
+
+
+def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
+    """The worker is through with the body, or with rules for an event that the server heard."""
+    if run.following is not None:
+        _followed(turn, run, followed(turn, run, command_id, ending))
+        return
+    error = ending.error
+    if ending.next is not None:
+        error = decide_next(turn, run, ending.next, ending.suppressed) or error
+    if ending.skipped is not None:
+        record_skipped(turn, run, ending.skipped)
+    elif error is not None:
+        fail_run(turn, run.step_run_id, error)
+    else:
+        complete_run(turn, run, ending.result, ending.tasks)
+
+
+def _followed(turn: Turn, run: Run, chain: Chain) -> None:
+    """Go on where the run was when its rules were handed to a worker."""
+    if chain.stage == "exit":
+        leave(turn, run, chain)
+    elif not end_by_rule(turn, run, chain) and chain.stage == "enter":
+        begin_body(turn, run)
+
+
 def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
     """The run has not ended: close what is to be closed, and hand out what there is."""
-    if run.loop is None:
+    if run.loop is None or run.following is not None:
         if waits:
             if not closes:
                 # It goes on under another command, perhaps before the worker's last word.
@@ -83,11 +130,37 @@ def run_of(state: ExecutionState, command_id: CommandId) -> Run | None:
     return state.runs[run_id] if run_id is not None else None
 
 
+def _refuse(turn: Turn, report: Report) -> None:
+    """A lost lease has no voice. That its worker tried to say something new is worth a note."""
+    step_run_id, taken = turn.state.lost.get(report.command_id, ("", 0))
+    if step_run_id and report.number > taken:
+        turn.record(
+            CommandLost(
+                at=turn.at,
+                command_id=report.command_id,
+                step_run_id=step_run_id,
+                worker=report.worker,
+                reason="a report came after the lease was lost",
+                refused=True,
+            )
+        )
+
+
 def _mark(report: Report) -> dict[str, Any]:
     """What tells this report from others: one of its facts will carry it."""
     settling = TaskDone | IterationDone | IterationFailed
     settled = any(isinstance(event, settling) for event in report.events)
     return {"command_id": report.command_id, "report": report.number, "settled": settled}
+
+
+def _numbered(said: Any, command_id: CommandId, frames: dict[CommandId, int | None]) -> Any:
+    """What a frame of a cursor says, which counts its rows from 0, in the numbers of the loop."""
+    if isinstance(said, FrameClaimed):
+        return msgspec.structs.replace(said, command_id=command_id)
+    first, iteration = frames.get(command_id), getattr(said, "iteration", None)
+    if first is None or iteration is None:
+        return said
+    return msgspec.structs.replace(said, iteration=first + iteration)
 
 
 def _is_news(run: Run, event: Event) -> bool:
@@ -103,7 +176,7 @@ def _is_news(run: Run, event: Event) -> bool:
     if iteration is None:
         return True
     loop = run.loop
-    in_loop = loop is not None and 0 <= iteration < (loop.total or 0)
+    in_loop = loop is not None and 0 <= iteration < length_of(loop)
     return in_loop and loop is not None and not looping.has_ended(loop, iteration)
 
 
@@ -141,17 +214,26 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
 
 def child_id(run: Run, suspension: Suspension) -> str:
     """The child's execution id, derived: deciding again starts no second child."""
+    progress = suspension.progress.innermost
     text = derive(
         run.step_run_id,
         "child",
         suspension.iteration,
-        suspension.progress.position,
-        suspension.progress.page,
-        suspension.progress.attempt,
-        suspension.progress.jumps,
+        progress.cause,
+        progress.position,
+        progress.page,
+        progress.attempt,
+        progress.jumps,
+        *_place_in_chain(progress.chain),
     )
     # 62 bits: an execution id is a positive 63-bit number.
     return str(int(text[:16], 16) >> 2)
+
+
+def _place_in_chain(chain: Chain | None) -> tuple[object, ...]:
+    if chain is None:
+        return ()
+    return (chain.event, *chain.rules, chain.branch, chain.action, chain.restarts, chain.tries.page)
 
 
 def _start_child(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
 from noetl.engine.program import ArcProgram, StepProgram
-from noetl.engine.scope import error_value, event_names, server_scope, step_view
+from noetl.engine.scope import (
+    error_value,
+    event_names,
+    moment,
+    server_scope,
+    shown_names,
+    step_view,
+)
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
-from noetl.model.duration import seconds
 from noetl.model.events import (
     CtxPatched,
     NextSelected,
@@ -25,6 +30,7 @@ from noetl.model.events import (
 from noetl.model.ids import derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
+from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import StepResult
 from noetl.templates import Scope
@@ -36,6 +42,8 @@ RUNS_PER_TURN_MAX = 1000
 def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     """Place a token on the far end of every arc that fires, in playbook order.
 
+    Where a rule's `next` has decided, its targets take the place of the arcs.
+
     A failed step takes only arcs whose guard reads the event or the error. If none of them fires
     nothing has handled the failure, and the execution fails.
     """
@@ -44,9 +52,13 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     ignored = error is not None and program.step.on_error == "ignore"
     event = step_end_event(program, ended)
     scope = _scope(turn, ended, event, error)
+    decided = turn.ended[ended.step_run_id].next
     try:
-        chosen = _firing(program, scope, failed=error is not None and not ignored)
-        sendings = [_sending(turn, ended, arc, scope) for arc in chosen]
+        if decided is not None:
+            sendings = _decided(decided)
+        else:
+            chosen = _firing(program, scope, failed=error is not None and not ignored)
+            sendings = [_sending(turn, ended, arc, scope) for arc in chosen]
     except EvaluationFailed as failure:
         _fail(turn, ended, error_from(failure))
         return
@@ -61,7 +73,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         )
     elif error is not None and not ignored:
         _fail(turn, ended, error)
-    elif program.arcs:
+    elif program.arcs and decided is None:
         _unmatched(turn, ended)
 
 
@@ -90,6 +102,9 @@ def step_end_event(program: StepProgram, ended: StepDone | StepFailed) -> str:
 
 def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None) -> Scope:
     """The finished step's scope, without `iter`."""
+    if not turn.program.steps[ended.step].reads:
+        # Most arcs are unconditional: where nothing is read, nothing is made ready.
+        return Scope({}, now=moment(turn.at), seed=ended.step_run_id)
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
@@ -102,7 +117,8 @@ def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskErro
         at=turn.at,
         seed=ended.step_run_id,
         args=turn.ended[ended.step_run_id].args,
-        names=event_names(event, ended.step, ended.result, error, shown),
+        names=shown_names(turn.program, turn.ended[ended.step_run_id])
+        | event_names(event, ended.step, ended.result, error, shown),
     )
 
 
@@ -120,9 +136,10 @@ def _firing(program: StepProgram, scope: Scope, *, failed: bool) -> list[ArcProg
 
 
 class _Sending(msgspec.Struct, frozen=True):
-    """An arc that fires, with everything on it evaluated."""
+    """A token to place, with everything on it evaluated."""
 
-    arc: ArcProgram
+    label: str
+    priority: int
     target: str
     args: Values
     patch: Values
@@ -140,7 +157,15 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
     patch = arc.patch.render(scope, f"set of the arc from {ended.step} to {target}")
     assert isinstance(args, dict)
     assert isinstance(patch, dict)
-    return _Sending(arc, target, args, patch, _delay(arc, scope))
+    delay = duration(arc.delay, scope, "delay of an arc") or 0.0
+    return _Sending(arc.label, arc.arc.priority, target, args, patch, delay)
+
+
+def _decided(decided: NextEvaluated) -> list[_Sending]:
+    return [
+        _Sending(goal.label, 0, goal.step, goal.args, {}, decided.delay)
+        for goal in decided.selected
+    ]
 
 
 def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: str) -> None:
@@ -156,7 +181,7 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: st
     # A net that goes round and round without any work lets others have their turn.
     later = sending.delay > 0 or turn.runs_started >= RUNS_PER_TURN_MAX
     ready_at = turn.at + sending.delay if later else None
-    token_id = derive(ended.step_run_id, sending.arc.label)
+    token_id = derive(ended.step_run_id, sending.label)
     turn.record(
         TokenCreated(
             at=turn.at,
@@ -164,9 +189,9 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: st
             step=sending.target,
             args=sending.args,
             source=ended.step_run_id,
-            arc=sending.arc.label,
+            arc=sending.label,
             ready_at=ready_at,
-            priority=sending.arc.arc.priority,
+            priority=sending.priority,
             event=_token_event(ended, event),
             past=turn.ended[ended.step_run_id].past,
         )
@@ -181,17 +206,6 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: st
                 token_id=token_id,
             )
         )
-
-
-def _delay(arc: ArcProgram, scope: Scope) -> float:
-    written: Any = arc.delay.render(scope, "delay of an arc")
-    if written is None:
-        return 0.0
-    is_amount = isinstance(written, int | float | str) and not isinstance(written, bool)
-    length = seconds(written) if is_amount else None
-    if length is None:
-        raise EvaluationFailed(f"the delay of an arc is {written!r}, which is no duration.")
-    return length
 
 
 def _token_event(ended: StepDone | StepFailed, event: str) -> Values:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.turn import Issue, Turn
+from noetl.engine.turn import Close, Issue, Turn
 from noetl.model.commands import Chunk, Command
-from noetl.model.events import CommandIssued, Progress
+from noetl.model.events import CommandClosed, CommandIssued, Progress
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Needs, Values
 from noetl.model.state import Run
@@ -25,6 +25,14 @@ def issue(turn: Turn, run: Run) -> None:
         turn.record(CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
     [command_id] = run.commands
     turn.effect(Issue(command_for(turn, run, command_id, progress=run.progress)))
+
+
+def let_go(turn: Turn, run: Run) -> None:
+    """Whatever works on the run must stop; the run itself goes on."""
+    for command_id in list(run.commands):
+        if command_id != turn.last_word:
+            turn.effect(Close(command_id))
+        turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
 
 
 def command_for(
@@ -56,7 +64,9 @@ def command_for(
         chunk=chunk,
         iteration=iteration,
         progress=progress,
+        local=run.local,
         block=run.block,
+        undoes=run.compensates is not None,
         pool=step.pool or turn.program.net.executor.pool or "default",
         priority=run.priority,
         at=turn.at,

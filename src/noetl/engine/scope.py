@@ -10,7 +10,7 @@ from noetl.engine.program import Program
 from noetl.model import refs
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, StepResult
+from noetl.model.state import ExecutionState, Run, StepResult
 from noetl.templates import EventView, Scope, StepView, ViewsByName, view
 from noetl.templates.views import View
 
@@ -54,7 +54,11 @@ def _at_hand(program: Program, value: Any) -> Any:
     key = refs.key_of(value)
     if key is not None:
         return program.bodies.get(key, value)
-    each = [program.bodies.get(refs.key_of(one) or "", one) for one in value["results"]]
+    results = value["results"]
+    whole = refs.key_of(results)
+    if whole is not None:
+        return {**value, "results": program.bodies.get(whole, results)}
+    each = [program.bodies.get(refs.key_of(one) or "", one) for one in results]
     return {**value, "results": each}
 
 
@@ -123,6 +127,17 @@ def event_names(
     else:
         names |= {"error": plain_error, "this": {"status": "error", "error": plain_error}}
     return names
+
+
+def local_names(run: Run) -> dict[str, object]:
+    """Names of its own that a run's rules have set; its pipeline's are the newer ones."""
+    own = run.progress.local if run.progress is not None else {}
+    return {**run.local, **own}
+
+
+def shown_names(program: Program, run: Run) -> dict[str, object]:
+    """The same, as the server's templates see them: large values where they were fetched."""
+    return {name: _at_hand(program, value) for name, value in local_names(run).items()}
 
 
 def error_value(error: TaskError | None) -> Values | None:

@@ -55,7 +55,24 @@ class TellParent(msgspec.Struct, frozen=True):
     error: TaskError | None = None
 
 
-Effect = Issue | Close | StartChild | CancelChild | TellParent
+class Keep(msgspec.Struct, frozen=True):
+    """Store a body together with the facts that refer to it."""
+
+    key: str
+    body: bytes
+
+
+class EndLoop(msgspec.Struct, frozen=True):
+    """A loop is over, and its results are put away: what follows may read them.
+
+    The shell has them at hand and comes back (`advance.loop_ended`) in the same transaction.
+    """
+
+    step_run_id: StepRunId
+    result: Any
+
+
+Effect = Keep | EndLoop | Issue | Close | StartChild | CancelChild | TellParent
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -109,6 +126,8 @@ class Turn:
     def decision(self) -> Decision:
         """What it came to. A command that was asked for and stopped in one turn never was."""
         closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
+        if not closed:
+            return Decision(tuple(self.events), tuple(self.effects))
         issued = {_command_of(effect) for effect in self.effects if isinstance(effect, Issue)}
         never = closed & issued
         if never:

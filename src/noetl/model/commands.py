@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.events import Event, Progress
+from noetl.model.chains import Progress, Routing
+from noetl.model.events import Event
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -31,6 +32,8 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int = 1
     skip: tuple[int, ...] = ()
     """Iterations that have been recorded already."""
+    claims: bool = False
+    """A frame of a cursor: whoever runs it claims the elements, and counts them from 0."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,8 +56,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     iteration: int | None = None
     """Set when one suspended iteration goes on by itself."""
     progress: Progress | None = None
+    local: Values = {}
+    """Names of the step run that its rules have set."""
     block: str | None = None
     """Run this workbook entry instead of the step's tasks: a compensation."""
+    undoes: bool = False
+    """The whole run is a compensation: the step's rules do not answer it."""
     pool: str = "default"
     priority: int = 0
     at: float = 0.0
@@ -97,6 +104,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: Any = None
     tasks: Values = {}
     """Of several tasks, the result of each."""
+    next: Routing | None = None
+    """Where a rule sends the tokens."""
+    suppressed: tuple[str, ...] = ()
+    """Branches that lost against it."""
+    skipped: str | None = None
+    """Why the step is skipped, if a rule said that it is."""
+    recovered: bool = False
+    """A rule said what the step yields although it failed."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,6 +122,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str
     number: int
     """Counts the reports of this lease from 1, so that a repeated one is known."""
+    worker: str = ""
+    """Who speaks."""
     events: tuple[Event, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
     ending: Ending | None = None

@@ -1,4 +1,4 @@
-"""Durations as people write them: 30, 2.5, 500ms, 30s, 5m, 1h30m, 2d."""
+"""Durations as people write them: 30, 2.5, 500ms, 30s, 5m, 1h30m, 2d; and rates: 10/s, 5/1h."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import re
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])")
 DURATION_PATTERN = r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d)\s*)+$|^\s*[0-9]+(\.[0-9]+)?\s*$"
+
+
+RATE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*/\s*([0-9]+(\.[0-9]+)?)?(ms|s|m|h|d)\s*$"
 
 
 def seconds(written: float | str) -> float | None:
@@ -21,3 +24,15 @@ def seconds(written: float | str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def interval(rate: str) -> float | None:
+    """The seconds from one call to the next at a rate such as 10/s or 100/5m; None if it is none.
+
+    A rate of nothing is none: the first call would never come.
+    """
+    if not re.match(RATE_PATTERN, rate):
+        return None
+    count, _, period = "".join(rate.split()).partition("/")
+    length = seconds(period if period[0].isdigit() else f"1{period}")
+    return length / float(count) if length and float(count) > 0 else None

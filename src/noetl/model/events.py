@@ -12,32 +12,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl.model.chains import Progress as Progress
+from noetl.model.chains import Routing
+from noetl.model.facts import Fact as Fact
+from noetl.model.facts import Reported as Reported
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError
+from noetl.model.rule_events import RuleEvent as RuleEvent
+from noetl.model.signals import ApprovalReceived, Listening, MessageReceived, SignalConsidered
 
 FinalStatus = Literal["COMPLETED", "FAILED", "CANCELLED"]
-
-
-class Fact(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False
-):
-    """Something that happened, and when: seconds since 1970, as the recorder's clock had it."""
-
-    at: float
-
-
-class Reported(Fact, frozen=True, kw_only=True):
-    """A fact that a worker's report may bring.
-
-    One fact of each report that leaves its command open says which report that was, so that the
-    same report is known when it comes again.
-    """
-
-    command_id: CommandId = ""
-    report: int = 0
-    settled: bool = False
-    """The report brought the end of a call or an iteration: its command does get somewhere."""
 
 
 # --- The execution as a whole ------------------------------------------------------------------
@@ -170,7 +155,7 @@ class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
-    """The run holds no worker until its time comes or its child has ended."""
+    """The run holds no worker until its time comes, its child has ended, or it hears something."""
 
     step_run_id: StepRunId
     step: str
@@ -178,6 +163,10 @@ class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
     until: float | None = None
     child: ExecutionId | None = None
     progress: Progress | None = None
+    listens: Listening | None = None
+    """It waits for the world (`eval_mode: on_event`)."""
+    yields: tuple[Any, ...] = ()
+    """What its body came to, if it has one."""
 
 
 class StepResumed(Fact, frozen=True, kw_only=True, tag="step.resumed"):
@@ -215,23 +204,6 @@ class StepCancelled(Fact, frozen=True, kw_only=True, tag="step.cancelled"):
 # --- Calls, reported by workers ----------------------------------------------------------------
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a pipeline stands, enough to go on elsewhere."""
-
-    position: int = 0
-    """Index of the task to run next."""
-    attempt: int = 1
-    page: int = 0
-    jumps: int = 0
-    iter: Values = {}
-    local: Values = {}
-    results: Values = {}
-    """Results of the tasks done so far, by name; large ones as references."""
-    previous: Any = None
-    pending: Outcome | None = None
-    """An outcome that arrived from elsewhere (a child execution) for the task at `position`."""
-
-
 class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
     step_run_id: StepRunId
     step: str
@@ -241,6 +213,8 @@ class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
     action_id: str = ""
     iteration: int | None = None
     page: int = 0
+    origin: str = ""
+    """The sugar that the task is a part of, where it was not written itself."""
 
 
 class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
@@ -267,6 +241,8 @@ class RetryStarted(Reported, frozen=True, kw_only=True, tag="retry.started"):
     attempt: int
     delay: float = 0.0
     iteration: int | None = None
+    page: int = 0
+    """The page that comes next, where it is not the same one again."""
 
 
 class PolicyUnmatched(Reported, frozen=True, kw_only=True, tag="policy.unmatched"):
@@ -288,6 +264,7 @@ class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
     values: Values
     step_run_id: StepRunId | None = None
     step: str = ""
+    removed: tuple[str, ...] = ()
 
 
 # --- Loops -------------------------------------------------------------------------------------
@@ -309,6 +286,18 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     """Chunks that may be out at the same time."""
     size: int = 1
     """Iterations of a chunk."""
+    segment: int = 100
+    """Results that are kept together, where they are too many for the state."""
+
+
+class FrameClaimed(Reported, frozen=True, kw_only=True, tag="loop.frame.claimed"):
+    """A worker ran a cursor's claim statement: so many iterations begin, or none are left."""
+
+    step_run_id: StepRunId
+    step: str
+    iterations: int = 0
+    error: TaskError | None = None
+    """The statement failed, again and again: the loop cannot go on."""
 
 
 class IterationStarted(Reported, frozen=True, kw_only=True, tag="loop.iteration.started"):
@@ -324,6 +313,9 @@ class IterationDone(Reported, frozen=True, kw_only=True, tag="loop.iteration.don
     result: Any = None
     ctx: Values = {}
     """What the iteration wrote to ctx, for the reducers."""
+    next: Routing | None = None
+    """A rule ends the loop, and sends its tokens there."""
+    suppressed: tuple[str, ...] = ()
 
 
 class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.failed"):
@@ -332,6 +324,18 @@ class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.f
     iteration: int
     error: TaskError
     ctx: Values = {}
+    next: Routing | None = None
+    suppressed: tuple[str, ...] = ()
+
+
+class ResultsKept(Fact, frozen=True, kw_only=True, tag="loop.results.kept"):
+    """A segment of a loop's results was put away: from now on it is known by its checksum."""
+
+    step_run_id: StepRunId
+    step: str
+    segment: int
+    size: int
+    checksum: str
 
 
 class LoopDone(Fact, frozen=True, kw_only=True, tag="loop.done"):
@@ -366,12 +370,14 @@ class CommandLeased(Fact, frozen=True, kw_only=True, tag="command.leased"):
 
 
 class CommandLost(Fact, frozen=True, kw_only=True, tag="command.lost"):
-    """The lease lapsed, or a report came under a lease that another worker has taken over."""
+    """The lease lapsed, or was given back, or a report came under one that was lost before."""
 
     command_id: CommandId
     step_run_id: StepRunId
     worker: str = ""
     reason: str = ""
+    refused: bool = False
+    """Its worker reported nevertheless: that report was not taken."""
 
 
 class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
@@ -381,6 +387,9 @@ class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
     lost: CommandId
     step_run_id: StepRunId
     deliveries: int
+    start: int | None = None
+    stop: int | None = None
+    """A chunk that is lost again and again goes on with a part; the rest is handed out anew."""
 
 
 class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
@@ -409,6 +418,8 @@ class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):
     step_run_id: StepRunId | None = None
     token_id: TokenId | None = None
     iteration: int | None = None
+    name: str = ""
+    """What the playbook calls it (`spec.timers`)."""
 
 
 class TimerFired(Fact, frozen=True, kw_only=True, tag="timer.fired"):
@@ -460,9 +471,11 @@ Event = (
     | CtxPatched
     | VarsSet
     | LoopStarted
+    | FrameClaimed
     | IterationStarted
     | IterationDone
     | IterationFailed
+    | ResultsKept
     | LoopDone
     | NextSelected
     | NextUnmatched
@@ -475,6 +488,10 @@ Event = (
     | TimerFired
     | ChildStarted
     | ChildFinished
+    | MessageReceived
+    | ApprovalReceived
+    | SignalConsidered
+    | RuleEvent
 )
 
 encode = msgspec.json.Encoder().encode

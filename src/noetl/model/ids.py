@@ -24,6 +24,11 @@ def derive(*causes: object) -> str:
     return blake2b(text.encode(), digest_size=9).hexdigest()
 
 
+def token_of(command_id: CommandId) -> str:
+    """What whoever was given this command shows: a command is given to one worker, once."""
+    return derive(command_id, "lease")
+
+
 def event_id(execution_id: ExecutionId, seq: int, at: float) -> EventId:
     """A 63-bit id in decimal: ordered by time, unique in its execution, derived from its place."""
     milliseconds = max(0, int(at * 1000) - EPOCH_MS) & ((1 << 41) - 1)

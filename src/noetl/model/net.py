@@ -194,6 +194,8 @@ class Task(Record, frozen=True, kw_only=True):
     max_jumps: Amount = 100_000
     spec: Values = {}
     """Runtime knobs for the tool, all layers merged."""
+    origin: str = ""
+    """Of a task that sugar stands for: the word and its label, such as `while while_1`."""
 
 
 class Range(Record, frozen=True, kw_only=True):
@@ -209,6 +211,8 @@ class Cursor(Record, frozen=True, kw_only=True):
 
     kind: str
     auth: Value = None
+    database: Value = None
+    """The file, where the kind has one."""
     claim: str
     params: Value = None
     max_rows: Amount = 1

@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl.model.chains import SERVER_STAGES, Chain
 from noetl.model.events import Parent, Progress
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
+from noetl.model.rule_events import NextEvaluated
+from noetl.model.signals import Listening
 
 Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
@@ -50,8 +53,9 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     total: int | None
     items: Any = None
+    """The elements, or a reference to them."""
     given: int = 0
-    """Iterations handed out, from 0 up."""
+    """Iterations handed out, from 0 up; of a cursor, those that were claimed."""
     success: int = 0
     failed: int = 0
     begin: int | float = 0
@@ -64,6 +68,10 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Open chunks: command → (start, stop)."""
     widths: dict[CommandId, int] = {}
     """Open chunks: command → how many of its iterations may be running."""
+    frames: dict[CommandId, int | None] = {}
+    """Open frames of a cursor: command → its first iteration, once it has claimed; -1 if none."""
+    dry: int = 0
+    """Frames of a cursor that found nothing left."""
     returned: list[tuple[int, int]] = []
     """Iterations that were handed out and came back without having begun: (start, stop)."""
     alone: dict[CommandId, int] = {}
@@ -71,7 +79,19 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     woken: list[int] = []
     """Suspended iterations that may go on, as soon as work is handed out again."""
     results: dict[int, Any] = {}
-    errors: dict[int, TaskError] = {}
+    """What ended iterations yielded, null for a failed one; those in `segments` are put away."""
+    weight: int = 0
+    """About how many bytes `results` are."""
+    segment: int = 100
+    """Results to a segment."""
+    filled: dict[int, int] = {}
+    """Segments that are not put away → how many of their iterations have ended."""
+    segments: dict[int, str] = {}
+    """Segments that are put away → checksum."""
+    kept: int = 0
+    """Bytes that are put away."""
+    first_error: tuple[int, TaskError] | None = None
+    """Of the failed iterations the one with the lowest number, and why."""
     patches: dict[int, Values] = {}
     """What iterations wrote to ctx, until the loop ends and reducers fold it in order."""
     suspended: dict[int, Progress | None] = {}
@@ -101,6 +121,8 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     commands: dict[CommandId, int] = {}
     """Open commands → how often each was delivered."""
     waiting: bool = False
+    listens: Listening | None = None
+    """It waits for the world; between two things it hears it may be at work."""
     children: dict[str, int | None] = {}
     """Child executions it waits for → iteration."""
     reported: dict[CommandId, int] = {}
@@ -112,6 +134,18 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     priority: int = 0
     past: dict[str, int] = {}
     order: int = 0
+    local: Values = {}
+    """Names of its own that rules have set."""
+    yields: tuple[Any, ...] = ()
+    """What a rule said that it yields; empty if none did."""
+    next: NextEvaluated | None = None
+    """Where a rule sends its tokens, instead of its arcs."""
+
+    @property
+    def following(self) -> Chain | None:
+        """Rules for an event that the server heard, while a worker follows them."""
+        chain = self.progress.chain if self.progress is not None else None
+        return chain if chain is not None and chain.stage in SERVER_STAGES else None
 
 
 class Undo(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -147,6 +181,24 @@ class TimerState(msgspec.Struct, kw_only=True, omit_defaults=True):
     step_run_id: StepRunId | None = None
     token_id: TokenId | None = None
     iteration: int | None = None
+    name: str = ""
+
+
+class Signal(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Something the world said that is not done with.
+
+    It is kept while a waiting step has yet to be offered it, and, if none took it, for the steps
+    that will wait later.
+    """
+
+    signal_id: str
+    name: str
+    data: Any = None
+    step: str = ""
+    """The step it is addressed to, if it is to one only."""
+    taken: bool = False
+    due: list[StepRunId] = []
+    """Waiting runs that have yet to be offered it."""
 
 
 class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -172,11 +224,17 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Last result of each step, inline or as a reference."""
     holders: dict[CommandId, StepRunId] = {}
     """Open commands → the run they work on."""
+    lost: dict[CommandId, tuple[StepRunId, int]] = {}
+    """Commands that were lost, until a report under one is refused: run, last report taken."""
     steps: dict[str, StepSummary] = {}
     arrivals: int = 0
     """Counts tokens and runs, for order."""
     last_step: str = ""
     """The step whose run ended last."""
+    signals: dict[str, Signal] = {}
+    """What the world said and nobody has dealt with, oldest first."""
+    heard: dict[str, None] = {}
+    """Ids of the signals that came last, to know one that comes again."""
     undo: list[Undo] = []
     """Done runs that can be compensated, oldest first."""
     failure: TaskError | None = None

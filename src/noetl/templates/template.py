@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 from jinja2 import nodes
 
 from noetl.templates.analysis import Path, Reads, required_texts, targets
@@ -19,6 +20,7 @@ from noetl.templates.evaluation import Evaluation, Undefined
 from noetl.templates.expressions import Run, compile_plain
 from noetl.templates.fast import BAIL, FALSE_TEXTS, Fast, compile_fast
 from noetl.templates.filters import MAKE_TUPLES
+from noetl.templates.operators import MOMENTS
 from noetl.templates.parse import is_template, parse
 from noetl.templates.scope import Scope
 from noetl.templates.statements import compile_text_body
@@ -41,8 +43,8 @@ class Template:
     """
 
     __slots__ = (
-        "_fast", "_makes_shared", "_makes_tuples", "_roots", "_run", "_tree", "_uses", "called",
-        "expression", "filters", "parts", "reads", "source",
+        "_fast", "_makes_moments", "_makes_shared", "_makes_tuples", "_roots", "_run", "_tree",
+        "_uses", "called", "expression", "filters", "parts", "reads", "source",
     )  # fmt: skip
 
     def __init__(self, source: str) -> None:
@@ -61,7 +63,7 @@ class Template:
         self._roots = frozenset(path[0] for path in found.paths)
         self._tree = tree
         self._run: Run | None = None
-        self._makes_tuples = self._makes_shared = True
+        self._makes_tuples = self._makes_shared = self._makes_moments = True
         self._fast: Fast | None = None
         self._uses = 0
 
@@ -74,6 +76,7 @@ class Template:
                 or ".items" in self.called
                 or tree.find(nodes.Tuple) is not None
             )
+            self._makes_moments = "now" in self.called or "to_datetime" in self.filters
             self._makes_shared = any(_builds(node) for node in tree.find_all(BUILDING))
             self._run = self._compile(tree)
         return self._run
@@ -139,14 +142,17 @@ class Template:
         return Tainted(value) if run.tainted else value
 
     def _finished(self, run: Evaluation, value: object) -> object:
-        """The value as it leaves us: defined, plain, without tuples, no larger than paid for."""
+        """The value as it leaves us: defined, plain data, no larger than paid for.
+
+        A time leaves as text (RFC 3339), which is what the record of it will say.
+        """
         if type(value) is Undefined:
             return run.missing(value)
         if type(value) is AliasedName:
             return str(value)
         if self._makes_shared:
             run.walk(value)
-        return _without_tuples(value) if self._makes_tuples else value
+        return _plain(value) if self._makes_tuples or self._makes_moments else value
 
 
 BINDING = (nodes.For, nodes.Assign, nodes.AssignBlock, nodes.With)
@@ -198,12 +204,13 @@ def _tried(fast: Fast, scope: Scope) -> object:
         return BAIL
 
 
-def _without_tuples(value: object) -> object:
+def _plain(value: object) -> object:
+    """Lists for tuples, text for times."""
     if isinstance(value, list | tuple):
-        return [_without_tuples(part) for part in value]
+        return [_plain(part) for part in value]
     if isinstance(value, dict):
-        return {key: _without_tuples(part) for key, part in value.items()}
-    return value
+        return {key: _plain(part) for key, part in value.items()}
+    return msgspec.to_builtins(value) if isinstance(value, MOMENTS) else value
 
 
 @lru_cache(maxsize=CACHED_TEMPLATES)

@@ -1,0 +1,307 @@
+"""The actions of event rules: made ready, and performed where that takes no tool.
+
+`Continue`, `Break` and `Jump` belong to task policies and never stand in an event rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from noetl.engine.durations import duration
+from noetl.engine.pipeline import RetryProgram as RetryProgram
+from noetl.engine.pipeline import TaskProgram, rendered, said_error
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import Again, Chain, Goal, NextPolicy, Routing
+from noetl.model.net import (
+    AnyAction,
+    Call,
+    Collect,
+    Fail,
+    Patch,
+    Result,
+    Retry,
+    Route,
+    Run,
+    Skip,
+    Values,
+)
+from noetl.model.outcome import TaskError
+from noetl.model.spelling import did_you_mean
+from noetl.templates import Compiled, Scope, compile_value, view
+
+Move = Literal["go on", "next branch", "stop"]
+"""After an action: the next one, the next branch, or none any more."""
+
+
+class Writing(Protocol):
+    """Where the actions of a chain write."""
+
+    scope: Scope
+
+    def write(self, ctx: Values, iteration: Values, local: Values) -> None: ...
+
+    def say_result(self, value: Any) -> None:
+        """A rule says what the step yields."""
+        ...
+
+
+class PatchProgram:
+    is_plain = True
+
+    def __init__(self, action: Patch, label: str) -> None:
+        self._label = label
+        self._parts = tuple(compile_value(part) for part in (action.ctx, action.iter, action.local))
+        self.reads = frozenset().union(*(part.reads for part in self._parts))
+
+    def perform(self, writing: Writing) -> None:
+        place = f"set of {self._label}"
+        writing.write(*(rendered(part, writing.scope, place) for part in self._parts))
+
+
+class CollectProgram:
+    is_plain = True
+
+    def __init__(self, action: Collect, label: str) -> None:
+        self._action = action
+        self._label = label
+        self._source = compile_value(f"{{{{ {action.source} }}}}")
+        self._into = compile_value(f"{{{{ {action.into} | default(none) }}}}")
+        self.reads = self._source.reads | self._into.reads
+
+    def perform(self, writing: Writing) -> None:
+        """Add to the accumulator, wherever one of that name stands; else begin one."""
+        found = self._source.render(writing.scope, f"collect of {self._label}")
+        before = self._into.render(writing.scope, f"collect of {self._label}")
+        total = self._added(before, found)
+        root, dot, rest = self._action.into.partition(".")
+        if dot and root == "ctx":
+            writing.write({rest: total}, {}, {})
+        elif dot and root == "iter":
+            writing.write({}, {rest: total}, {})
+        else:
+            writing.write({}, {}, {self._action.into: total})
+
+    def _added(self, before: Any, found: Any) -> Any:
+        match self._action.mode:
+            case "replace":
+                return found
+            case "append":
+                return [*self._checked(before, list), found]
+            case "extend":
+                more = found if isinstance(found, list) else [found]
+                return [*self._checked(before, list), *more]
+            case _:
+                return {**self._checked(before, dict), **self._checked(found, dict)}
+
+    def _checked(self, value: Any, kind: type) -> Any:
+        if value is None:
+            return kind()
+        if not isinstance(value, kind):
+            wanted = "list" if kind is list else "mapping"
+            raise EvaluationFailed(
+                f"collect of {self._label} ({self._action.mode}) needs a {wanted} in"
+                f" {self._action.into}, not {value!r:.60}."
+            )
+        return value
+
+
+class ResultProgram:
+    is_plain = True
+
+    def __init__(self, action: Result, label: str) -> None:
+        self._label = label
+        self._value = compile_value(action.value)
+        self.reads = self._value.reads
+
+    def perform(self, writing: Writing) -> None:
+        value = self._value.render(writing.scope, f"result of {self._label}")
+        writing.say_result(value)
+        writing.scope.roots["result"] = view("", value)
+
+
+class RouteProgram:
+    is_plain = True
+
+    def __init__(self, action: Route, label: str, place: str) -> None:
+        self.action = action
+        self._label = label
+        self.targets: tuple[tuple[str, Compiled, Compiled], ...] = tuple(
+            (f"{place}.{index}", compile_value(target.step), compile_value(target.args))
+            for index, target in enumerate(action.targets)
+        )
+        self._delay = compile_value(action.delay)
+        self.reads = self._delay.reads.union(
+            *(step.reads | args.reads for _, step, args in self.targets)
+        )
+
+    def routing(self, scope: Scope, default: NextPolicy) -> Routing:
+        return Routing(
+            branch=self._label,
+            goals=tuple(
+                Goal(
+                    step=str(step.render(scope, f"next of {self._label}")),
+                    args=rendered(args, scope, f"args of next of {self._label}"),
+                    label=label,
+                )
+                for label, step, args in self.targets
+            ),
+            policy=self.action.policy or default,
+            priority=self.action.priority or 0,
+            delay=duration(self._delay, scope, f"delay of next of {self._label}") or 0.0,
+        )
+
+
+class FailProgram:
+    is_plain = True
+
+    def __init__(self, action: Fail, label: str) -> None:
+        self._label = label
+        self._error = compile_value(action.error)
+        self.reads = self._error.reads
+
+    def error(self, scope: Scope, cause: TaskError | None) -> TaskError:
+        said = self._error.render(scope, f"fail of {self._label}")
+        return said_error(said, cause, f"rule {self._label} failed the step")
+
+
+class SkipProgram:
+    is_plain = True
+    reads: frozenset[tuple[str, ...]] = frozenset()
+
+
+class CallProgram:
+    """Asks for another call of the step's tool."""
+
+    is_plain = False
+
+    def __init__(self, action: Call, label: str) -> None:
+        self._label = label
+        self._overrides = compile_value(action.overrides)
+        self.reads = self._overrides.reads
+
+    def again(self, scope: Scope) -> Again:
+        return Again(overrides=rendered(self._overrides, scope, f"call of {self._label}"))
+
+
+class RunProgram:
+    """Runs a task: a named one, or a sink."""
+
+    is_plain = False
+    reads: frozenset[tuple[str, ...]] = frozenset()
+
+    def __init__(self, action: Run) -> None:
+        self.task = TaskProgram(action.task)
+        self.sink = action.sink
+
+
+ActionProgram = (
+    PatchProgram
+    | CollectProgram
+    | ResultProgram
+    | RouteProgram
+    | FailProgram
+    | SkipProgram
+    | CallProgram
+    | RetryProgram
+    | RunProgram
+)
+
+
+def program_of(action: AnyAction, label: str, place: str) -> ActionProgram:
+    """The action with its templates compiled."""
+    match action:
+        case Patch():
+            return PatchProgram(action, label)
+        case Collect():
+            return CollectProgram(action, label)
+        case Result():
+            return ResultProgram(action, label)
+        case Route():
+            return RouteProgram(action, label, place)
+        case Fail():
+            return FailProgram(action, label)
+        case Skip():
+            return SkipProgram()
+        case Call():
+            return CallProgram(action, label)
+        case Retry():
+            return RetryProgram(action, label)
+        case Run():
+            return RunProgram(action)
+        case _:
+            raise AssertionError(f"{type(action).__name__} is no action of an event rule")
+
+
+def perform(action: ActionProgram, chain: Chain, writing: Writing, default: NextPolicy) -> Move:
+    """Do what an action says that takes no tool; note in the chain what it decided."""
+    scope = writing.scope
+    match action:
+        case PatchProgram() | CollectProgram():
+            action.perform(writing)
+        case ResultProgram():
+            action.perform(writing)
+            chain.recovered = True
+        case CallProgram():
+            chain.again = chain.again or action.again(scope)
+        case RouteProgram():
+            routing = action.routing(scope, default)
+            chain.routes = (*chain.routes, routing)
+            return _MOVES[routing.policy]
+        case FailProgram():
+            cause = chain.outcome.error if chain.outcome is not None else None
+            chain.error = action.error(scope, cause)
+            return "stop"
+        case SkipProgram():
+            chain.skipped = "a rule skipped it"
+            return "stop"
+        case _:
+            raise AssertionError(f"{type(action).__name__} takes more than a look at the rules")
+    return "go on"
+
+
+_MOVES: dict[NextPolicy, Move] = {
+    "end_step": "stop",
+    "break_chain": "next branch",
+    "defer": "go on",
+}
+
+
+def advanced(chain: Chain, move: Move) -> None:
+    """Put the chain behind the action that was just performed."""
+    match move:
+        case "go on":
+            chain.action += 1
+        case "next branch":
+            next_branch(chain)
+        case _:
+            chain.dropped = chain.rules[chain.branch + 1 :]
+            chain.branch = len(chain.rules)
+
+
+def next_branch(chain: Chain) -> None:
+    chain.branch += 1
+    chain.action = chain.restarts = 0
+
+
+def winner(routes: tuple[Routing, ...]) -> Routing:
+    """Of several `next`s the one with the highest priority, the first of those with the same."""
+    return max(routes, key=lambda one: one.priority)
+
+
+def suppressed(chain: Chain) -> tuple[str, ...]:
+    """Branches whose `next` lost, and those that were not followed because another's won."""
+    if not chain.routes:
+        return ()
+    won = winner(chain.routes).branch
+    lost = [one.branch for one in chain.routes if one.branch != won]
+    return tuple(dict.fromkeys([*lost, *chain.dropped]))
+
+
+def checked_goals(routing: Routing, step: str, steps: Any) -> None:
+    """Targets are step names; a template may yield anything. Raises EvaluationFailed."""
+    for goal in routing.goals:
+        if goal.step not in steps:
+            raise EvaluationFailed(
+                f'rule {routing.branch} of step "{step}" sends its token to "{goal.step}", which is'
+                f" not a step.{did_you_mean(goal.step, steps)}"
+            )

@@ -1,0 +1,163 @@
+"""What happened to event rules, repetitions and sinks: the facts of `case`, `retry` and `poll`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.model.chains import Chain, Goal, NextPolicy, Progress
+from noetl.model.facts import Fact, Reported
+from noetl.model.ids import StepRunId
+from noetl.model.net import Values
+from noetl.model.outcome import Outcome
+
+
+class CaseEvaluated(Reported, frozen=True, kw_only=True, tag="case.evaluated"):
+    """An event found rules that answer it."""
+
+    step_run_id: StepRunId
+    step: str
+    trigger_event: str
+    matched: tuple[str, ...]
+    """In the order of the playbook; `order` is that in which they are followed."""
+    order: tuple[str, ...]
+    case_mode: str = "exclusive"
+    eval_mode: str = "on_entry"
+    iteration: int | None = None
+    page: int = 0
+    chain: Chain | None = None
+    """A worker is needed to follow them."""
+
+
+class CaseProcessed(Fact, frozen=True, kw_only=True, tag="case.processed"):
+    """The worker that followed the rules is through with them."""
+
+    step_run_id: StepRunId
+    step: str
+    trigger_event: str
+
+
+class BranchSuppressed(Reported, frozen=True, kw_only=True, tag="case.branch.suppressed"):
+    """A branch whose `next` lost, or that was not followed to its end because another's won."""
+
+    step_run_id: StepRunId
+    step: str
+    branch: str
+    winner: str
+    iteration: int | None = None
+
+
+class StepPatched(Reported, frozen=True, kw_only=True, tag="step.patched"):
+    """Rules wrote names of the step run, or said what it yields."""
+
+    step_run_id: StepRunId
+    step: str
+    local: Values = {}
+    yields: tuple[Any, ...] = ()
+    """The value, if one was said."""
+
+
+class NextEvaluated(Fact, frozen=True, kw_only=True, tag="next.evaluated"):
+    """A rule's `next` decided where the tokens of the step go."""
+
+    step_run_id: StepRunId
+    step: str
+    selected: tuple[Goal, ...]
+    policy: NextPolicy = "end_step"
+    winner_branch: str = ""
+    suppressed_branches: tuple[str, ...] = ()
+    routing_committed: bool = True
+    delay: float = 0.0
+    priority: int = 0
+
+
+class RetryProcessed(Reported, frozen=True, kw_only=True, tag="retry.processed"):
+    """A call that was tried more than once has been settled."""
+
+    step_run_id: StepRunId
+    step: str
+    task: str
+    status: str
+    attempts: int
+    action_id: str = ""
+    iteration: int | None = None
+
+
+class ChainRestarted(Reported, frozen=True, kw_only=True, tag="chain.restarted"):
+    """A task of a chain failed, and the whole chain begins again (`retry.scope: chain`)."""
+
+    step_run_id: StepRunId
+    step: str
+    branch: str
+    attempt: int
+    delay: float = 0.0
+    iteration: int | None = None
+    progress: Progress | None = None
+
+
+class PollStarted(Reported, frozen=True, kw_only=True, tag="poll.started"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    iteration: int | None = None
+
+
+class PollIteration(Reported, frozen=True, kw_only=True, tag="poll.iteration"):
+    """A look that did not show what is waited for."""
+
+    step_run_id: StepRunId
+    step: str
+    task: str
+    number: int
+    delay: float = 0.0
+    iteration: int | None = None
+
+
+class PollFinished(Reported, frozen=True, kw_only=True, tag="poll.finished"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    status: str
+    """`reached`, or `exhausted`, or `error`."""
+    number: int
+    iteration: int | None = None
+
+
+class SinkStarted(Reported, frozen=True, kw_only=True, tag="sink.started"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    kind: str = ""
+    attempt: int = 1
+    action_id: str = ""
+    iteration: int | None = None
+    page: int = 0
+
+
+class SinkProcessed(Reported, frozen=True, kw_only=True, tag="sink.processed"):
+    step_run_id: StepRunId
+    step: str
+    task: str
+    outcome: Outcome
+    attempt: int = 1
+    action_id: str = ""
+    iteration: int | None = None
+    page: int = 0
+    directive: str = ""
+    log: str = ""
+    progress: Progress | None = None
+
+
+RuleEvent = (
+    CaseEvaluated
+    | CaseProcessed
+    | BranchSuppressed
+    | StepPatched
+    | NextEvaluated
+    | RetryProcessed
+    | ChainRestarted
+    | PollStarted
+    | PollIteration
+    | PollFinished
+    | SinkStarted
+    | SinkProcessed
+)
