@@ -469,46 +469,6 @@ def test_a_playbook_that_is_called_fails_its_caller_with_its_own_error():
     assert "nowhere" in missing.error["message"]
 
 
-def test_a_workbook_entry_of_one_task_is_called_like_that_task():
-    """000 §2.4, 002 §2: what the call gives arrives as the task's own inputs."""
-    run = ran(
-        playbook(
-            """
-- step: start
-  tool: {kind: workbook, name: greet, with: {who: world}}
-""",
-            workbook="""
-greet:
-  kind: python
-  args: {mark: "!"}
-  code: 'result = f"hello {who}{mark}"'
-""",
-        )
-    )
-
-    assert run.result == "hello world!"
-
-
-def test_the_inner_loop_of_a_workbook_entry_goes_over_what_its_parent_has():
-    """002 §6.4: `iter.parent` is the outer iteration, also in the inner loop's `in`."""
-    run = ran(
-        playbook(
-            """
-- step: start
-  loop: {in: [[1, 2], [3]], iterator: row}
-  tool: {kind: workbook, name: cells}
-""",
-            workbook="""
-cells:
-  loop: {in: "{{ iter.parent.row }}", iterator: cell}
-  tool: {kind: noop, result: "{{ iter.cell * 10 }}"}
-""",
-        )
-    )
-
-    assert [row["results"] for row in run.result["results"]] == [[10, 20], [30]]
-
-
 def test_a_tools_own_retry_is_unseen_by_policy_and_record():
     """002 §9.1: `spec.retry` repeats inside the call; what is left of it meets the policy."""
     services = Services()

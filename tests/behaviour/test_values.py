@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -208,15 +209,25 @@ def test_these_texts_are_false_as_a_condition(text):
     assert ran(text_of, {"text": text}).result == "no"
 
 
-@pytest.mark.xfail(strict=True, reason="a time leaves a template as an object, not as text")
 def test_a_time_is_recorded_as_text_and_is_the_same_after_a_replay():
-    done = ran(
-        playbook(
-            START % "'{{ now() }}'" + "\n- {step: end, tool: {kind: noop, result: '{{ start }}'}}"
-        )
-    )
+    flow = """
+- step: start
+  tool:
+    kind: noop
+    result:
+      now: "{{ now() }}"
+      deep: "{{ [{'at': '2026-01-02' | to_datetime}, now() - now()] }}"
+  next: end
+- step: end
+  tool:
+    kind: noop
+    result: "{{ [start.now, start.deep, (start.now | to_datetime).year > 2000] }}"
+"""
+    now, deep, is_time = ran(playbook(flow)).result
 
-    assert isinstance(done.result, str)
+    assert datetime.fromisoformat(now).tzinfo is not None
+    assert deep == [{"at": "2026-01-02T00:00:00Z"}, "P0D"]
+    assert is_time
 
 
 # --- Aliases -----------------------------------------------------------------------------------

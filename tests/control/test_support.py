@@ -14,18 +14,15 @@ kind: Playbook
 metadata: {name: x, path: x}
 """
 REFUSED = {
-    "case": (
-        "{step: start, tool: {kind: noop}, case: [{when: '{{ event.name }}', then: {skip: true}}]}"
-    ),
-    "sink": "{step: start, tool: {kind: noop}, sink: {tool: {kind: noop}}}",
-    "poll": "{step: start, tool: {kind: noop, poll: {until: '{{ true }}'}}}",
-    "cursor": (
-        "{step: start, tool: {kind: noop}, loop: {iterator: row,"
-        " cursor: {kind: postgres, claim: select 1}}}"
-    ),
+    "sink": "{step: start, sink: {tool: {kind: noop}}, next: {arcs: []}}",
     "retry": (
-        "{step: start, tool: {kind: noop}, retry:"
-        " [{when: '{{ response.more }}', then: {max_attempts: 2, next_call: {result: 1}}}]}"
+        "{step: start, tool: {kind: noop}, case: [{when: '{{ result }}', then: [{keep: {tool:"
+        " {kind: noop}, retry: [{when: '{{ response.more }}', then: {collect: {path: x, into: y}}}]"
+        "}}]}]}"
+    ),
+    "hook": (
+        "{step: start, tool: {kind: noop, spec: {policy: {before:"
+        " {kind: noop, retry: {max_attempts: 2}}}}}}"
     ),
 }
 
@@ -48,3 +45,17 @@ def test_a_plain_retry_and_policy_rules_can_run():
     step = "{step: start, tool: {kind: noop, retry: {max_attempts: 3}}, vars: {a: 1}}"
 
     assert refusal(net_of(step)) is None
+
+
+CURSOR = "loop: {iterator: row, cursor: {kind: postgres, claim: select 1}}"
+
+
+def test_a_step_may_loop_over_a_cursor_and_a_workbook_entry_may_not():
+    step = f"{{step: start, tool: {{kind: noop}}, {CURSOR}}}"
+    book = f"workbook: {{rows: {{tool: {{kind: noop}}, {CURSOR}}}}}"
+    text = f"{HEAD}workflow: [{{step: start, tool: {{kind: workbook, task: rows}}}}]\n{book}"
+    found = refusal(compile_text(text, tools=shapes()).unwrap())
+
+    assert refusal(net_of(step)) is None
+    assert found is not None
+    assert 'workbook entry "rows" has a loop over a `cursor`' in found.message

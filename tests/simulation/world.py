@@ -100,14 +100,27 @@ class Network(LocalControl):
             await asyncio.sleep(faults.dice.random() * 2)
         if faults.happens(0.05):
             raise ConnectionBroken("lost on the way there")
-        # The far side may have been restarted meanwhile.
-        self._orchestrator = self._world.orchestrator
-        answer = await send()
+        answer = await self._ask(send)
         if faults.happens(0.05):
-            answer = await send()
+            answer = await self._ask(send)
         if faults.happens(0.05):
             raise ConnectionBroken("lost on the way back")
         return answer
+
+    async def _ask(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Whoever dies while it is asked never answers, and whoever is dead is not there."""
+        death = self._world.death
+        if death.done():
+            raise ConnectionBroken("nobody is there")
+        self._orchestrator = self._world.orchestrator
+        call = asyncio.ensure_future(send())
+        try:
+            await asyncio.wait((call, death), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                raise ConnectionBroken("the far side died")
+            return call.result()
+        finally:
+            call.cancel()
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         base = super().lease
@@ -171,6 +184,7 @@ class World:
             self._start_worker()
 
     def _start_control(self) -> None:
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.orchestrator = Orchestrator(self.store, self.clock, lease_seconds=10)
         self._control_tasks = [
             asyncio.create_task(job)
@@ -212,6 +226,7 @@ class World:
         self._start_worker()
 
     async def _restart_control(self) -> None:
+        self.death.set_result(None)
         for task in self._control_tasks:
             await _killed(task)
         self._start_control()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from noetl.control.live import Live
+from noetl.engine.scope import local_names
+from noetl.errors import NotFound
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
-from noetl.store.base import Store
+from noetl.model.net import Values
+from noetl.store.base import Store, Write
 
 OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcome"})
 """Names under which a step's templates read the result that it ended with."""
 
 
-async def fetch(store: Store, live: Live, coming: Iterable[Any]) -> None:
-    """Have at hand what deciding next may read; `coming` are results that are being reported."""
+async def fetch(
+    store: Store, live: Live, coming: Iterable[Any], names: Values, write: Write
+) -> None:
+    """Have at hand what deciding next may read.
+
+    `coming` are results that are being reported, `names` are names of the step run that are. What
+    the same `write` is about to keep is not in the store yet.
+    """
     arriving = [value for value in coming if refs.holds_reference(value)]
-    live.has_references = live.has_references or bool(arriving)
+    named = any(refs.holds_reference(value) for value in names.values())
+    live.has_references = live.has_references or bool(arriving) or named
     if not live.has_references:
         return
     state, program = live.state, live.program
@@ -27,21 +37,28 @@ async def fetch(store: Store, live: Live, coming: Iterable[Any]) -> None:
     for name in state.results if "steps" in reads else reads & state.results.keys():
         result = state.results[name]
         wanted += [result.value, *result.tasks.values()]
-    for owner, key in _references(wanted, live.execution_id):
-        if key not in program.bodies:
-            body = await store.get_result(owner, key)
-            if body is not None:
-                program.bodies[key] = refs.decode(body)
-                live.bodies.add(key)
+    for own in (names, *map(local_names, state.runs.values())):
+        wanted += [own[name] for name in reads & own.keys()]
+    missing = [one for value in wanted for one in refs.held_by(value)]
+    missing = [one for one in missing if refs.key_of(one) not in program.bodies]
+    if missing:
+        await _fetch_all(store, live, missing, dict(write.results))
 
 
-def _references(values: list[Any], owner: ExecutionId) -> Iterator[tuple[ExecutionId, str]]:
-    for value in values:
-        each = value.get("results") if isinstance(value, dict) else None
-        for one in (value, *(each if isinstance(each, list) else ())):
-            key = refs.key_of(one)
-            if key is not None:
-                yield refs.owner_of(one, owner), key
+async def _fetch_all(
+    store: Store, live: Live, references: list[dict[str, Any]], fresh: dict[str, bytes]
+) -> None:
+    async def get(owner: ExecutionId, key: str) -> bytes:
+        body = fresh.get(key) or await store.get_result(owner, key)
+        if body is None:
+            raise NotFound(f"execution {owner} has no result {key}.")
+        return body
+
+    for reference in references:
+        key = refs.key_of(reference)
+        assert key is not None
+        live.program.bodies[key] = await refs.fetched(refs.real(reference, live.execution_id), get)
+        live.bodies.add(key)
 
 
 def let_go(live: Live) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
+from noetl.control.layouts import layout
 from noetl.dsl import Compiled
-from noetl.errors import NotFound
+from noetl.errors import BadRequest, NotFound
 from noetl.model import net as nets
 from noetl.store.base import CatalogEntry, Store
 
@@ -40,6 +43,26 @@ class Catalog:
             created_at=now,
         )
         return await self._store.register(entry, nets.encode(net)), compiled
+
+    async def document(self, path: str, version: int | None = None) -> dict[str, Any]:
+        """A version with its text and its graph, as the API shows it."""
+        entry = await self.entry(path, version)
+        body = await self._store.net(entry.digest)
+        drawn = None if body is None else layout(nets.decode(body))
+        return {**documents.catalog_entry(entry), "content": entry.content, "layout": drawn}
+
+    async def wanted(
+        self, path: str | None, catalog_id: str | None, version: int | None
+    ) -> CatalogEntry:
+        """The entry that a request means: by path and version, or by its own id."""
+        if (path is None) == (catalog_id is None):
+            raise BadRequest("say which playbook: its `path`, or its `catalog_id`, and not both.")
+        if path is not None:
+            return await self.entry(path, version)
+        found = await self._store.catalog_entry_of(str(catalog_id))
+        if found is None:
+            raise NotFound(f"nothing is registered under the catalog_id {catalog_id}.")
+        return found
 
     async def entry(self, path: str, version: int | None = None) -> CatalogEntry:
         found = await self._store.catalog_entry(path, version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 
@@ -28,3 +29,22 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class SharedClock(SystemClock):
+    """The clock of a database that several machines use, so that they agree on when leases end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest = 0.0
+
+    def now(self) -> float:
+        self._latest = max(self._latest, super().now())
+        return self._latest
+
+    async def follow(self, ask: Callable[[], Awaitable[float]]) -> None:
+        """Go by what the shared clock says now."""
+        asked = time.monotonic()
+        now = await ask()
+        answered = time.monotonic()
+        self._offset = now + (answered - asked) / 2 - answered

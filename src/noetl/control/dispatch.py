@@ -9,35 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from noetl.model.commands import Command, Lease
-from noetl.model.ids import CommandId, derive
+from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.base import NewCommand
 
 
 class Waiter:
     """A worker that wants up to so many commands."""
 
-    __slots__ = ("future", "given", "pool", "want", "worker_id")
+    __slots__ = ("future", "given", "listens", "pool", "promised", "want", "worker_id")
 
-    def __init__(self, worker_id: str, pool: str, want: int) -> None:
+    def __init__(self, worker_id: str, pool: str, want: int, *, listens: bool = True) -> None:
         self.worker_id = worker_id
         self.pool = pool
         self.want = want
+        self.listens = listens
+        """Somebody waits for `future`, and would go and claim something."""
+        self.promised: list[Lease] = []
+        """Leases that are being stored just now."""
         self.given: list[Lease] = []
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Held:
-    """A lease that is out."""
+class Held(NamedTuple):
+    """A lease that this process handed out: whom to tell, should its command be over."""
 
-    __slots__ = ("lease", "reports", "worker_id")
-
-    def __init__(self, lease: Lease, worker_id: str) -> None:
-        self.lease = lease
-        self.worker_id = worker_id
-        self.reports = 0
-        """Number of the last report taken under it."""
+    execution_id: ExecutionId
+    worker_id: str
 
 
 class Dispatch:
@@ -59,6 +60,10 @@ class Dispatch:
     def wait(self, waiter: Waiter) -> None:
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
 
+    def wait_in_front(self, waiter: Waiter) -> None:
+        """A slot that reports goes on with what follows: nobody needs to be woken for it."""
+        self._waiting.setdefault(waiter.pool, deque()).appendleft(waiter)
+
     def stop_waiting(self, waiter: Waiter) -> None:
         queue = self._waiting.get(waiter.pool)
         if queue is not None and waiter in queue:
@@ -69,52 +74,67 @@ class Dispatch:
         queue = self._waiting.get(command.pool)
         while queue:
             waiter = queue[0]
-            if waiter.want <= len(waiter.given) or waiter.future.done():
+            if waiter.want <= len(waiter.promised) or waiter.future.done():
                 queue.popleft()
                 continue
-            token = derive(command.command_id, command.deliveries)
+            token = token_of(command.command_id)
             expires_at = now + self.lease_seconds
             lease = Lease(command=command, token=token, expires_at=expires_at)
-            if not waiter.given:
+            if not waiter.promised:
                 self._promised.append(waiter)
-            waiter.given.append(lease)
-            return NewCommand(command, waiter.worker_id, token, expires_at)
+            waiter.promised.append(lease)
+            return NewCommand(command, waiter.worker_id, expires_at)
         return NewCommand(command)
 
     def opened(self, pool: str) -> None:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
         self.backlog[pool] = self.backlog.get(pool, 0) + 1
-        queue = self._waiting.get(pool)
-        while queue:
-            waiter = queue.popleft()
-            if not waiter.future.done():
-                waiter.future.set_result(None)
-                return
+        for waiter in self._idle(pool):
+            waiter.future.set_result(None)
+            return
 
-    def deliver(self) -> None:
-        """The commit is through: workers get what they were promised."""
+    def waiting_pools(self) -> set[str]:
+        """Pools with workers that wait."""
+        return {pool for pool, queue in self._waiting.items() if queue}
+
+    def wake(self, pool: str) -> None:
+        """Commands of unknown number are open: whoever waits should try to claim some."""
+        self.backlog[pool] = max(1, self.backlog.get(pool, 0))
+        for waiter in self._idle(pool):
+            waiter.future.set_result(None)
+
+    def _idle(self, pool: str) -> Iterator[Waiter]:
+        """Who waits and is not being given something just now."""
+        for waiter in self._waiting.get(pool, ()):
+            if waiter.listens and not waiter.promised and not waiter.future.done():
+                yield waiter
+
+    def deliver(self, moved: set[ExecutionId]) -> None:
+        """The commit is through: workers get what they were promised, unless it was not kept."""
         for waiter in self._promised:
+            waiter.given = [
+                lease for lease in waiter.promised if lease.command.execution_id not in moved
+            ]
             for lease in waiter.given:
                 self.hold(lease, waiter.worker_id)
+        self._release()
+
+    def take_back(self) -> None:
+        """The commit failed: nobody was given anything."""
+        self._release()
+
+    def _release(self) -> None:
+        for waiter in self._promised:
+            waiter.promised.clear()
             self.stop_waiting(waiter)
             if not waiter.future.done():
                 waiter.future.set_result(None)
         self._promised.clear()
 
-    def take_back(self) -> None:
-        """The commit failed: nobody was given anything."""
-        for waiter in self._promised:
-            waiter.given.clear()
-        self._promised.clear()
-
     # --- Leases that are out ---
 
     def hold(self, lease: Lease, worker_id: str) -> None:
-        self.held[lease.command.command_id] = Held(lease, worker_id)
-
-    def holding(self, command_id: CommandId, token: str) -> Held | None:
-        held = self.held.get(command_id)
-        return held if held is not None and held.lease.token == token else None
+        self.held[lease.command.command_id] = Held(lease.command.execution_id, worker_id)
 
     def close(self, command_id: CommandId, *, tell: bool) -> None:
         """The command is over; if a worker still has it, it must stop."""

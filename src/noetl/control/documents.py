@@ -5,12 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from noetl.engine.program import Program
 from noetl.model.events import decode
 from noetl.model.ids import ExecutionId
+from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, StepSummary
-from noetl.store.base import EventRow, Summary
+from noetl.model.signals import ANY
+from noetl.model.state import ExecutionState, Run, StepSummary
+from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
 
 
 def moment(at: float | None) -> str | None:
@@ -18,6 +22,15 @@ def moment(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def at(text: str) -> float | None:
+    """The moment that RFC 3339 text names; None if it names none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo is not None else found.replace(tzinfo=UTC).timestamp()
 
 
 def _span(begun: float, ended: float | None) -> float | None:
@@ -74,7 +87,44 @@ def _step(name: str, summary: StepSummary, state: ExecutionState) -> dict[str, A
             "done": summary.loop_success,
             "failed": summary.loop_failed,
         }
+    for run in state.runs.values():
+        if run.step == name and run.listens is not None:
+            document["waiting"] = listening(run, state)
     return document
+
+
+def listening(run: Run, state: ExecutionState) -> dict[str, Any]:
+    """What a step waits for that waits for the world."""
+    assert run.listens is not None
+    moments = [state.timers[timer].fires_at for timer in run.timers]
+    return {
+        "since": moment(run.scheduled_at),
+        "until": moment(min(moments, default=None)),
+        "events": list(run.listens.events),
+        "form": [_question(field) for field in run.listens.form],
+    }
+
+
+def _question(field: FormField) -> dict[str, Any]:
+    """A field of a form, as people are asked."""
+    shown: dict[str, Any] = {
+        "name": field.name,
+        "type": field.type,
+        "label": field.label or field.name,
+        "required": field.required,
+    }
+    for name in ("help", "default", "options"):
+        value = getattr(field, name)
+        if value not in (None, ""):
+            shown[name] = value
+    return shown
+
+
+def event_words(shown: dict[str, Any]) -> str:
+    """Which events a step waits for, in words."""
+    if ANY in shown["events"]:
+        return "any event from outside"
+    return " or ".join(shown["events"]) or "its timers"
 
 
 def error(found: TaskError | None) -> dict[str, Any] | None:
@@ -86,6 +136,22 @@ def error(found: TaskError | None) -> dict[str, Any] | None:
         if value not in (None, False):
             shown[name] = value
     return shown
+
+
+def status(execution_id: ExecutionId, state: ExecutionState) -> dict[str, Any]:
+    """The short form: where an execution stands."""
+    begun = state.started_at or state.requested_at
+    return {
+        "execution_id": execution_id,
+        "status": state.status,
+        "current_steps": sorted({run.step for run in state.runs.values()}),
+        "completed_steps": [name for name, one in state.steps.items() if one.status == "done"],
+        "failed": state.status == "FAILED",
+        "completed": state.is_finished,
+        "start_time": moment(begun),
+        "end_time": moment(state.ended_at),
+        "duration_seconds": _span(begun, state.ended_at),
+    }
 
 
 def summary(row: Summary) -> dict[str, Any]:
@@ -111,12 +177,9 @@ _ENTITIES = ("playbook", "workflow", "step", "task", "loop", "token", "command",
 def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
     """The envelope of an event (LANGUAGE §10)."""
     fact = decode(row.body)
-    payload = {
-        name: value
-        for name in fact.__struct_fields__
-        if name not in ("at", "step", "step_run_id")
-        and (value := getattr(fact, name)) not in (None, {}, (), "")
-    }
+    payload = msgspec.to_builtins(fact)
+    for name in ("type", "at", "step", "step_run_id"):
+        payload.pop(name, None)
     entity = row.type.partition(".")[0]
     return {
         "event_id": row.event_id,
@@ -135,4 +198,62 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
         "iteration": getattr(fact, "iteration", None),
         "action_id": getattr(fact, "action_id", None),
         "payload": payload,
+    }
+
+
+def restored(envelope: dict[str, Any]) -> EventRow:
+    """The event that an envelope was made from, to be read with the same eyes as a stored one."""
+    fact = {
+        **envelope["payload"],
+        "type": envelope["event_type"],
+        "at": at(envelope["timestamp"]),
+        "step": envelope["step"],
+        "step_run_id": envelope["step_run_id"],
+    }
+    return EventRow(
+        seq=envelope["seq"],
+        event_id=envelope["event_id"],
+        type=envelope["event_type"],
+        at=fact["at"],
+        step=envelope["step"] or "",
+        step_run_id=envelope["step_run_id"] or "",
+        body=msgspec.json.encode({name: one for name, one in fact.items() if one is not None}),
+    )
+
+
+def catalog_entry(entry: CatalogEntry) -> dict[str, Any]:
+    """An entry of the catalog, without its text."""
+    return {
+        "path": entry.path,
+        "version": entry.version,
+        "kind": entry.kind,
+        "catalog_id": entry.catalog_id,
+        "created_at": moment(entry.created_at),
+        "description": entry.description,
+    }
+
+
+def credential(row: StoredCredential) -> dict[str, Any]:
+    """A credential without any secret."""
+    return {
+        "name": row.name,
+        "type": row.type,
+        "description": row.description,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+    }
+
+
+def runtime(row: Runtime) -> dict[str, Any]:
+    """A process that says that it is there."""
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "pool": row.pool,
+        "slots": row.slots,
+        "host": row.host,
+        "version": row.version,
+        "draining": row.draining,
+        "started_at": moment(row.started_at),
+        "seen_at": moment(row.seen_at),
     }

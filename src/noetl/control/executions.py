@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from noetl.control import documents, waiting
@@ -13,8 +15,9 @@ from noetl.control.orchestrator import Orchestrator
 from noetl.control.requests import Request
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
-from noetl.errors import Finished, NotFound
-from noetl.model.events import ExecutionRequested, StepScheduled, decode
+from noetl.engine.signalling import received
+from noetl.errors import Finished, NotFound, StoreError
+from noetl.model.events import ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
@@ -45,8 +48,12 @@ class Executions:
         payload: dict[str, Any],
         *,
         key: str | None = None,
+        parent: ExecutionId | None = None,
     ) -> ExecutionId:
-        """Start an execution. Under a key that was used before, it is that execution."""
+        """Start an execution. Under a key that was used before, it is that execution.
+
+        A `parent` is listed as such; it does not wait for this one, as a playbook step would.
+        """
         if key is not None:
             known = await self._store.by_key(key)
             if known is not None:
@@ -55,15 +62,34 @@ class Executions:
         execution_id = new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
         request = ExecutionRequested(
-            at=now, path=path, digest=digest, version=version, payload=payload, key=key
+            at=now,
+            path=path,
+            digest=digest,
+            version=version,
+            payload=payload,
+            key=key,
+            parent=await self._parent(parent),
         )
-        await self._orchestrator.start(
-            execution_id,
-            request,
-            workload=merged(program.net.workload, payload),
-            refused=await self._check(program.net),
-        )
+        try:
+            await self._orchestrator.start(
+                execution_id,
+                request,
+                workload=merged(program.net.workload, payload),
+                refused=await self._check(program.net),
+            )
+        except StoreError:
+            # Somebody may have used the same key at the same moment.
+            known = await self._store.by_key(key) if key is not None else None
+            if known is None:
+                raise
+            return known.execution_id
         return execution_id
+
+    async def _parent(self, execution_id: ExecutionId | None) -> Parent | None:
+        if execution_id is None:
+            return None
+        await self._orchestrator.state(execution_id)
+        return Parent(execution_id=execution_id, step_run_id="")
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
         """The whole execution as the API shows it."""
@@ -80,7 +106,7 @@ class Executions:
         self, execution_id: ExecutionId, after: int = 0
     ) -> AsyncIterator[list[EventRow]]:
         """Events as they are stored, until the last one."""
-        signal = self._orchestrator.watch(execution_id)
+        signal = self._orchestrator.audience.watch(execution_id)
         try:
             while True:
                 signal.clear()
@@ -93,7 +119,25 @@ class Executions:
                 else:
                     await signal.wait()
         finally:
-            self._orchestrator.unwatch(execution_id, signal)
+            self._orchestrator.audience.unwatch(execution_id, signal)
+
+    async def next_events(
+        self, execution_id: ExecutionId, *, after: int, limit: int, wait: float, **chosen: Any
+    ) -> list[EventRow]:
+        """The next events, as soon as there are some; none if that takes longer than `wait`."""
+        signal = self._orchestrator.audience.watch(execution_id)
+        deadline = self._clock.now() + wait
+        try:
+            while True:
+                signal.clear()
+                rows = await self._store.events(execution_id, after=after, limit=limit, **chosen)
+                remaining = deadline - self._clock.now()
+                if rows or remaining <= 0:
+                    return rows
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(signal.wait(), remaining)
+        finally:
+            self._orchestrator.audience.unwatch(execution_id, signal)
 
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """What an unfinished execution waits for."""
@@ -113,6 +157,23 @@ class Executions:
         await adopt(self._orchestrator, self._store, execution_id)
         await self._orchestrator.resume(execution_id)
 
+    async def signal(
+        self,
+        execution_id: ExecutionId,
+        name: str,
+        data: Any = None,
+        *,
+        step: str | None = None,
+        signal_id: str | None = None,
+    ) -> tuple[str, bool]:
+        """Tell an execution that something happened outside; its id, and whether it was known.
+
+        Under an id that was used before it is the same event again, and changes nothing.
+        """
+        now = self._clock.now()
+        signal = received(now, signal_id or new_id(now), name, data, step)
+        return signal.signal_id, await self._orchestrator.signal(execution_id, signal)
+
     async def act(self, request: Request) -> None:
         """What another process asked for."""
         match request.action:
@@ -122,6 +183,14 @@ class Executions:
                 await self.pause(request.execution_id, request.reason)
             case "resume":
                 await self.resume(request.execution_id)
+            case "signal":
+                await self.signal(
+                    request.execution_id,
+                    request.name,
+                    request.data,
+                    step=request.step,
+                    signal_id=request.signal_id,
+                )
 
     async def _refuse_finished(self, execution_id: ExecutionId) -> None:
         state = await self._orchestrator.state(execution_id)

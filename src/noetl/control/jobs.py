@@ -10,9 +10,14 @@ from typing import Any
 from noetl.control.dispatch import Waiter
 from noetl.control.live import Live
 from noetl.engine import advance
-from noetl.engine.turn import Decision, TellParent
+from noetl.engine.turn import CancelChild, Decision, EndLoop, TellParent
+from noetl.errors import Finished, NoetlError, SignalRefused
+from noetl.model.commands import Lease, Report
 from noetl.model.events import ChildFinished
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.net import Values
+from noetl.model.rule_events import StepPatched
+from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.store.base import Write
 
 Decide = Callable[[Live], Decision]
@@ -21,7 +26,20 @@ Decide = Callable[[Live], Decision]
 class Job:
     """Something that happened to one execution, and who waits for it to be stored."""
 
-    __slots__ = ("closes", "coming", "create", "decide", "execution_id", "future", "waiter")
+    __slots__ = (
+        "closes",
+        "coming",
+        "create",
+        "decide",
+        "execution_id",
+        "future",
+        "has_moved",
+        "has_voice",
+        "is_own",
+        "names",
+        "speaks_for",
+        "waiter",
+    )
 
     def __init__(
         self,
@@ -32,14 +50,25 @@ class Job:
         closes: CommandId | None = None,
         waiter: Waiter | None = None,
         coming: tuple[Any, ...] = (),
+        names: Values | None = None,
+        speaks_for: CommandId | None = None,
     ) -> None:
         self.coming = coming
         """Results that it brings."""
+        self.names = names or {}
+        """Names of the step run that it brings."""
         self.execution_id = execution_id
         self.decide = decide
         self.create = create
         self.closes = closes
         self.waiter = waiter
+        self.speaks_for = speaks_for
+        """It counts only while this command is open."""
+        self.has_voice = True
+        self.has_moved = False
+        """It was decided on a state that was no longer the stored one."""
+        self.is_own = False
+        """Of our own making: if its cause is decided again, it is made again."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -50,7 +79,25 @@ class Batch:
         self.writes: dict[ExecutionId, Write] = {}
         self.jobs: list[Job] = []
         self.todo: deque[Job] = deque()
-        self.closed: list[tuple[CommandId, bool]] = []
+        self.closed: dict[CommandId, tuple[ExecutionId, bool]] = {}
+        """Commands that are over, and whether their worker has to be told."""
+        self._ties: dict[ExecutionId, set[ExecutionId]] = {}
+
+    def follow(self, cause: ExecutionId, job: Job) -> None:
+        """What one decision makes happen to another execution: both are kept, or neither."""
+        job.is_own = True
+        self.todo.append(job)
+        if job.execution_id != cause:
+            both = self._ties.get(cause, {cause}) | self._ties.get(
+                job.execution_id, {job.execution_id}
+            )
+            for execution_id in both:
+                self._ties[execution_id] = both
+
+    @property
+    def tied(self) -> list[set[ExecutionId]]:
+        """Executions that are kept together."""
+        return list({id(ties): ties for ties in self._ties.values()}.values())
 
 
 def fail(job: Job, error: Exception) -> None:
@@ -58,6 +105,60 @@ def fail(job: Job, error: Exception) -> None:
         job.future.set_exception(error)
         # A job of our own making (the end of a child, say) has nobody who would look.
         job.future.exception()
+
+
+def report_job(report: Report, now: float, waiter: Waiter | None) -> Job:
+    """What a worker says; `waiter`: that it wants more to do."""
+
+    def decide(live: Live) -> Decision:
+        return advance.reported(live.program, live.state, report.execution_id, now, report)
+
+    ending = report.ending
+    return Job(
+        report.execution_id,
+        decide,
+        closes=report.command_id if report.closes or ending is not None else None,
+        waiter=waiter,
+        coming=() if ending is None else (ending.result, *ending.tasks.values()),
+        names=_names_left(report) if ending is not None else None,
+        speaks_for=report.command_id,
+    )
+
+
+def _names_left(report: Report) -> Values:
+    """The step run's own names as the report leaves them."""
+    names: Values = {}
+    for event in report.events:
+        progress = getattr(event, "progress", None)
+        names |= progress.local if progress is not None else {}
+        names |= event.local if isinstance(event, StepPatched) else {}
+    return names
+
+
+def leased_job(lease: Lease, worker_id: str, now: float) -> Job:
+    """A worker has taken a command."""
+    command = lease.command
+
+    def decide(live: Live) -> Decision:
+        return advance.leased(
+            live.program, live.state, command.execution_id, now, command.step_run_id, worker_id
+        )
+
+    return Job(command.execution_id, decide)
+
+
+def lapse_job(
+    execution_id: ExecutionId, command_id: CommandId, worker: str, now: float, *, given_back: bool
+) -> Job:
+    """Nobody works on a command any more."""
+
+    def decide(live: Live) -> Decision:
+        state = live.state
+        return advance.lapsed(
+            live.program, state, execution_id, now, command_id, worker, given_back=given_back
+        )
+
+    return Job(execution_id, decide, closes=command_id)
 
 
 def parent_job(child: ExecutionId, effect: TellParent, now: float) -> Job:
@@ -78,11 +179,59 @@ def parent_job(child: ExecutionId, effect: TellParent, now: float) -> Job:
     return Job(parent.execution_id, decide, coming=(effect.result,))
 
 
-def cancel_job(child: ExecutionId, reason: str, now: float) -> Job:
-    def decide(live: Live) -> Decision:
-        return advance.cancel(live.program, live.state, child, now, reason)
+def following(
+    execution_id: ExecutionId, effect: EndLoop | TellParent | CancelChild, now: float
+) -> Job:
+    """What an effect makes happen next, in the same batch."""
+    match effect:
+        case EndLoop():
+            return _loop_job(execution_id, effect, now)
+        case TellParent():
+            return parent_job(execution_id, effect, now)
+        case CancelChild():
+            return _cancel_job(effect, now)
 
-    return Job(child, decide)
+
+def _loop_job(execution_id: ExecutionId, effect: EndLoop, now: float) -> Job:
+    """The rest of a decision: what follows from a loop's end may read all its results."""
+
+    def decide(live: Live) -> Decision:
+        return advance.loop_ended(live.program, live.state, execution_id, now, effect.step_run_id)
+
+    return Job(execution_id, decide, coming=(effect.result,))
+
+
+def _cancel_job(effect: CancelChild, now: float) -> Job:
+    def decide(live: Live) -> Decision:
+        return advance.cancel(live.program, live.state, effect.child, now, effect.reason)
+
+    return Job(effect.child, decide)
+
+
+class Hearing:
+    """What became of a signal: refused for a reason, known before, or taken in."""
+
+    __slots__ = ("refusal", "was_known")
+
+    def __init__(self) -> None:
+        self.refusal: NoetlError | None = None
+        self.was_known = False
+
+
+def signal_job(
+    execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived, hearing: Hearing
+) -> Job:
+    """Something the world said. It may be decided more than once; the last time counts."""
+
+    def decide(live: Live) -> Decision:
+        hearing.refusal, hearing.was_known = None, signal.signal_id in live.state.heard
+        try:
+            return advance.signalled(live.program, live.state, execution_id, signal)
+        except (SignalRefused, Finished) as error:
+            hearing.refusal = error
+            return Decision((), ())
+
+    return Job(execution_id, decide)
 
 
 def merged(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

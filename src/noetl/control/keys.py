@@ -9,14 +9,17 @@ import msgspec
 
 from noetl.control.clock import Clock
 from noetl.errors import NoetlError, NotFound
+from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
 from noetl.secrets.keychain import Sources, resolve
+from noetl.store.access import CachedSecret
 from noetl.store.base import Store, StoredCredential
 
 if TYPE_CHECKING:
     from noetl.secrets.vault import Vault
 
+HANDED_OUT_SECONDS = 3600.0
 OpenVault = Callable[[bool], "Vault"]
 """The vault; whether it may make a new key, because nothing is sealed yet."""
 
@@ -37,6 +40,10 @@ class Keys:
             sealed = await self._store.credentials()
             self._opened = self._open_vault(not sealed)
         return self._opened
+
+    async def prepare(self) -> None:
+        """See to it that there is a key. Raises WrongKey if the one that was used is gone."""
+        await self._vault()
 
     async def put(
         self, name: str, kind: str, fields: dict[str, Any], description: str = ""
@@ -60,6 +67,40 @@ class Keys:
         """Its fields, or None if there is none of that name."""
         found = await self._store.credential(name)
         return None if found is None else (await self._vault()).open(name, found.data)
+
+    async def hand_out(
+        self,
+        name: str,
+        *,
+        execution_id: ExecutionId | None = None,
+        parent_execution_id: ExecutionId | None = None,
+    ) -> dict[str, Any]:
+        """The fields of a credential for somebody outside; that it went out is kept for a while.
+
+        Raises NotFound.
+        """
+        row = await self._store.credential(name)
+        if row is None:
+            raise NotFound(f'there is no credential "{name}".')
+        vault = await self._vault()
+        fields = vault.open(name, row.data)
+        now = self._clock.now()
+        await self._store.put_cached_secret(
+            CachedSecret(
+                cache_key=f"secret:{name}:{execution_id or 'global'}",
+                credential_name=name,
+                credential_type=row.type,
+                cache_type="secret",
+                scope_type="global" if execution_id is None else "execution",
+                execution_id=execution_id,
+                parent_execution_id=parent_execution_id,
+                data_encrypted=vault.seal(name, fields),
+                expires_at=now + HANDED_OUT_SECONDS,
+                created_at=now,
+                accessed_at=now,
+            )
+        )
+        return fields
 
     async def missing(self, net: Net) -> TaskError | None:
         """The first keychain entry that cannot be resolved, as the reason not to start."""

@@ -89,13 +89,13 @@ class Live:
 
 def _row(execution_id: ExecutionId, seq: int, event: Event) -> EventRow:
     return EventRow(
-        seq=seq,
-        event_id=event_id(execution_id, seq, event.at),
-        type=str(type(event).__struct_config__.tag),
-        at=event.at,
-        step=getattr(event, "step", "") or "",
-        step_run_id=getattr(event, "step_run_id", "") or "",
-        body=facts.encode(event),
+        seq,
+        event_id(execution_id, seq, event.at),
+        str(type(event).__struct_config__.tag),
+        event.at,
+        getattr(event, "step", "") or "",
+        getattr(event, "step_run_id", "") or "",
+        facts.encode(event),
     )
 
 

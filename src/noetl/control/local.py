@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,6 +35,13 @@ class LocalControl:
 
     async def cancelled(self, worker_id: str) -> set[CommandId]:
         return await self._orchestrator.dispatch.cancelled(worker_id)
+
+    async def stopped(self, worker_id: str, *, wait: float) -> set[CommandId]:
+        """The same, but no longer than `wait` seconds."""
+        try:
+            return await asyncio.wait_for(self.cancelled(worker_id), wait)
+        except TimeoutError:
+            return set()
 
     async def program(self, digest: str) -> Program:
         return await self._orchestrator.programs.by_digest(digest)

@@ -10,31 +10,54 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
 from noetl.control import bodies
+from noetl.control.audience import Audience
+from noetl.control.children import child_job
 from noetl.control.clock import Clock
 from noetl.control.dispatch import Dispatch, Waiter
-from noetl.control.jobs import Batch, Job, cancel_job, fail, merged, parent_job
-from noetl.control.live import Live, fold, key_of
+from noetl.control.jobs import (
+    Batch,
+    Hearing,
+    Job,
+    fail,
+    following,
+    lapse_job,
+    leased_job,
+    report_job,
+    signal_job,
+)
+from noetl.control.live import Live
+from noetl.control.memory import Memory
 from noetl.control.programs import Programs
 from noetl.control.support import refusal
 from noetl.engine import advance
-from noetl.engine.turn import CancelChild, Close, Decision, Effect, Issue, StartChild, TellParent
-from noetl.errors import LeaseLost, NoetlError, NotFound, StoreError
+from noetl.engine.turn import (
+    CancelChild,
+    Close,
+    Decision,
+    Effect,
+    EndLoop,
+    Issue,
+    Keep,
+    StartChild,
+    TellParent,
+)
+from noetl.errors import LeaseLost, NoetlError, StoreError
 from noetl.model.commands import Answer, Lease, Report
 from noetl.model.events import ExecutionRequested
-from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.outcome import TaskError
+from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.store.base import Store, Write
 
 logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
-FINISHED_KEPT = 200
 COMMIT_ATTEMPTS_MAX = 5
 
 
@@ -46,13 +69,15 @@ class Orchestrator:
         self._clock = clock
         self.programs = Programs(store)
         self.dispatch = Dispatch(lease_seconds)
-        self._live: dict[ExecutionId, Live] = {}
-        self._finished: deque[ExecutionId] = deque()
+        self._memory = Memory(store, self.programs)
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
-        self._ended: dict[ExecutionId, list[asyncio.Future[None]]] = {}
-        self._watchers: dict[ExecutionId, list[asyncio.Event]] = {}
+        self.audience = Audience()
         self.timer_changed = asyncio.Event()
+        self.on_stored: Callable[[list[Write]], None] | None = None
+        """Who wants to know what was written."""
+        self._under_way: Collection[ExecutionId] = ()
+        """What is being decided and stored just now."""
         self.chosen: set[ExecutionId] | None = None
         """The executions that go on in this process, with their children; None: all."""
 
@@ -95,27 +120,18 @@ class Orchestrator:
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
-        held = self.dispatch.holding(report.command_id, report.token)
-        if held is None:
+        is_last = report.closes or report.ending is not None
+        waiter = Waiter(report.worker, pool, want, listens=False) if want and is_last else None
+        job = report_job(report, self._clock.now(), waiter)
+        if report.token == token_of(report.command_id):
+            await self._submit(job)
+        else:
+            job.has_voice = False
+        if not job.has_voice:
             raise LeaseLost(
-                f"the lease on command {report.command_id} lapsed or was given to another worker."
-                " Drop this result; the other worker will report."
+                f"the lease on command {report.command_id} lapsed, or the command is over."
+                " Drop this result; whoever goes on with the work will report."
             )
-        if report.number <= held.reports:
-            return Answer(accepted=True)
-        closes = report.command_id if report.closes or report.ending is not None else None
-        waiter = Waiter(held.worker_id, pool, want) if want and closes else None
-        now = self._clock.now()
-
-        def decide(live: Live) -> Decision:
-            return advance.reported(live.program, live.state, report.execution_id, now, report)
-
-        ending = report.ending
-        coming = () if ending is None else (ending.result, *ending.tasks.values())
-        job = Job(report.execution_id, decide, closes=closes, waiter=waiter, coming=coming)
-        await self._submit(job)
-        # Only now: a report that could not be stored may come again.
-        held.reports = report.number
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
@@ -132,6 +148,15 @@ class Orchestrator:
             try:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(waiter.future), remaining)
+                if waiter.promised:
+                    await asyncio.shield(waiter.future)
+            except asyncio.CancelledError:
+                # Whoever waited is gone, and what it was just being given goes to others.
+                now = self._clock.now()
+                for lease in (*waiter.promised, *waiter.given):
+                    one = (lease.command.execution_id, lease.command.command_id)
+                    self._put(lapse_job(*one, worker_id, now, given_back=True))
+                raise
             finally:
                 self.dispatch.stop_waiting(waiter)
             if waiter.given or self._clock.now() >= deadline:
@@ -139,82 +164,83 @@ class Orchestrator:
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
-        leases = await self._store.claim(
-            worker_id,
-            pool=pool,
-            limit=want,
-            now=now,
-            expires_at=now + self.dispatch.lease_seconds,
-            executions=self.chosen,
-        )
-        if len(leases) < want:
-            self.dispatch.backlog[pool] = 0
-        else:
-            self.dispatch.backlog[pool] = max(1, self.dispatch.backlog.get(pool, 0) - len(leases))
+        # From here on: what is opened while we look may not be in what we find.
+        self.dispatch.backlog[pool] = 0
+        try:
+            leases = await self._store.claim(
+                worker_id,
+                pool=pool,
+                limit=want,
+                expires_at=now + self.dispatch.lease_seconds,
+                executions=self.chosen,
+            )
+        except BaseException:
+            self.dispatch.opened(pool)
+            raise
+        if len(leases) >= want:
+            # There may be more, for others who wait.
+            self.dispatch.opened(pool)
         for lease in leases:
             self.dispatch.hold(lease, worker_id)
-        await asyncio.gather(*(self._mark_started(lease, worker_id) for lease in leases))
+            # Nobody waits for this: that it is leased is stored already.
+            self._put(leased_job(lease, worker_id, now))
         return leases
-
-    async def _mark_started(self, lease: Lease, worker_id: str) -> None:
-        command = lease.command
-        now = self._clock.now()
-
-        def decide(live: Live) -> Decision:
-            return advance.leased(
-                live.program,
-                live.state,
-                command.execution_id,
-                now,
-                command.step_run_id,
-                worker_id,
-            )
-
-        await self._submit(Job(command.execution_id, decide))
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases; the commands that are no longer this worker's."""
         now = self._clock.now()
-        held = await self._store.renew(
-            list(tokens.values()), now=now, expires_at=now + self.dispatch.lease_seconds
-        )
-        return {command_id for command_id, token in tokens.items() if token not in set(held)}
+        shown = [command for command, token in tokens.items() if token == token_of(command)]
+        held = await self._store.renew(shown, now=now, expires_at=now + self.dispatch.lease_seconds)
+        return tokens.keys() - held
 
     async def cancel(self, execution_id: ExecutionId, reason: str = "") -> None:
-        await self._happen(
+        await self.happen(
             execution_id,
             lambda live, now: advance.cancel(live.program, live.state, execution_id, now, reason),
         )
 
     async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
-        await self._happen(
+        await self.happen(
             execution_id,
             lambda live, now: advance.pause(live.program, live.state, execution_id, now, reason),
         )
 
     async def resume(self, execution_id: ExecutionId) -> None:
-        await self._happen(
+        await self.happen(
             execution_id,
             lambda live, now: advance.resume(live.program, live.state, execution_id, now),
         )
 
+    async def signal(
+        self, execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived
+    ) -> bool:
+        """The world said something; whether it had said so before. A refusal changes nothing."""
+        hearing = Hearing()
+        await self._submit(signal_job(execution_id, signal, hearing))
+        if hearing.refusal is not None:
+            raise hearing.refusal
+        return hearing.was_known
+
     async def fire(self, execution_id: ExecutionId, timer_id: str) -> None:
         """A timer's moment has come."""
-        await self._happen(
+        await self.happen(
             execution_id,
             lambda live, now: advance.fired(live.program, live.state, execution_id, now, timer_id),
         )
 
-    async def lapse(self, execution_id: ExecutionId, command_id: CommandId, worker: str) -> None:
-        """A lease ran out: its work goes on under a new command."""
+    async def lapse(
+        self,
+        execution_id: ExecutionId,
+        command_id: CommandId,
+        worker: str,
+        *,
+        given_back: bool = False,
+    ) -> None:
+        """A lease ran out, or was given back: its work goes on under a new command."""
         now = self._clock.now()
+        await self._submit(lapse_job(execution_id, command_id, worker, now, given_back=given_back))
 
-        def decide(live: Live) -> Decision:
-            return advance.lapsed(live.program, live.state, execution_id, now, command_id, worker)
-
-        await self._submit(Job(execution_id, decide, closes=command_id))
-
-    async def _happen(
+    async def happen(
         self, execution_id: ExecutionId, decide: Callable[[Live, float], Decision]
     ) -> None:
         now = self._clock.now()
@@ -228,25 +254,25 @@ class Orchestrator:
     def is_chosen(self, execution_id: ExecutionId) -> bool:
         return self.chosen is None or execution_id in self.chosen
 
-    def next_chosen_timer(self) -> float | None:
-        """When the earliest timer of the chosen executions fires, as far as they are in memory."""
-        chosen = [live.state for live in self._live.values() if self.is_chosen(live.execution_id)]
-        moments = (timer.fires_at for state in chosen for timer in state.timers.values())
-        return min(moments, default=None)
-
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
-        return (await self._get(execution_id)).state
+        live = self._memory.find(execution_id)
+        # Others may have moved it, unless it has ended: that is final.
+        if not self._store.exclusive and live is not None and not live.state.is_finished:
+            heads = await self._store.heads([execution_id])
+            self.moved_elsewhere(execution_id, heads.get(execution_id, 0))
+        return (await self._memory.get(execution_id)).state
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:
         """Come back when the execution has ended."""
         while True:
-            state = await self.state(execution_id)
-            if state.is_finished:
-                return state
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._ended.setdefault(execution_id, []).append(future)
-            await future
+            live = self._memory.find(execution_id)
+            # Under way here: its end will be told, wherever it comes from, once it is stored.
+            if live is None or (live.state.is_finished and live.stored >= live.state.seq):
+                state = await self.state(execution_id)
+                if state.is_finished:
+                    return state
+            await self.audience.end(execution_id)
 
     # --- The loop ---
 
@@ -258,17 +284,22 @@ class Orchestrator:
             while self._jobs:
                 taken = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
                 await self._round(taken)
+                self._under_way = ()
 
     async def _submit(self, job: Job) -> None:
+        self._put(job)
+        await job.future
+
+    def _put(self, job: Job) -> None:
         self._jobs.append(job)
         self._arrived.set()
-        await job.future
 
     async def _round(self, jobs: list[Job]) -> None:
         """One batch. Jobs whose execution moved under us are decided again."""
         for _ in range(COMMIT_ATTEMPTS_MAX):
             batch = Batch()
             batch.todo.extend(jobs)
+            self._under_way = batch.writes
             try:
                 while batch.todo:
                     await self._decide(batch, batch.todo.popleft())
@@ -278,10 +309,11 @@ class Orchestrator:
             moved = await self._commit(batch)
             if moved is None:
                 return
-            jobs = [job for job in batch.jobs if job.execution_id in moved]
-            self._settle(batch, moved)
+            jobs = [job for job in batch.jobs if job.execution_id in moved and not job.is_own]
             if not jobs:
                 return
+            for job in jobs:
+                job.has_moved = True
         for job in jobs:
             fail(job, StoreError(f"execution {job.execution_id} keeps moving; try again."))
 
@@ -300,7 +332,7 @@ class Orchestrator:
     def _undo(self, batch: Batch) -> None:
         """What we hold in memory was never stored: forget it, and read it back when needed."""
         for execution_id in batch.writes:
-            self._live.pop(execution_id, None)
+            self._memory.drop(execution_id)
         self.dispatch.take_back()
         for job in batch.jobs:
             if job.waiter is not None:
@@ -317,23 +349,26 @@ class Orchestrator:
             write = batch.writes[job.execution_id] = Write(
                 execution_id=job.execution_id, seq_before=live.stored
             )
-        if job.waiter is not None:
-            self.dispatch.wait(job.waiter)
+        job.has_voice = job.speaks_for is None or job.speaks_for in live.state.holders
+        if job.waiter is not None and job.has_voice:
+            self.dispatch.wait_in_front(job.waiter)
         batch.jobs.append(job)
-        await bodies.fetch(self._store, live, job.coming)
+        await bodies.fetch(self._store, live, job.coming, job.names, write)
         decision = job.decide(live)
         live.add(write, decision)
-        if job.closes is not None:
+        if job.closes is not None and job.has_voice:
             write.closed.append(job.closes)
-            batch.closed.append((job.closes, False))
+            batch.closed[job.closes] = (job.execution_id, False)
         await self._perform(batch, live, write, decision.effects)
 
     async def _live_for(self, job: Job) -> Live:
-        if job.create is not None and job.execution_id not in self._live:
-            existing = await self._store.load(job.execution_id)
-            if existing is None:
-                self._live[job.execution_id] = job.create()
-        return await self._get(job.execution_id)
+        is_known = job.create is None or self._memory.find(job.execution_id) is not None
+        # At first it is taken for new without looking: if it is not, the commit says so.
+        if not is_known and job.has_moved:
+            is_known = await self._store.load(job.execution_id) is not None
+        if job.create is not None and not is_known:
+            self._memory.put(job.create())
+        return await self._memory.get(job.execution_id)
 
     async def _perform(
         self, batch: Batch, live: Live, write: Write, effects: tuple[Effect, ...]
@@ -356,84 +391,59 @@ class Orchestrator:
                         )
                         live.add(write, started)
                 case Close(command_id=command_id):
-                    if (command_id, False) not in batch.closed:
+                    if command_id not in batch.closed:
                         write.closed.append(command_id)
-                        batch.closed.append((command_id, True))
+                        batch.closed[command_id] = (live.execution_id, True)
+                case Keep(key=key, body=body):
+                    write.results.append((key, body))
                 case StartChild():
                     self.choose(effect.child)
-                    batch.todo.append(await self._child_job(effect, now))
-                case TellParent():
-                    batch.todo.append(parent_job(live.execution_id, effect, now))
-                case CancelChild(child=child, reason=reason):
-                    batch.todo.append(cancel_job(child, reason, now))
-
-    async def _child_job(self, effect: StartChild, now: float) -> Job:
-        """The start of a child; if there is no such playbook, its end."""
-        parent, request = effect.parent, effect.request
-        try:
-            program, entry = await self.programs.by_path(request.path, request.version)
-        except NotFound as error:
-            missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
-            ended = TellParent(parent, "FAILED", None, missing)
-            return parent_job(effect.child, ended, now)
-        requested = ExecutionRequested(
-            at=now,
-            path=entry.path,
-            digest=entry.digest,
-            version=entry.version,
-            payload=request.workload,
-            parent=parent,
-        )
-        workload = merged(program.net.workload, request.workload)
-
-        def create() -> Live:
-            return Live(effect.child, program, ExecutionState())
-
-        def decide(live: Live) -> Decision:
-            return advance.start(
-                live.program,
-                live.state,
-                effect.child,
-                requested,
-                workload=workload,
-                refused=refusal(live.program.net),
-            )
-
-        return Job(effect.child, decide, create=create)
+                    batch.follow(live.execution_id, await child_job(self.programs, effect, now))
+                case EndLoop() | TellParent() | CancelChild():
+                    batch.follow(live.execution_id, following(live.execution_id, effect, now))
 
     async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
         """Store the batch. None: it could not be stored, and everybody has been told."""
         writes = []
         for execution_id, write in batch.writes.items():
-            live = self._live.get(execution_id)
+            live = self._memory.find(execution_id)
             if live is not None and (write.events or write.closed or write.commands):
                 live.close(write)
                 writes.append(write)
         try:
-            moved = await self._store.commit(writes) if writes else []
+            moved = await self._store.commit(writes, tied=batch.tied) if writes else []
         except StoreError as error:
             self._undo(batch)
             for job in batch.jobs:
                 fail(job, error)
             return None
         for execution_id in moved:
-            self._live.pop(execution_id, None)
+            self._memory.drop(execution_id)
         self._settle(batch, set(moved))
+        if self.on_stored is not None:
+            self.on_stored([write for write in writes if write.execution_id not in moved])
         return set(moved) if moved else None
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
         timers = False
         for execution_id, write in batch.writes.items():
-            live = self._live.get(execution_id)
+            live = self._memory.find(execution_id)
             if execution_id in moved or live is None:
                 continue
             live.stored = write.seq_before + len(write.events)
             timers = timers or bool(write.timers)
-            self._tell_watchers(execution_id, live)
-        for command_id, tell in batch.closed:
-            self.dispatch.close(command_id, tell=tell)
-        self.dispatch.deliver()
+            self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
+            if live.state.is_finished:
+                bodies.let_go(live)
+            self._memory.note(live)
+        for command_id, (execution_id, tell) in batch.closed.items():
+            if execution_id not in moved:
+                self.dispatch.close(command_id, tell=tell)
+        self.dispatch.deliver(moved)
+        for job in batch.jobs:
+            if job.waiter is not None:
+                self.dispatch.stop_waiting(job.waiter)
         for write in batch.writes.values():
             for placed in write.commands:
                 if placed.worker_id is None and write.execution_id not in moved:
@@ -441,47 +451,36 @@ class Orchestrator:
         if timers:
             self.timer_changed.set()
         for job in batch.jobs:
-            if job.waiter is not None:
-                self.dispatch.stop_waiting(job.waiter)
             if job.execution_id not in moved and not job.future.done():
                 job.future.set_result(None)
+        self._memory.forget()
 
-    def _tell_watchers(self, execution_id: ExecutionId, live: Live) -> None:
-        for signal in self._watchers.get(execution_id, ()):
-            signal.set()
-        if live.state.is_finished:
-            for future in self._ended.pop(execution_id, ()):
-                if not future.done():
-                    future.set_result(None)
-            bodies.let_go(live)
-            self._forget_old(execution_id)
+    # --- What others do on the same database ---
 
-    def _forget_old(self, finished: ExecutionId) -> None:
-        """Executions that have ended are kept for those who ask next, but not all of them."""
-        self._finished.append(finished)
-        if len(self._finished) > FINISHED_KEPT:
-            self._live.pop(self._finished.popleft(), None)
+    def moved_elsewhere(self, execution_id: ExecutionId, seq: int) -> bool:
+        """Its log ends there now; whether that is news. Of what is under way the commit will tell,
+        and most likely it is our own.
+        """
+        live = self._memory.find(execution_id)
+        if execution_id in self._under_way or (live is not None and live.stored >= seq):
+            return False
+        self._memory.drop(execution_id)
+        self.audience.tell(execution_id, may_have_ended=True)
+        return True
 
-    def watch(self, execution_id: ExecutionId) -> asyncio.Event:
-        """A signal that is set whenever something about the execution was stored."""
-        signal = asyncio.Event()
-        self._watchers.setdefault(execution_id, []).append(signal)
-        return signal
+    def is_behind(self, execution_id: ExecutionId, seq: int) -> bool:
+        """Whether what is in memory is older than that."""
+        live = self._memory.find(execution_id)
+        return live is not None and live.stored < seq
 
-    def unwatch(self, execution_id: ExecutionId, signal: asyncio.Event) -> None:
-        signals = self._watchers.get(execution_id, [])
-        if signal in signals:
-            signals.remove(signal)
+    def awaited(self) -> set[ExecutionId]:
+        """Executions that somebody here waits for, watches or works on."""
+        held = {held.execution_id for held in self.dispatch.held.values()}
+        return self.audience.executions() | held
 
-    async def _get(self, execution_id: ExecutionId) -> Live:
-        live = self._live.get(execution_id)
-        if live is None:
-            loaded = await self._store.load(execution_id)
-            if loaded is None:
-                raise NotFound(f"there is no execution {execution_id}.")
-            state = fold(loaded)
-            live = Live(execution_id, await self.programs.by_digest(state.digest), state)
-            live.key = key_of(loaded)
-            live.snapshot_seq = loaded.snapshot_seq
-            self._live[execution_id] = live
-        return live
+    async def stop_closed(self, execution_id: ExecutionId) -> None:
+        """Others may have closed commands that workers of ours run: tell them to stop."""
+        state = await self.state(execution_id)
+        for command_id, held in list(self.dispatch.held.items()):
+            if held.execution_id == execution_id and command_id not in state.holders:
+                self.dispatch.close(command_id, tell=True)

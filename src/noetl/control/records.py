@@ -78,6 +78,12 @@ class Records:
         state = await self.state(execution_id)
         return waiting.reasons(state, await self._store.open_commands(execution_id))
 
+    async def summaries(
+        self, *, status: str | None, path: str | None, since: float | None, limit: int
+    ) -> list[Summary]:
+        """Executions, newest first."""
+        return await self._store.summaries(status=status, path=path, since=since, limit=limit)
+
     async def events(
         self,
         execution_id: ExecutionId,
@@ -106,12 +112,12 @@ class Following:
 
     def __init__(self, store: Store, execution_id: ExecutionId, state: ExecutionState) -> None:
         self._store = store
-        self._execution_id = execution_id
+        self.execution_id = execution_id
         self.state = state
 
     async def catch_up(self) -> list[EventRow]:
         """Fold what was stored since; the new events."""
-        rows = await self._store.events(self._execution_id, after=self.state.seq, limit=PAGE)
+        rows = await self._store.events(self.execution_id, after=self.state.seq, limit=PAGE)
         for row in rows:
             evolve(self.state, decode(row.body))
         return rows

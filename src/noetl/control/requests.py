@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 STALE_SECONDS = 10.0
-BYTES_MAX = 64 * 1024
+BYTES_MAX = 256 * 1024
 
-Action = Literal["cancel", "pause", "resume"]
+Action = Literal["cancel", "pause", "resume", "signal"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     execution_id: str
     reason: str = ""
+    name: str = ""
+    data: Any = None
+    step: str | None = None
+    signal_id: str | None = None
+    """A signal: what happened outside, and the sender's own id for it."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

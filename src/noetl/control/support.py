@@ -5,22 +5,8 @@ A playbook that uses it must not run as if it were not there: it fails before it
 
 from __future__ import annotations
 
-from noetl.model.net import (
-    Block,
-    Break,
-    Continue,
-    Fail,
-    Jump,
-    Net,
-    Patch,
-    Retry,
-    Rule,
-    Step,
-    Task,
-)
+from noetl.model.net import Block, Collect, Net, Rule, Run, Step, Task
 from noetl.model.outcome import TaskError
-
-RUNNABLE_ACTIONS = (Patch, Continue, Break, Jump, Fail, Retry)
 
 
 def refusal(net: Net) -> TaskError | None:
@@ -46,33 +32,31 @@ def _error(what: str) -> TaskError:
 
 
 def _of_step(step: Step) -> str | None:
-    if step.rules:
-        return "event rules (`case`)"
-    if step.case.wait or step.timers or step.form:
-        return "a wait for events (`eval_mode: on_event`)"
-    if step.sink is not None:
-        return "a `sink`"
+    if step.sink is not None and not step.tasks:
+        return "a `sink` but no tool whose result it could store"
+    for rule in step.rules:
+        for action in rule.actions:
+            if isinstance(action, Run) and any(map(_needs_more, action.task.retries)):
+                return f'a `retry` that collects or stores (task "{action.task.name}" of a rule)'
     return None
 
 
 def _of_body(body: Step | Block) -> str | None:
-    if body.loop is not None and body.loop.cursor is not None:
+    if isinstance(body, Block) and body.loop is not None and body.loop.cursor is not None:
         return "a loop over a `cursor`"
     return next((found for task in body.tasks if (found := _of_task(task))), None)
 
 
 def _of_task(task: Task) -> str | None:
-    if task.poll is not None:
-        return f'a `poll` (task "{task.name}")'
-    if any(_needs_more(rule) for rule in (*task.rules, *task.retries)):
-        return f'a `retry` that collects, stores or pages (task "{task.name}")'
-    hooks = (*task.before, *task.after, *task.finally_)
-    return next((found for hook in hooks if (found := _of_task(hook))), None)
+    """A hook is one call: whatever repeats it would be passed over."""
+    for hook in (*task.before, *task.after, *task.finally_):
+        if hook.poll is not None or hook.retries or hook.rules:
+            return f'a hook that is repeated or has a policy (task "{hook.name}")'
+        found = _of_task(hook)
+        if found is not None:
+            return found
+    return None
 
 
 def _needs_more(rule: Rule) -> bool:
-    return any(
-        not isinstance(action, RUNNABLE_ACTIONS)
-        or (isinstance(action, Retry) and bool(action.overrides))
-        for action in rule.actions
-    )
+    return any(isinstance(action, Collect | Run) for action in rule.actions)

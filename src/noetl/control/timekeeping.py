@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Callable
 from contextlib import suppress
 
 from noetl.control.clock import Clock
 from noetl.control.orchestrator import Orchestrator
+from noetl.errors import StoreError
 from noetl.model.commands import Command
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Store
@@ -16,67 +19,149 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 """Even if every wake-up is lost, timers fire no later than this."""
+QUIET_LOOKS = 30
+"""Where nothing is to be found it is looked for this many times more seldom."""
+GRACE_SECONDS = 2.0
+"""So long what another server looks after is left to it; then it may be gone."""
+NEIGHBOUR_SECONDS = 0.05
+"""How often to look while timers of another server are due: ours may come next."""
 BATCH = 200
 EVERY = 1_000_000
 
+Owns = Callable[[ExecutionId], bool]
+"""Whether this process looks after an execution."""
 
-async def fire_timers(orchestrator: Orchestrator, store: Store, clock: Clock) -> None:
+
+def everything(execution_id: ExecutionId) -> bool:
+    return True
+
+
+async def fire_timers(
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns = everything
+) -> None:
     """Fire what is due, sleep until the next, for ever."""
     while True:
-        orchestrator.timer_changed.clear()
-        due = await _due(orchestrator, store, clock)
-        fired = 0
-        for execution_id, timer_id, _ in due:
-            try:
-                await orchestrator.fire(execution_id, timer_id)
-                fired += 1
-            except Exception:
-                # One execution that cannot go on must not stop the others.
-                logger.exception("a timer could not fire", extra={"execution_id": execution_id})
-        if fired:
-            continue
-        if due:
+        try:
+            await _fire_due(orchestrator, store, clock, owns)
+        except StoreError as error:
+            logger.warning("timers cannot be looked at just now: %s", error)
             await clock.sleep(POLL_SECONDS)
-            continue
-        following = await _next(orchestrator, store)
-        pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
-        with suppress(TimeoutError):
-            await asyncio.wait_for(orchestrator.timer_changed.wait(), min(pause, POLL_SECONDS))
+
+
+async def _fire_due(orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns) -> None:
+    orchestrator.timer_changed.clear()
+    due = await _due(orchestrator, store, clock, owns)
+    fired = await asyncio.gather(*(_fire(orchestrator, *which) for *which, _ in due))
+    if any(fired):
+        return
+    if due:
+        await clock.sleep(POLL_SECONDS)
+        return
+    following = await _next(orchestrator, store)
+    if following is not None and following <= clock.now():
+        # It is another server's to fire.
+        following = clock.now() + NEIGHBOUR_SECONDS
+    # Where no other process sets timers, there is nothing to look up meanwhile.
+    for _ in range(QUIET_LOOKS if store.exclusive else 1):
+        changed = await _change(orchestrator, clock, following)
+        if changed or (following is not None and clock.now() >= following):
+            break
+
+
+async def _fire(orchestrator: Orchestrator, execution_id: ExecutionId, timer_id: str) -> bool:
+    """Whether it could. One execution that cannot go on must not stop the others."""
+    try:
+        await orchestrator.fire(execution_id, timer_id)
+    except Exception:
+        logger.exception("a timer could not fire", extra={"execution_id": execution_id})
+        return False
+    return True
+
+
+async def _change(orchestrator: Orchestrator, clock: Clock, following: float | None) -> bool:
+    """Wait for the next timer, but not for long: clocks are set. Whether timers have changed."""
+    pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
+    with suppress(TimeoutError):
+        await asyncio.wait_for(orchestrator.timer_changed.wait(), min(pause, POLL_SECONDS))
+        return True
+    return False
 
 
 async def _due(
-    orchestrator: Orchestrator, store: Store, clock: Clock
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns
 ) -> list[tuple[ExecutionId, str, float]]:
-    if orchestrator.chosen is None:
-        return await store.due_timers(now=clock.now(), limit=BATCH)
+    now = clock.now()
     # Timers of executions that do not go on here stay due; they must not hide the others.
-    due = await store.due_timers(now=clock.now(), limit=EVERY)
-    return [timer for timer in due if orchestrator.is_chosen(timer[0])]
+    limit = BATCH if orchestrator.chosen is None else EVERY
+    return [
+        timer
+        for timer in await store.due_timers(now=now, limit=limit)
+        if orchestrator.is_chosen(timer[0]) and (owns(timer[0]) or timer[2] <= now - GRACE_SECONDS)
+    ]
 
 
 async def _next(orchestrator: Orchestrator, store: Store) -> float | None:
     if orchestrator.chosen is None:
         return await store.next_timer()
-    return orchestrator.next_chosen_timer()
+    timers = await store.due_timers(now=math.inf, limit=EVERY)
+    return next(
+        (at for execution_id, _, at in timers if orchestrator.is_chosen(execution_id)), None
+    )
 
 
-async def requeue_lapsed(orchestrator: Orchestrator, store: Store, clock: Clock) -> None:
-    """Give the work of lost leases to somebody else, for ever."""
+async def requeue_lapsed(
+    orchestrator: Orchestrator,
+    store: Store,
+    clock: Clock,
+    owns: Owns = everything,
+    *,
+    after: float = 0.0,
+) -> None:
+    """Give the work of lost leases to somebody else, for ever.
+
+    Not before `after` seconds: whoever could not renew a lease while no server was there is given
+    time to come back with what it has done.
+    """
+    await clock.sleep(after)
+    quiet = 0
     while True:
         await clock.sleep(POLL_SECONDS)
-        limit = BATCH if orchestrator.chosen is None else EVERY
-        for lease in await store.lapsed(now=clock.now(), limit=limit):
-            command = lease.command
-            if not orchestrator.is_chosen(command.execution_id):
-                continue
-            held = orchestrator.dispatch.held.get(command.command_id)
-            await _lapse(orchestrator, command, held.worker_id if held is not None else "")
+        quiet = max(0, quiet - 1)
+        if quiet and not orchestrator.dispatch.held:
+            continue
+        try:
+            await _requeue_lapsed(orchestrator, store, clock, owns)
+            if store.exclusive and not await _is_work_out(orchestrator, store):
+                quiet = QUIET_LOOKS
+        except StoreError as error:
+            logger.warning("leases cannot be looked at just now: %s", error)
 
 
-async def _lapse(orchestrator: Orchestrator, command: Command, worker: str) -> bool:
+async def _is_work_out(orchestrator: Orchestrator, store: Store) -> bool:
+    """Whether somebody has a lease, known to this process or not."""
+    leased = await store.lapsed(now=math.inf, limit=EVERY)
+    return any(orchestrator.is_chosen(one.command.execution_id) for one in leased)
+
+
+async def _requeue_lapsed(
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns
+) -> None:
+    limit = BATCH if orchestrator.chosen is None else EVERY
+    now = clock.now()
+    for command, worker, expired_at in await store.lapsed(now=now, limit=limit):
+        is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
+        if is_ours and orchestrator.is_chosen(command.execution_id):
+            await _lapse(orchestrator, command, worker)
+
+
+async def _lapse(
+    orchestrator: Orchestrator, command: Command, worker: str, *, given_back: bool = False
+) -> bool:
     """Whether its work goes on. One that cannot must not stop the others."""
     try:
-        await orchestrator.lapse(command.execution_id, command.command_id, worker)
+        await orchestrator.lapse(
+            command.execution_id, command.command_id, worker, given_back=given_back
+        )
     except Exception:
         logger.exception(
             "a lost command cannot go on", extra={"execution_id": command.execution_id}
@@ -85,15 +170,30 @@ async def _lapse(orchestrator: Orchestrator, command: Command, worker: str) -> b
     return True
 
 
-async def recover(orchestrator: Orchestrator, store: Store) -> int:
+async def take_over(orchestrator: Orchestrator, store: Store, worker: str) -> int:
+    """This worker has ended: what it was given and has not reported on goes to others at once.
+
+    Returns how many commands that were.
+    """
+    found = 0
+    for one in await store.lapsed(now=math.inf, limit=EVERY):
+        if one.worker_id == worker:
+            found += await _lapse(orchestrator, one.command, worker, given_back=True)
+    return found
+
+
+async def recover(orchestrator: Orchestrator, store: Store, *, prefix: str = "") -> int:
     """This process is the only one: whoever held a lease before it started is gone.
+
+    Or, with a prefix, those workers whose names begin so.
 
     Returns how many commands go on under a new lease.
     """
     found = 0
     for command, worker, _ in await store.open_commands():
-        if worker is not None and orchestrator.is_chosen(command.execution_id):
-            found += await _lapse(orchestrator, command, worker)
+        is_gone = worker is not None and worker.startswith(prefix)
+        if worker is not None and is_gone and orchestrator.is_chosen(command.execution_id):
+            found += await _lapse(orchestrator, command, worker, given_back=True)
     return found
 
 
@@ -122,8 +222,9 @@ async def adopt(orchestrator: Orchestrator, store: Store, execution_id: Executio
         if orchestrator.is_chosen(member):
             continue
         orchestrator.choose(member)
+        orchestrator.timer_changed.set()
         for command, worker, _ in await store.open_commands(member):
             if worker is None:
                 orchestrator.dispatch.opened(command.pool)
-            else:
-                await _lapse(orchestrator, command, worker)
+            elif store.exclusive:
+                await _lapse(orchestrator, command, worker, given_back=True)

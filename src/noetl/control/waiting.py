@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.model.commands import Command
 from noetl.model.state import ExecutionState, Run, TimerState
@@ -20,9 +21,14 @@ def reasons(state: ExecutionState, open_commands: Open) -> list[dict[str, Any]]:
         found.append({"waits_for": "resume", "text": "it is paused; `resume` lets it go on"})
     by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
     for run in state.runs.values():
-        found += _of_run(run, by_id)
+        found += _of_run(run, by_id, state)
     for timer in state.timers.values():
         found.append(_of_timer(timer, state))
+    kept = [signal.name for signal in state.signals.values() if not signal.taken]
+    if kept:
+        names = ", ".join(sorted(set(kept)))
+        text = f"{len(kept)} kept events ({names}) wait for a step that takes them"
+        found.append({"waits_for": "listener", "events": kept, "text": text})
     for token in state.tokens.values():
         if token.ready_at is None:
             found.append(
@@ -35,7 +41,9 @@ def reasons(state: ExecutionState, open_commands: Open) -> list[dict[str, Any]]:
     return found
 
 
-def _of_run(run: Run, by_id: dict[str, tuple[str | None, float | None]]) -> list[dict[str, Any]]:
+def _of_run(
+    run: Run, by_id: dict[str, tuple[str | None, float | None]], state: ExecutionState
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for command_id in run.commands:
         worker, until = by_id.get(command_id, (None, None))
@@ -57,7 +65,22 @@ def _of_run(run: Run, by_id: dict[str, tuple[str | None, float | None]]) -> list
     for child in run.children:
         text = f'step "{run.step}" waits for the end of execution {child}'
         found.append({"waits_for": "child", "step": run.step, "owner": child, "text": text})
+    if run.listens is not None:
+        found.append(_of_listener(run, state))
     return found
+
+
+def _of_listener(run: Run, state: ExecutionState) -> dict[str, Any]:
+    """What the world may say to a waiting step, and until when it waits."""
+    shown = documents.listening(run, state)
+    asked = ", ".join(field["name"] for field in shown["form"])
+    asks = f"; it asks for {asked}" if asked else ""
+    return {
+        "waits_for": "event",
+        "step": run.step,
+        **shown,
+        "text": f'step "{run.step}" waits for {documents.event_words(shown)}{asks}',
+    }
 
 
 def _of_timer(timer: TimerState, state: ExecutionState) -> dict[str, Any]:
@@ -65,6 +88,7 @@ def _of_timer(timer: TimerState, state: ExecutionState) -> dict[str, Any]:
     token = state.tokens.get(timer.token_id or "")
     step = run.step if run is not None else token.step if token is not None else ""
     purpose = {
+        "listener": f'its timer "{timer.name}" fires',
         "token": "a delayed token becomes ready",
         "wake": "it goes on after a wait",
         "timeout": "it would time out",

@@ -1,13 +1,21 @@
-"""Workbook entries: a pipeline within a task, perhaps looped, with `iter.parent` one level up."""
+"""Workbook entries: a pipeline within a task, perhaps looped, with `iter.parent` one level up.
+
+An entry that calls a sub-playbook waits for it without a worker, and whoever called it waits with
+it. One wait at a time: of a looped entry, passes that want to wait meanwhile have their turn later.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from noetl.engine.pipeline import TaskProgram, rendered
 from noetl.errors import EvaluationFailed
-from noetl.model.commands import Suspension
+from noetl.model.chains import Inner, Progress
+from noetl.model.commands import ChildRequest, Suspension
 from noetl.model.ids import derive
 from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError, failed, ok
@@ -21,8 +29,17 @@ if TYPE_CHECKING:
 IN_FLIGHT_DEFAULT = 8
 
 
+class Interrupted(Exception):
+    """An entry waits for a child execution. It goes on where `inner` says."""
+
+    def __init__(self, child: ChildRequest, inner: Inner) -> None:
+        super().__init__("a workbook entry waits")
+        self.child = child
+        self.inner = inner
+
+
 async def run_block(runner: Runner, caller: TaskProgram, frame: Frame) -> Outcome:
-    """Run the entry a task names; its result is the task's result."""
+    """Run the entry a task names; its result is the task's result. Raises Interrupted."""
     name = str(caller.task.config.get("task"))
     block = runner.program.blocks.get(name)
     if block is None:
@@ -41,16 +58,28 @@ async def run_block(runner: Runner, caller: TaskProgram, frame: Frame) -> Outcom
 async def run_entry(
     runner: Runner, block: Block, frame: Frame, given: Values, cause: str
 ) -> Outcome:
-    """Run an entry with these inputs over its own. Raises EvaluationFailed."""
+    """Run an entry with these inputs over its own. Raises EvaluationFailed and Interrupted."""
+    inner, frame.inner = frame.inner, None
     defaults = rendered(compile_value(block.inputs), frame.scope, f"args of {block.name}")
     inputs = {**defaults, **given}
     if block.loop is None:
-        return await _pass(runner, block, frame, inputs, cause)
+        start = inner.passes[0] if inner is not None else None
+        ended = await _pass(runner, block, frame, inputs, cause, start)
+        if isinstance(ended, Suspension):
+            raise _interruption(ended, Inner(waits=0, passes={0: ended.progress}))
+        return ended
     # The loop is inside the entry: what is outside of it is its parent already.
     around = {**frame.iter, "parent": frame.iter}
     roots = {**frame.scope.roots, "args": {**frame.command.args, **inputs}, "iter": around}
     scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
-    return await _loop(runner, block, block.loop, frame, inputs, _items(block.loop, scope), cause)
+    items = _items(block.loop, scope)
+    passes = Passes(runner, block, block.loop, frame, inputs, items, cause)
+    return await passes.run(inner)
+
+
+def _interruption(suspension: Suspension, inner: Inner) -> Interrupted:
+    assert suspension.child is not None  # other waits are sat through
+    return Interrupted(suspension.child, inner)
 
 
 def _items(loop: Loop, scope: Scope) -> list[Any]:
@@ -73,44 +102,97 @@ def _whole(written: Any, scope: Scope) -> int:
         raise EvaluationFailed(f"a range is made of whole numbers, not {found!r:.60}") from None
 
 
-async def _loop(
-    runner: Runner,
-    block: Block,
-    loop: Loop,
-    frame: Frame,
-    inputs: Values,
-    items: list[Any],
-    cause: str,
-) -> Outcome:
-    limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
-    ended: dict[int, Outcome] = {}
-    indices = iter(range(len(items)))
-    stop = False
+class Passes:
+    """The passes of a looped entry."""
 
-    async def lane() -> None:
-        nonlocal stop
-        for index in indices:
-            if stop:
+    def __init__(
+        self,
+        runner: Runner,
+        block: Block,
+        loop: Loop,
+        frame: Frame,
+        inputs: Values,
+        items: list[Any],
+        cause: str,
+    ) -> None:
+        self._runner = runner
+        self._block = block
+        self._loop = loop
+        self._frame = frame
+        self._inputs = inputs
+        self._items = items
+        self._cause = cause
+        self._begun: dict[int, Progress] = {}
+        """Where those stand that had begun before an interruption."""
+        self._ended: dict[int, Outcome] = {}
+        self._waits: dict[int, Suspension] = {}
+
+    async def run(self, inner: Inner | None) -> Outcome:
+        """All of them, going on where they stood; what they came to together."""
+        if inner is not None:
+            self._begun = dict(inner.passes)
+            self._ended = {index: await self._recalled(one) for index, one in inner.ended.items()}
+        loop, count = self._loop, len(self._items)
+        limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
+        todo = iter([index for index in range(count) if index not in self._ended])
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(1 if loop.mode == "sequential" else min(limit, count)):
+                lanes.create_task(self._lane(todo))
+        if self._waits and not self._is_over():
+            first = min(self._waits)
+            begun = {index: one.progress for index, one in self._waits.items()}
+            ended = {index: await self._recorded(index) for index in sorted(self._ended)}
+            raise _interruption(
+                self._waits[first],
+                Inner(waits=first, passes={**self._begun, **begun}, ended=ended),
+            )
+        return self._outcome()
+
+    def _is_over(self) -> bool:
+        """Whether a failure ends the loop."""
+        return self._loop.on_error == "fail" and not all(one.is_ok for one in self._ended.values())
+
+    async def _lane(self, todo: Iterator[int]) -> None:
+        while not self._waits and not self._is_over():
+            index = next(todo, None)
+            if index is None:
                 return
-            own = {loop.iterator: items[index], "index": index}
-            position = {"index": index, "length": len(items)}
-            cause_of_pass = derive(cause, index)
-            outcome = await _pass(runner, block, frame, inputs, cause_of_pass, own, position)
-            ended[index] = outcome
-            stop = stop or (loop.on_error == "fail" and not outcome.is_ok)
+            ended = await _pass(
+                self._runner,
+                self._block,
+                self._frame,
+                self._inputs,
+                derive(self._cause, index),
+                self._begun.pop(index, None),
+                own={self._loop.iterator: self._items[index], "index": index},
+                position={"index": index, "length": len(self._items)},
+            )
+            if isinstance(ended, Suspension):
+                self._waits[index] = ended
+            else:
+                self._ended[index] = ended
 
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(1 if loop.mode == "sequential" else min(limit, len(items))):
-            lanes.create_task(lane())
-    errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
-    if errors and loop.on_error == "fail":
-        index, first = next(iter(errors.items()))
-        assert first is not None
-        message = f"iteration {index} of {block.name} failed: {first.message}"
-        return failed(first.kind, message, code=first.code, retryable=first.retryable)
-    results = [ended[index].result if index in ended else None for index in range(len(items))]
-    stats = {"total": len(items), "success": len(ended) - len(errors), "failed": len(errors)}
-    return ok({"results": results, "stats": stats})
+    async def _recorded(self, index: int) -> Outcome:
+        """What a pass came to, fit for the record: another one waits."""
+        key = derive(self._cause, index, "pass")
+        _, stored = await self._runner.bodies.stored(self._ended[index], key)
+        return stored
+
+    async def _recalled(self, stored: Outcome) -> Outcome:
+        value = await self._runner.bodies.real(stored.result)
+        return msgspec.structs.replace(stored, result=value)
+
+    def _outcome(self) -> Outcome:
+        ended, count = self._ended, len(self._items)
+        errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
+        if errors and self._loop.on_error == "fail":
+            index, first = next(iter(errors.items()))
+            assert first is not None
+            message = f"iteration {index} of {self._block.name} failed: {first.message}"
+            return failed(first.kind, message, code=first.code, retryable=first.retryable)
+        results = [ended[index].result if index in ended else None for index in range(count)]
+        stats = {"total": count, "success": len(ended) - len(errors), "failed": len(errors)}
+        return ok({"results": results, "stats": stats})
 
 
 async def _pass(
@@ -119,9 +201,11 @@ async def _pass(
     outer: Frame,
     inputs: Values,
     cause: str,
+    start: Progress | None = None,
+    *,
     own: Values | None = None,
     position: Values | None = None,
-) -> Outcome:
+) -> Outcome | Suspension:
     """One pass through the entry's pipeline, in a frame of its own."""
     frame = Frame(
         outer.program,
@@ -130,6 +214,7 @@ async def _pass(
         iteration=outer.iteration,
         iter_values={**(own or {}), "parent": outer.iter},
         loop=position,
+        progress=start,
         args={**outer.command.args, **inputs},
         # Calls of different passes are different calls.
         cause=cause,
@@ -143,8 +228,7 @@ async def _pass(
     ended = await runner.pipeline(runner.pipelines.block(block.name), frame, inside=True)
     outer.ctx_writes.update(frame.ctx_writes)
     if isinstance(ended, Suspension):
-        message = "a sub-playbook cannot be called from a workbook entry; call it from a step"
-        return failed("client_error", message, code="no_suspension")
+        return ended
     if ended.error is not None:
         return Outcome(status="error", error=_located(ended.error, block.name))
     return ok(frame.previous)

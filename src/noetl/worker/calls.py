@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from noetl.tools.running.resources import ToolResources
 from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
+from noetl.worker.rates import Rates
 
 GRACE_SECONDS = 0.5
 REPEAT_PAUSE = 0.1
@@ -46,6 +48,7 @@ class Caller:
         self._resources = resources
         self._now = now
         self._sources = sources
+        self._rates = Rates()
 
     async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation."""
@@ -123,14 +126,15 @@ class Caller:
         assert isinstance(config, dict)
         assert isinstance(inputs, dict)
         inputs = {**frame.given, **inputs}
-        if frame.overrides:
-            config = _overridden(config, frame.overrides)
+        if frame.tries.overrides:
+            config = _overridden(config, frame.tries.overrides)
         for secret in _secrets(config), _secrets(inputs):
             mask.add(secret)
         try:
             typed = msgspec.convert(reveal(config), tool.config, strict=False)
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
+        await self._rates.wait(task.spec.get("rate"), task.kind, config, frame)
         files = self._resources.files(
             frame.command.execution_id,
             action_id,
@@ -231,9 +235,19 @@ class Caller:
         frame.scope.tainted |= {"keychain"}
 
 
+# A call is named in everything that it says, renders and is judged by.
+_derive_again = lru_cache(maxsize=256)(derive)
+
+
 def action_of(frame: Frame, task: Task) -> str:
     """The same on every attempt of a logical call, another for every other call."""
-    return derive(frame.cause, task.name, frame.iteration, frame.page, frame.jumps)
+    place = (frame.cause, task.name, frame.page, frame.jumps)
+    chain = frame.chain
+    if chain is None:
+        return _derive_again(*place)
+    # The same task may stand in several rules, and the same rule may answer several events.
+    branch = chain.rules[chain.branch]
+    return derive(*place, chain.stage, chain.epoch, branch, chain.action, chain.tries.page)
 
 
 def total_seconds(timeout: Any) -> float | None:

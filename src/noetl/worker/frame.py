@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
 from noetl.engine.scope import common_roots, error_value, moment
+from noetl.model.chains import Inner, Progress, Tries
 from noetl.model.commands import Command
-from noetl.model.events import Progress
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome
-from noetl.templates import OutcomeView, Scope, Tainted, mask, view
+from noetl.templates import EventView, OutcomeView, Scope, Tainted, mask, view
 from noetl.templates.views import View
 
 
@@ -31,26 +33,29 @@ class Frame:
     """The variables of one run, or of one iteration."""
 
     __slots__ = (
-        "attempt",
         "cause",
+        "chain",
         "command",
         "ctx",
         "ctx_writes",
         "given",
+        "inner",
         "iter",
         "iteration",
         "jumps",
         "local",
-        "overrides",
-        "page",
+        "local_stored",
         "pending",
         "position",
         "previous",
         "program",
         "results",
         "scope",
+        "shown",
         "stored",
         "stored_previous",
+        "task_tries",
+        "yields",
     )
 
     def __init__(
@@ -67,28 +72,41 @@ class Frame:
         cause: str | None = None,
     ) -> None:
         self.program = program
-        self.cause = cause or command.step_run_id
-        """What its calls are named after."""
         self.command = command
         self.ctx = ctx
-        self.ctx_writes: Values = {}
         self.given: Values = {}
         """What its only task is called with, beneath the task's own inputs."""
         self.iteration = iteration
         start = progress or Progress()
+        self.cause = start.cause or cause or command.step_run_id
+        """What its calls are named after."""
         self.iter: Values = {**(iter_values or {}), **start.iter}
-        self.local: Values = dict(start.local)
+        self.local: Values = {**command.local, **start.local}
+        self.local_stored: dict[str, tuple[Any, Any]] = {}
+        """Large ones of them, with what is recorded in their place."""
         self.results: Values = dict(start.results)
         self.previous: Any = start.previous
         self.stored: Values = dict(start.results)
         """The results as events show them: large ones as references."""
         self.stored_previous: Any = start.previous
         self.position = start.position
-        self.attempt = start.attempt
-        self.page = start.page
+        self.task_tries = tries_of(start)
+        """The counters of the task at `position`."""
         self.jumps = start.jumps
-        self.pending = start.pending
-        self.overrides: Values = {}
+        self.pending = start.pending if start.inner is None else None
+        self.inner = _handed_down(start)
+        """Where the workbook entry stands that its task has called."""
+        self.ctx_writes: Values = {}
+        for path, value in start.writes.items():
+            put(ctx, path, value)
+            self.ctx_writes[path] = value
+        self.yields = start.yields
+        """What a rule said that the step yields."""
+        self.shown: set[str] = set()
+        """Names that stand in the scope only while a page is looked at."""
+        # A copy: the chain goes on here, and the command may be handed out again.
+        self.chain = msgspec.structs.replace(start.chain) if start.chain is not None else None
+        """Event rules that are being followed; its own counters are in there."""
         roots = common_roots(
             program, command.execution_id, command.workload, ctx, command.vars, command.steps
         )
@@ -100,6 +118,27 @@ class Frame:
         for name, value in self.local.items():
             roots[name] = value
         self.scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+
+    @property
+    def tries(self) -> Tries:
+        """The counters of whatever is called next: a task of the pipeline, or of a chain."""
+        return self.task_tries if self.chain is None else self.chain.tries
+
+    @tries.setter
+    def tries(self, tries: Tries) -> None:
+        if self.chain is None:
+            self.task_tries = tries
+        else:
+            self.chain.tries = tries
+
+    @property
+    def attempt(self) -> int:
+        return self.tries.attempt
+
+    @property
+    def page(self) -> int:
+        """The logical call of the pipeline; a chain's tasks belong to the call they follow."""
+        return self.tries.page if self.chain is None else self.chain.call.page
 
     def recall(self, kinds: Mapping[str, str], values: Values, previous: Any) -> None:
         """What was done before an interruption, with references replaced by what they stand for."""
@@ -122,14 +161,18 @@ class Frame:
         roots = self.scope.roots
         roots["_task"] = task
         roots["_attempt"] = self.attempt
-        roots["_retry"] = {"index": self.attempt, "count": self.attempt}
+        self.show_tries(self.tries if self.chain is None else self.chain.call)
+
+    def show_tries(self, tries: Tries) -> None:
+        """`_retry`: which round this is, and how many calls there have been with this one."""
+        self.scope.roots["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
 
     def show_outcome(self, kind: str, outcome: Outcome) -> None:
         """`outcome` and what goes with it, for the rules."""
         envelope: dict[str, object] = {
             "status": outcome.status,
             "error": error_value(outcome.error),
-            "meta": {"attempt": outcome.meta.attempt, "duration": outcome.meta.duration},
+            "meta": msgspec.structs.asdict(outcome.meta),
         }
         if outcome.is_ok:
             envelope["result"] = outcome.result
@@ -160,6 +203,61 @@ class Frame:
     def hide_outcome(self) -> None:
         for name in ("outcome", "output", "this", "error", "response", "result"):
             self.scope.roots.pop(name, None)
+
+    def show_page(self, kind: str, outcome: Outcome) -> None:
+        """Names of `retry` and sinks: the page just fetched, and its status."""
+        roots = self.scope.roots
+        status = (outcome.http or {}).get("status")
+        if outcome.error is not None and outcome.error.status is not None:
+            status = outcome.error.status
+        for name, value in (("page", view(kind, outcome.result)), ("status_code", status)):
+            if name not in roots and value is not None:
+                roots[name] = value
+                self.shown.add(name)
+
+    def hide_page(self) -> None:
+        for name in self.shown:
+            del self.scope.roots[name]
+        self.shown.clear()
+
+    def show_event(self, event: Values, aliases: frozenset[str]) -> None:
+        self._note_secret(event["data"], "event")
+        self.scope.roots["event"] = EventView(event, aliases)
+
+    def say_result(self, value: Any) -> None:
+        """A rule says what the step yields; what is recorded of a secret is a mask."""
+        self.yields = (mask(value) if self.scope.tainted else value,)
+
+    @property
+    def result(self) -> Any:
+        """What the step yields so far, as it is recorded."""
+        return self.yields[0] if self.yields else self.stored_previous
+
+    def name_result(self, name: str, kind: str, value: Any, stored: Any) -> None:
+        """The result of a chain's task: readable by its name, but not what the step yields."""
+        self.results[name] = value
+        self.stored[name] = stored
+        self._note_secret(value, name)
+        self.scope.roots[name] = view(kind, value)
+
+    def restore(self, local: Values) -> None:
+        """Forget what a chain wrote to the step's own names."""
+        for name in self.local.keys() - local.keys():
+            self.scope.roots.pop(name, None)
+        self.local = dict(local)
+        self.scope.roots.update(local)
+
+    def recorded_local(self) -> Values:
+        """The step's own names as they may be recorded: large values as references."""
+        shown: Values = {}
+        for name, value in self.local.items():
+            kept, reference = self.local_stored.get(name, (None, None))
+            shown[name] = reference if kept is value and reference is not None else value
+        return self.recorded(shown)
+
+    def recorded(self, values: Values) -> Values:
+        """The values as they may be recorded."""
+        return _masked(values) if self.scope.tainted else values
 
     def keep(self, name: str, kind: str, value: Any, stored: Any) -> None:
         """The result of a task, for the tasks after it and for the record."""
@@ -193,17 +291,35 @@ class Frame:
     def progress(self) -> Progress:
         """Where it stands, for whoever goes on."""
         own = {key: value for key, value in self.iter.items() if key != "parent"}
-        secretive = bool(self.scope.tainted)
+        counters = msgspec.structs.asdict(self.task_tries)
         return Progress(
             position=self.position,
-            attempt=self.attempt,
-            page=self.page,
+            cause="" if self.cause == self.command.step_run_id else self.cause,
             jumps=self.jumps,
-            iter=_masked(own) if secretive else own,
-            local=_masked(self.local) if secretive else dict(self.local),
+            iter=self.recorded(own),
+            local=self.recorded_local(),
             results=dict(self.stored),
             previous=self.stored_previous,
+            yields=self.yields,
+            inner=self.inner,
+            # A copy: this one goes on.
+            chain=msgspec.structs.replace(self.chain) if self.chain is not None else None,
+            **counters,
         )
+
+
+def _handed_down(progress: Progress) -> Inner | None:
+    """What arrived from elsewhere is for the pass that waits, not for the task that called it."""
+    inner = progress.inner
+    if inner is None or progress.pending is None:
+        return inner
+    waiting = msgspec.structs.replace(inner.passes[inner.waits], pending=progress.pending)
+    return msgspec.structs.replace(inner, passes={**inner.passes, inner.waits: waiting})
+
+
+def tries_of(progress: Progress) -> Tries:
+    """The counters alone."""
+    return Tries(**{name: getattr(progress, name) for name in Tries.__struct_fields__})
 
 
 def _masked(values: Values) -> Values:

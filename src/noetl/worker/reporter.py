@@ -25,11 +25,14 @@ RETRY_PAUSE = 0.5
 class Reporter:
     """The voice of one lease."""
 
-    def __init__(self, control: Control, lease: Lease, pool: str) -> None:
+    def __init__(self, control: Control, lease: Lease, pool: str, worker_id: str) -> None:
         self._control = control
         self._lease = lease
         self._pool = pool
+        self._worker_id = worker_id
         self._facts: list[Event] = []
+        self._held: list[Event] = []
+        """Facts that must not be known before whoever takes over goes on behind them."""
         self._suspensions: list[Suspension] = []
         self._number = 0
         self._sending = asyncio.Lock()
@@ -37,8 +40,17 @@ class Reporter:
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
 
+    def hold(self, fact: Event) -> None:
+        """Report this together with the next fact that says how far the run has come, or its end.
+
+        What reads a value and writes it back would otherwise be done twice after a crash.
+        """
+        self._held.append(fact)
+
     def say(self, fact: Event) -> None:
         """Report this soon."""
+        if self._held and getattr(fact, "progress", None) is not None:
+            self._release()
         self._facts.append(fact)
         if len(self._facts) >= FLUSH_FACTS:
             self._flush_now()
@@ -85,7 +97,13 @@ class Reporter:
                 await asyncio.sleep(RETRY_PAUSE)
         raise AssertionError("the last try returns or raises")
 
+    def _release(self) -> None:
+        self._facts += self._held
+        self._held = []
+
     def _next_report(self, ending: Ending | None = None, *, closes: bool = False) -> Report:
+        if closes or self._suspensions:
+            self._release()
         self._number += 1
         command = self._lease.command
         report = Report(
@@ -93,6 +111,7 @@ class Reporter:
             execution_id=command.execution_id,
             token=self._lease.token,
             number=self._number,
+            worker=self._worker_id,
             events=tuple(self._facts),
             suspensions=tuple(self._suspensions),
             ending=ending,

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 import noetl
+from noetl.tools.running.guard import guard
 from noetl.tools.running.processes import ending, kill_all
 from noetl.tools.running.python_calls import Answer, Call, Crashed
 
@@ -40,7 +41,7 @@ START_SECONDS = 30.0
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from noetl.worker.sandbox_child import serve; "
-    "del sys.path[0]; serve(int(sys.argv[2]), int(sys.argv[3]))"
+    "del sys.path[0]; sys.path[:0] = sys.argv[4:]; serve(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _SOURCE = str(Path(noetl.__file__).parents[1])
 _decode_answer = msgspec.msgpack.Decoder(Answer).decode
@@ -54,7 +55,7 @@ def _nobody(text: str) -> None:
 class Child:
     """One process and the two lines to it."""
 
-    def __init__(self, message_max: int) -> None:
+    def __init__(self, message_max: int, packages: str | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._message_max = message_max
         self.calls = 0
@@ -68,13 +69,17 @@ class Child:
         self._output, their_output = os.pipe()
         with theirs:
             try:
-                self.process = self._started(theirs.fileno(), their_output, message_max)
+                arguments = [str(theirs.fileno()), str(message_max)]
+                arguments += [] if packages is None else [packages]
+                self.process = self._started(theirs.fileno(), their_output, arguments)
             except BaseException:
                 self._line.close()
                 os.close(self._output)
                 raise
             finally:
                 os.close(their_output)
+        # It ends with us by itself; what code started in it does not.
+        guard().watch(self.process.pid)
         self._line.setblocking(False)
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._line, self._read_line)
@@ -83,11 +88,10 @@ class Child:
         self._waiting = self.ready
 
     @staticmethod
-    def _started(line: int, output: int, message_max: int) -> subprocess.Popen[bytes]:
+    def _started(line: int, output: int, arguments: list[str]) -> subprocess.Popen[bytes]:
         # Started from the loop's own thread: the child asks to be killed when that thread ends.
-        arguments = [_SOURCE, str(line), str(message_max)]
         return subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-X", "utf8", "-c", _START, *arguments],
+            [sys.executable, "-I", "-X", "utf8", "-c", _START, _SOURCE, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -193,6 +197,7 @@ class Child:
         self._let_die()
         self.kill()
         self.process.wait()
+        guard().forget(self.process.pid)
         if self._waiting is not None and not self._waiting.done():
             how = ending(self.process.returncode)
             self._waiting.set_exception(Crashed(f"The Python process {how}."))
@@ -227,6 +232,7 @@ class Child:
         finally:
             # Cancelled while waiting: it was killed, so this takes no longer than that does.
             self.process.wait()
+            guard().forget(self.process.pid)
             self._line.close()
             os.close(self._output)
             if self._waiting is not None and not self._waiting.done():
@@ -234,12 +240,18 @@ class Child:
 
 
 class SandboxPool:
-    """At most `size` calls at once; the next ones wait their turn."""
+    """At most `size` calls at once; the next ones wait their turn.
 
-    def __init__(self, size: int = 2, *, message_max: int = MESSAGE_MAX) -> None:
+    `packages` is a directory of packages that the code may import before all others.
+    """
+
+    def __init__(
+        self, size: int = 2, *, message_max: int = MESSAGE_MAX, packages: str | None = None
+    ) -> None:
         self._free_places = size
         self._size = size
         self._message_max = message_max
+        self._packages = packages
         self._idle: list[Child] = []
         self._queue: deque[asyncio.Future[None]] = deque()
         self._endings: set[asyncio.Task[None]] = set()
@@ -249,7 +261,7 @@ class SandboxPool:
     async def warm(self) -> None:
         """Have every process ready before the first call."""
         while len(self._idle) + len(self._busy) < self._size:
-            self._idle.append(Child(self._message_max))
+            self._idle.append(Child(self._message_max, self._packages))
         await asyncio.gather(*(asyncio.shield(child.ready) for child in self._idle))
 
     async def call(
@@ -261,9 +273,10 @@ class SandboxPool:
         context: Mapping[str, Any],
         log: Callable[[str], None],
         timeout: float | None = None,
+        lines: str = "",
     ) -> Answer:
         """Run the code in a process of its own; see `Sandbox.call`."""
-        message = _encode(Call(code, name, inputs, context))
+        message = _encode(Call(code, name, inputs, context, lines))
         if len(message) > self._message_max:
             raise OverflowError(
                 f"the code and its inputs are {len(message):,} bytes long, more than "
@@ -341,7 +354,7 @@ class SandboxPool:
                 self._busy.add(child)
                 return child
             self._end_later(child)
-        child = Child(self._message_max)
+        child = Child(self._message_max, self._packages)
         self._busy.add(child)
         return child
 
@@ -351,7 +364,7 @@ class SandboxPool:
             self._idle.append(child)
             return
         if not self._closed:
-            self._idle.append(Child(self._message_max))
+            self._idle.append(Child(self._message_max, self._packages))
         await child.dispose()
 
     def _end_later(self, child: Child) -> None:

@@ -97,7 +97,8 @@ def _answered(call: Call) -> Answer:
     module = ModuleType(MODULE)
     sys.modules[MODULE] = module
     try:
-        answer = Answer(value=plain(_value(program, call, module.__dict__)))
+        value = _value(program, call, module.__dict__)
+        answer = Answer(value=_written(value, call.lines) if call.lines else plain(value))
     except NotPlain as problem:
         answer = Answer(problem="not_plain", message=f"{problem}.")
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
@@ -142,7 +143,33 @@ def _value(program: Program, call: Call, variables: dict[str, Any]) -> Any:
     if not callable(main):
         return None
     positional, named = arguments_of(main, inputs, call.context)
-    return _finished(main(*positional, **named))
+    value = main(*positional, **named)
+    return value if call.lines else _finished(value)
+
+
+def _written(value: Any, place: str) -> int:
+    """Write what the code yields while it yields it: no more than one value is in memory."""
+    with open(place, "wb") as file:
+        if hasattr(value, "__await__"):
+            value = _finished(value)
+        if hasattr(value, "__anext__"):
+            import asyncio
+
+            return asyncio.run(_written_async(value, file))
+        values = value if hasattr(value, "__next__") or isinstance(value, list) else [value]
+        return sum(_line(one, file) for one in values)
+
+
+def _line(value: Any, file: Any) -> int:
+    file.write(msgspec.json.encode(plain(value)) + b"\n")
+    return 1
+
+
+async def _written_async(values: Any, file: Any) -> int:
+    count = 0
+    async for one in values:
+        count += _line(one, file)
+    return count
 
 
 def _finished(value: Any) -> Any:

@@ -58,8 +58,12 @@ class Worker:
         self._sleep = sleep
         self._running: dict[CommandId, tuple[Lease, asyncio.Task[None]]] = {}
         self._pipelines: dict[str, Pipelines] = {}
+        self._closing: set[CommandId] = set()
+        """Commands whose last report is on its way: its answer, which may bring the next command,
+        must not be missed because somebody says meanwhile that they are over."""
         self._room = asyncio.Event()
         self._draining = False
+        self._taking: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Work until cancelled or drained."""
@@ -68,10 +72,12 @@ class Worker:
                 group.create_task(self._keep_leases()),
                 group.create_task(self._obey_cancellations()),
             ]
+            self._taking = group.create_task(self._take_commands(group))
             try:
-                await self._take_commands(group)
+                await asyncio.wait([self._taking])
                 await self._finish_running()
             except asyncio.CancelledError:
+                self._taking.cancel()
                 await self._stop_running()
                 raise
             finally:
@@ -81,7 +87,12 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new; `run` ends when what is running has."""
         self._draining = True
-        self._room.set()
+        if self._taking is not None:
+            self._taking.cancel()
+
+    async def stop(self) -> None:
+        """Stop what is running; somebody else goes on with it, behind what was recorded."""
+        await self._stop_running()
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:
         while not self._draining:
@@ -142,9 +153,10 @@ class Worker:
         return task.uncancel() == 0
 
     async def _run_one(self, lease: Lease) -> Lease | None:
-        reporter = Reporter(self._control, lease, self.pool)
+        reporter = Reporter(self._control, lease, self.pool, self.worker_id)
         try:
             ending = await self._ending(lease, reporter)
+            self._closing.add(lease.command.command_id)
             answer = await reporter.close(ending, want=0 if self._draining else 1)
         except LeaseLost:
             logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
@@ -154,6 +166,7 @@ class Worker:
             logger.exception("no report was taken", extra={"command_id": lease.command.command_id})
             return None
         finally:
+            self._closing.discard(lease.command.command_id)
             reporter.abandon()
         return answer.leases[0] if answer.leases else None
 
@@ -203,5 +216,5 @@ class Worker:
     def _interrupt(self, command_ids: set[CommandId]) -> None:
         for command_id in command_ids:
             found = self._running.get(command_id)
-            if found is not None:
+            if found is not None and command_id not in self._closing:
                 found[1].cancel()

@@ -1,0 +1,49 @@
+"""How executions that a step calls begin."""
+
+from __future__ import annotations
+
+from noetl.control.jobs import Job, merged, parent_job
+from noetl.control.live import Live
+from noetl.control.programs import Programs
+from noetl.control.support import refusal
+from noetl.engine import advance
+from noetl.engine.turn import Decision, StartChild, TellParent
+from noetl.errors import NotFound
+from noetl.model.events import ExecutionRequested
+from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState
+
+
+async def child_job(programs: Programs, effect: StartChild, now: float) -> Job:
+    """The start of a child; if there is no such playbook, its end."""
+    parent, request = effect.parent, effect.request
+    try:
+        program, entry = await programs.by_path(request.path, request.version)
+    except NotFound as error:
+        missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
+        ended = TellParent(parent, "FAILED", None, missing)
+        return parent_job(effect.child, ended, now)
+    requested = ExecutionRequested(
+        at=now,
+        path=entry.path,
+        digest=entry.digest,
+        version=entry.version,
+        payload=request.workload,
+        parent=parent,
+    )
+    workload = merged(program.net.workload, request.workload)
+
+    def create() -> Live:
+        return Live(effect.child, program, ExecutionState())
+
+    def decide(live: Live) -> Decision:
+        return advance.start(
+            live.program,
+            live.state,
+            effect.child,
+            requested,
+            workload=workload,
+            refused=refusal(live.program.net),
+        )
+
+    return Job(effect.child, decide, create=create)

@@ -1,0 +1,111 @@
+"""Living with other servers on the same database: hearing of what they did, telling what we did.
+
+What they write makes what we have in memory old, ends executions that somebody waits for here,
+opens commands for our workers and closes commands that our workers run. News tell of it at once;
+a look once a second finds whatever the news did not bring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from noetl.control.clock import SharedClock
+from noetl.control.membership import BEAT_SECONDS, Membership
+from noetl.control.orchestrator import Orchestrator
+from noetl.control.wakeup import News, Wakeup
+from noetl.errors import NoetlError
+from noetl.model.ids import ExecutionId
+from noetl.store.base import Channel, Store, Write
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.9
+"""Polling takes over within a second."""
+LOOKS_REMEMBERED = 30
+
+
+class Neighbours:
+    """The others, as this process sees them."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        channel: Channel,
+        clock: SharedClock,
+        membership: Membership,
+        name: str,
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._clock = clock
+        self._membership = membership
+        self._wakeup = Wakeup(channel, name, self.hear)
+        self._looks = 0
+        self._seen: dict[ExecutionId, int] = {}
+        """What we took notice of, so that waiting executions are not read every second."""
+        orchestrator.on_stored = self._tell
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._wakeup.send())
+            group.create_task(self._wakeup.listen())
+            group.create_task(self._keep_looking())
+            group.create_task(self._keep_beating())
+
+    def _tell(self, writes: list[Write]) -> None:
+        if not self._membership.is_alone:
+            self._wakeup.tell(writes)
+
+    async def hear(self, news: News) -> None:
+        """Take notice of what others wrote."""
+        orchestrator = self._orchestrator
+        moved = {
+            execution_id
+            for execution_id, seq in news.executions.items()
+            if orchestrator.moved_elsewhere(execution_id, seq)
+        }
+        for pool in news.pools:
+            orchestrator.dispatch.wake(pool)
+        if news.timers:
+            orchestrator.timer_changed.set()
+        for execution_id in moved & {
+            held.execution_id for held in orchestrator.dispatch.held.values()
+        }:
+            await orchestrator.stop_closed(execution_id)
+        self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except NoetlError as error:
+                logger.warning("the database cannot be looked at just now: %s", error)
+
+    async def look(self) -> None:
+        """Find what news should have brought, for those who wait for something here."""
+        awaited = self._orchestrator.awaited()
+        heads = await self._store.heads(awaited) if awaited else {}
+        if self._looks % LOOKS_REMEMBERED == 0:
+            self._seen.clear()
+        self._looks += 1
+        changed = {
+            one: seq
+            for one, seq in heads.items()
+            if self._seen.get(one) != seq or self._orchestrator.is_behind(one, seq)
+        }
+        waiting = self._orchestrator.dispatch.waiting_pools()
+        pools = await self._store.free_pools() & waiting if waiting else set()
+        await self.hear(News(executions=changed, pools=pools))
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                await self._clock.follow(self._store.time)
+                await self._membership.beat()
+            except NoetlError as error:
+                logger.warning("we cannot say that we are there: %s", error)
+            await self._clock.sleep(BEAT_SECONDS)

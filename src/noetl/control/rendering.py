@@ -1,0 +1,60 @@
+"""What a template would yield in an execution: for people who look for the reason of something.
+
+No secret is in scope: those are resolved on the worker, when a tool runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.control.orchestrator import Orchestrator
+from noetl.engine.program import Program
+from noetl.engine.scope import common_roots, moment
+from noetl.errors import NotFound
+from noetl.model.ids import ExecutionId
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import ExecutionState, Run
+from noetl.templates import Scope, compile_value, mask
+
+
+async def render(
+    orchestrator: Orchestrator,
+    execution_id: ExecutionId,
+    template: Any,
+    *,
+    at: float,
+    step: str | None = None,
+    iteration: int | None = None,
+) -> Any:
+    """The value as that step sees it now, or would see it if it ran now."""
+    state = await orchestrator.state(execution_id)
+    program = await orchestrator.programs.by_digest(state.digest)
+    roots = common_roots(
+        program, execution_id, state.workload, state.ctx, state.vars, state.results
+    )
+    if step is not None:
+        roots |= _of_step(program, state, step, iteration)
+    found = compile_value(template).render(Scope(roots, now=moment(at), seed=execution_id))
+    return msgspec.to_builtins(mask(found), enc_hook=str)
+
+
+def _of_step(
+    program: Program, state: ExecutionState, step: str, iteration: int | None
+) -> dict[str, object]:
+    if step not in program.steps:
+        raise NotFound(f'the playbook has no step "{step}".{did_you_mean(step, program.steps)}')
+    run = next((run for run in state.runs.values() if run.step == step), None)
+    names: dict[str, object] = {"args": run.args if run is not None else {}}
+    if iteration is not None:
+        names["iter"] = _iteration(program, run, step, iteration)
+    return names
+
+
+def _iteration(program: Program, run: Run | None, step: str, index: int) -> dict[str, object]:
+    loop = program.steps[step].step.loop
+    items = run.loop.items if run is not None and run.loop is not None else None
+    if loop is None or not isinstance(items, list) or not 0 <= index < len(items):
+        raise NotFound(f'step "{step}" runs no iteration {index} at the moment.')
+    return {loop.iterator: items[index], "index": index}

@@ -1,0 +1,87 @@
+"""What servers on one database tell each other, so that nobody waits for the next look.
+
+News only make things sooner. Whoever misses all of them looks once a second and finds the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from noetl.errors import StoreError
+from noetl.model.ids import ExecutionId
+from noetl.store.base import Channel, Write
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.005
+"""Between two messages at least: what happens meanwhile travels together."""
+RECONNECT_SECONDS = 1.0
+EXECUTIONS_MAX = 250
+"""A message of PostgreSQL holds 8 000 bytes. What does not fit is found by looking."""
+
+
+class News(msgspec.Struct, omit_defaults=True):
+    """What was written."""
+
+    sender: str = ""
+    executions: dict[ExecutionId, int] = {}
+    """Where their logs end now."""
+    pools: set[str] = set()
+    """Where commands wait for a worker."""
+    timers: bool = False
+    """Some were set."""
+
+    def add(self, writes: Iterable[Write]) -> None:
+        for write in writes:
+            self.executions[write.execution_id] = write.seq_before + len(write.events)
+            self.timers = self.timers or bool(write.timers)
+            self.pools |= {new.command.pool for new in write.commands if new.worker_id is None}
+
+
+Hear = Callable[[News], Awaitable[None]]
+
+
+class Wakeup:
+    """The line to the others. `name` tells our own words from theirs."""
+
+    def __init__(self, channel: Channel, name: str, hear: Hear) -> None:
+        self._channel = channel
+        self._name = name
+        self._hear = hear
+        self._untold = News(sender=name)
+        self._something = asyncio.Event()
+
+    def tell(self, writes: Iterable[Write]) -> None:
+        """Let the others know soon."""
+        self._untold.add(writes)
+        self._something.set()
+
+    async def send(self) -> None:
+        """Pass on what was told, for ever; what cannot be passed on is dropped."""
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            news, self._untold = self._untold, News(sender=self._name)
+            for execution_id in list(news.executions)[EXECUTIONS_MAX:]:
+                del news.executions[execution_id]
+            try:
+                await self._channel.send(msgspec.json.encode(news).decode())
+            except StoreError as error:
+                logger.warning("other servers were not told: %s", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def listen(self) -> None:
+        """Hear what the others say, for ever."""
+        while True:
+            try:
+                async for text in self._channel.messages():
+                    news = msgspec.json.decode(text, type=News)
+                    if news.sender != self._name:
+                        await self._hear(news)
+            except (StoreError, msgspec.DecodeError) as error:
+                logger.warning("other servers cannot be heard just now: %s", error)
+            await asyncio.sleep(RECONNECT_SECONDS)

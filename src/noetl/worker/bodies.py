@@ -1,0 +1,88 @@
+"""Large values on the worker: read where a reference stands for one, kept where one is made."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.model import refs
+from noetl.model.commands import Chunk, Command
+from noetl.model.ids import ExecutionId, derive
+from noetl.model.outcome import Outcome, TaskError
+from noetl.templates import MASK, Tainted
+from noetl.worker.control import Control
+
+if TYPE_CHECKING:
+    from noetl.worker.frame import Frame
+
+
+class Bodies:
+    """What one execution keeps by reference."""
+
+    def __init__(self, control: Control, execution_id: ExecutionId) -> None:
+        self._control = control
+        self._owner = execution_id
+
+    async def real(self, value: Any) -> Any:
+        """The value with what references in it stand for; any other value as it is."""
+        if not refs.holds_reference(value):
+            return value
+        return await refs.fetched(refs.real(value, self._owner), self._control.get_result)
+
+    async def fetch_results(self, command: Command) -> None:
+        """Results that came as references are read before the first template needs them."""
+        for result in command.steps.values():
+            result.value = await self.real(result.value)
+            result.tasks = {name: await self.real(one) for name, one in result.tasks.items()}
+
+    async def with_elements(self, chunk: Chunk) -> Chunk:
+        """The chunk with its own elements, where it came with a reference to all of them."""
+        if not refs.is_segmented(chunk.items):
+            return chunk
+        asking = refs.part(chunk.items, self._owner, chunk.start, chunk.stop)
+        elements = await refs.fetched(asking, self._control.get_result)
+        return msgspec.structs.replace(chunk, items=elements)
+
+    async def put_away(self, frame: Frame) -> None:
+        """Keep the step's own large names (what rules collected) by reference, too.
+
+        Where a secret may be among them they stay in the progress, masked.
+        """
+        if frame.scope.tainted:
+            return
+        for name, value in frame.local.items():
+            known, _ = frame.local_stored.get(name, (None, None))
+            if known is value or not isinstance(value, list | dict | str):
+                continue
+            body = refs.encode(value)
+            if len(body) > refs.INLINE_MAX:
+                key = derive(frame.cause, "name", name, hashlib.sha256(body).hexdigest())
+                await self._control.put_result(self._owner, key, body)
+                reference = refs.reference(self._owner, key, body, value)
+                frame.local_stored[name] = (value, reference)
+
+    async def stored(self, outcome: Outcome, action_id: str) -> tuple[Outcome, Outcome]:
+        """The outcome, and how it is recorded: a large result is kept by reference.
+
+        A result that has no form in JSON is an error of the task, whatever the tool thought.
+        """
+        if outcome.result is None:
+            return outcome, outcome
+        if isinstance(outcome.result, Tainted):
+            return outcome, msgspec.structs.replace(outcome, result=MASK)
+        try:
+            body = refs.encode(outcome.result)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            message = f"the result cannot be recorded as JSON: {error}"
+            wrong = TaskError(kind="schema", code="not_json", message=message)
+            bad = msgspec.structs.replace(outcome, status="error", result=None, error=wrong)
+            return bad, bad
+        if len(body) <= refs.INLINE_MAX:
+            return outcome, outcome
+        # By its content: the next try of the same call may yield another body.
+        key = derive(action_id, hashlib.sha256(body).hexdigest())
+        await self._control.put_result(self._owner, key, body)
+        reference = refs.reference(self._owner, key, body, outcome.result)
+        return outcome, msgspec.structs.replace(outcome, result=reference)

@@ -1,0 +1,420 @@
+"""Event rules on the worker: which answer a call, and following their chains of actions.
+
+A chain that is interrupted goes on behind its last recorded task: all that it has decided so far is
+in its progress. Calls that rules ask for (`call`, `retry`) are made when all selected chains are
+through; a `next`, `fail` or `skip` that was reached comes before them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.engine.actions import (
+    RetryProgram,
+    RunProgram,
+    advanced,
+    next_branch,
+    perform,
+    suppressed,
+    winner,
+)
+from noetl.engine.cases import (
+    CaseProgram,
+    EventRuleProgram,
+    Happening,
+    called,
+    entering,
+    exiting,
+    outside,
+)
+from noetl.engine.failing import error_from
+from noetl.engine.hearing import NO_RETRY
+from noetl.engine.pipeline import TaskProgram
+from noetl.engine.scope import error_value
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import SERVER_STAGES, Again, Chain, Tries
+from noetl.model.commands import Ending, Suspension
+from noetl.model.events import RetryStarted
+from noetl.model.ids import derive
+from noetl.model.net import Values
+from noetl.model.outcome import Outcome, TaskError, ok
+from noetl.model.rule_events import CaseEvaluated, ChainRestarted, StepPatched
+from noetl.templates import view
+from noetl.worker.frame import Frame
+from noetl.worker.settling import Settled, report, say_processed, settle, wait, write
+
+if TYPE_CHECKING:
+    from noetl.worker.passing import Passage
+
+NOTHING_TO_CALL = TaskError(
+    kind="client_error",
+    code="nothing_to_call",
+    message="a rule for step.enter, step.exit or an external event asks for a `call`, but the step"
+    " has no tool, or is a loop, whose calls belong to its iterations. Use `call` on call.done or"
+    " call.error.",
+)
+
+
+# --- Which rules answer ------------------------------------------------------------------------
+
+
+def answer(
+    passage: Passage, case: CaseProgram, program: TaskProgram, settled: Settled
+) -> Chain | None:
+    """The chain that this call sets off; None if no rule answers it."""
+    if not case.answers("call"):
+        return None
+    frame, outcome = passage.frame, settled.outcome
+    ends = settled.directive.kind in ("break", "fail")
+    last = ends or frame.position == len(passage.tasks) - 1
+    if program.task.origin and not last:
+        return None  # What sugar is made of is nobody's call, except for how it ends.
+    happening = called(ok=outcome.is_ok, last=last)
+    chain = _chain(frame, program, settled)
+    chain.event = happening.name
+    frame.show_outcome(program.task.kind, outcome)
+    limits = passage.runner.program.net.executor.limits
+
+    def exhausted(retry: RetryProgram) -> bool:
+        return retry.is_exhausted(frame.scope, settled.tries.attempt, limits)
+
+    try:
+        event = _event(passage, outcome)
+        rules = case.selected(happening, frame.scope, event, exhausted)
+    except EvaluationFailed as error:
+        chain.error = error_from(error)
+        return chain
+    if not rules:
+        _hide(frame)
+        return None
+    chain.rules = tuple(rule.rule.label for rule in rules)
+    return chain
+
+
+def page_chain(passage: Passage, program: TaskProgram, settled: Settled) -> Chain:
+    """A rule of `retry` that keeps or stores something before it makes the call again."""
+    directive = settled.directive
+    chain = _chain(passage.frame, program, settled)
+    chain.stage, chain.event, chain.rules = "page", "call.done", (directive.rule,)
+    chain.again = Again(
+        overrides=directive.overrides, delay=directive.delay, new_page=directive.new_page
+    )
+    return chain
+
+
+def _chain(frame: Frame, program: TaskProgram, settled: Settled) -> Chain:
+    return Chain(
+        stage="call",
+        event="",
+        rules=(),
+        outcome=settled.stored,
+        task=program.task.name,
+        position=frame.position,
+        call=settled.tries,
+    )
+
+
+def _event(passage: Passage, outcome: Outcome) -> Values:
+    """`event` without its name."""
+    return {
+        "step": passage.runner.command.step,
+        "data": outcome.result,
+        "payload": outcome.result,
+        "error": error_value(outcome.error),
+    }
+
+
+def say_evaluated(passage: Passage, case: CaseProgram, chain: Chain) -> None:
+    """The server records which rules answered the call."""
+    command = passage.runner.command
+    passage.runner.reporter.say(
+        CaseEvaluated(
+            at=passage.runner.now(),
+            step_run_id=command.step_run_id,
+            step=command.step,
+            trigger_event=chain.event,
+            matched=tuple(label for label in case.source if label in chain.rules),
+            order=chain.rules,
+            case_mode=case.settings.mode,
+            eval_mode="on_event" if case.settings.wait else "on_entry",
+            iteration=passage.frame.iteration,
+            page=chain.call.page,
+        )
+    )
+
+
+# --- Following them ----------------------------------------------------------------------------
+
+
+async def follow(passage: Passage) -> Ending | Suspension | None:
+    """Perform what is left of the chains; how the pass ends, or None if it goes on."""
+    frame = passage.frame
+    chain = frame.chain
+    assert chain is not None
+    outcome = await _real(passage, chain)
+    try:
+        while not chain.is_over and chain.error is None:
+            rule = _rule(passage, chain)
+            if chain.action >= len(rule.actions):
+                next_branch(chain)
+                continue
+            action = rule.actions[chain.action]
+            _show(passage, chain, outcome)
+            if isinstance(action, RunProgram):
+                suspension = await _run(passage, chain, rule, action)
+                if suspension is not None:
+                    return suspension
+            elif isinstance(action, RetryProgram):
+                _ask_again(passage, chain, action, outcome)
+                chain.action += 1
+            else:
+                policy = passage.case.settings.next_policy if passage.case else "end_step"
+                advanced(chain, perform(action, chain, frame, policy))
+    except EvaluationFailed as error:
+        chain.error = error_from(error)
+    _hide(frame)
+    return await _conclude(passage, chain)
+
+
+async def _real(passage: Passage, chain: Chain) -> Outcome | None:
+    if chain.outcome is None:
+        return None
+    value = await passage.runner.bodies.real(chain.outcome.result)
+    return msgspec.structs.replace(chain.outcome, result=value)
+
+
+def _rule(passage: Passage, chain: Chain) -> EventRuleProgram:
+    label = chain.rules[chain.branch]
+    if chain.stage == "page":
+        return passage.runner.pipelines.repeating(passage.tasks[chain.position], label)
+    assert passage.case is not None
+    return passage.case.by_label[label]
+
+
+def _show(passage: Passage, chain: Chain, outcome: Outcome | None) -> None:
+    """What the actions see: the event, and the call or the step it is about."""
+    frame = passage.frame
+    kind = next((one.task.kind for one in passage.tasks if one.task.name == chain.task), "")
+    if chain.stage in ("exit", "sink"):
+        kind = passage.runner.program.steps[passage.runner.command.step].kind
+    if outcome is not None:
+        frame.show_outcome(kind, outcome)
+        frame.show_page(kind, outcome)
+    if frame.yields and chain.recovered:
+        frame.scope.roots["result"] = view("", frame.yields[0])
+    frame.show_tries(chain.call)
+    data = chain.data if outcome is None else outcome.result
+    frame.show_event(
+        {
+            "name": chain.event,
+            "step": passage.runner.command.step,
+            "data": data,
+            "payload": data,
+            "error": error_value(outcome.error) if outcome is not None else None,
+        },
+        _happening(passage, chain),
+    )
+
+
+def _happening(passage: Passage, chain: Chain) -> frozenset[str]:
+    """The other names of the event."""
+    fine = chain.outcome is None or chain.outcome.is_ok
+    looped = passage.runner.program.steps[passage.runner.command.step].step.loop is not None
+    found: Happening
+    match chain.stage:
+        case "enter":
+            found = entering()
+        case "exit" | "sink":
+            found = exiting(ok=fine, looped=looped)
+        case "event":
+            found = outside(chain.event)
+        case _:
+            found = called(ok=fine, last=True)
+    return found.aliases | found.general
+
+
+def _hide(frame: Frame) -> None:
+    frame.hide_outcome()
+    frame.hide_page()
+    frame.scope.roots.pop("event", None)
+
+
+def _ask_again(
+    passage: Passage, chain: Chain, action: RetryProgram, outcome: Outcome | None
+) -> None:
+    if chain.stage == "page":
+        return  # decided already: that is why the chain is followed
+    if chain.stage != "call":
+        chain.error = NO_RETRY
+        return
+    error = outcome.error if outcome is not None else None
+    seed = derive(passage.frame.cause, chain.task, chain.call.page)
+    delay = action.delay(passage.frame.scope, chain.call.attempt, error, seed)
+    chain.again = chain.again or Again(delay=delay, new_page=False)
+
+
+async def _run(
+    passage: Passage, chain: Chain, rule: EventRuleProgram, action: RunProgram
+) -> Suspension | None:
+    """Run a task of the chain until it is settled, and move on."""
+    frame = passage.frame
+    if rule.restart is not None and chain.action == 0:
+        chain.before = dict(frame.local)
+    settled = await settle(passage, action.task, sink=action.sink)
+    if isinstance(settled, Suspension):
+        return settled
+    write(frame, settled)
+    chain.tries = Tries()
+    await passage.runner.bodies.put_away(frame)
+    task, directive = action.task.task, settled.directive
+    if settled.outcome.is_ok:
+        frame.name_result(task.name, task.kind, settled.outcome.result, settled.stored.result)
+    if directive.kind == "fail" or directive.rule:
+        error = directive.error or TaskError(kind="unknown", message=f'task "{task.name}" failed')
+        return await _failed(passage, chain, rule, action, settled, error)
+    advanced(chain, "next branch" if directive.kind == "break" else "go on")
+    report(passage, action.task, settled, sink=action.sink)
+    say_processed(passage, task.name, settled.outcome, settled.tries)
+    return None
+
+
+async def _failed(
+    passage: Passage,
+    chain: Chain,
+    rule: EventRuleProgram,
+    action: RunProgram,
+    settled: Settled,
+    error: TaskError,
+) -> Suspension | None:
+    """A task of the chain failed: begin the chain again, if it says so, else it has failed."""
+    frame, runner = passage.frame, passage.runner
+    limits = runner.program.net.executor.limits
+    used = chain.restarts + 1
+    label = rule.rule.label
+    if rule.restart is None or rule.restart.is_exhausted(frame.scope, used, limits):
+        chain.error = error
+        report(passage, action.task, settled, sink=action.sink)
+        return None
+    delay = rule.restart.delay(frame.scope, used, error, derive(frame.cause, label))
+    report(passage, action.task, settled, sink=action.sink)
+    chain.restarts, chain.action = used, 0
+    chain.routes = tuple(one for one in chain.routes if one.branch != label)
+    frame.restore(chain.before)
+    runner.reporter.say(
+        ChainRestarted(
+            at=runner.now(),
+            step_run_id=runner.command.step_run_id,
+            step=runner.command.step,
+            branch=label,
+            attempt=used + 1,
+            delay=delay,
+            iteration=frame.iteration,
+            progress=frame.progress() if passage.top else None,
+        )
+    )
+    return await wait(passage, delay)
+
+
+# --- What they came to -------------------------------------------------------------------------
+
+
+async def _conclude(passage: Passage, chain: Chain) -> Ending | Suspension | None:
+    frame = passage.frame
+    frame.chain = None
+    await passage.runner.bodies.put_away(frame)
+    await _tell(passage, chain)
+    if chain.stage in SERVER_STAGES:
+        return await _heard(passage, chain)
+    if chain.stage == "call" and (chain.again is None or chain.again.new_page):
+        say_processed(passage, chain.task, chain.outcome, chain.call)
+    if chain.error is not None:
+        return Ending(error=chain.error)
+    if chain.skipped is not None:
+        return Ending(skipped=chain.skipped)
+    fails = None if chain.recovered else chain.fails
+    if chain.routes:
+        won = winner(chain.routes)
+        losers = (*suppressed(chain), *chain.losers)
+        return Ending(error=fails, result=frame.result, next=won, suppressed=losers)
+    if chain.again is not None:
+        return await _again(passage, chain, chain.again)
+    if chain.fails is not None and chain.recovered:
+        frame.position += 1
+    return Ending(error=fails) if fails is not None else None
+
+
+async def _tell(passage: Passage, chain: Chain) -> None:
+    """Report what the rules wrote that is not in the progress of a call."""
+    frame, runner = passage.frame, passage.runner
+    if chain.recovered and frame.yields:
+        key = derive(frame.cause, chain.event, *chain.rules, chain.position, chain.call.page)
+        _, stored = await runner.bodies.stored(ok(frame.yields[0]), key)
+        frame.yields = (stored.result,)
+    if not passage.top:
+        return
+    if frame.ctx_writes:
+        runner.reporter.hold(runner.ctx_patch(frame, runner.now()))
+    # If a call follows, its report will tell.
+    local = frame.recorded_local() if chain.again is None else {}
+    if local or (chain.recovered and frame.yields):
+        runner.reporter.hold(
+            StepPatched(
+                at=runner.now(),
+                step_run_id=runner.command.step_run_id,
+                step=runner.command.step,
+                local=local,
+                yields=frame.yields if chain.recovered else (),
+            )
+        )
+
+
+async def _again(passage: Passage, chain: Chain, again: Again) -> Suspension | None:
+    """Make the call once more: the next page, or the same one."""
+    frame, tries = passage.frame, chain.call
+    fine = chain.outcome is not None and chain.outcome.is_ok
+    frame.position = chain.position
+    frame.tries = Tries(
+        attempt=1 if again.new_page else tries.attempt + 1,
+        page=tries.page + again.new_page,
+        calls=tries.calls + 1,
+        rounds=tries.rounds + fine,
+        overrides=again.overrides if again.new_page else tries.overrides,
+    )
+    if not again.new_page:
+        passage.runner.reporter.say(
+            RetryStarted(
+                at=passage.runner.now(),
+                step_run_id=passage.runner.command.step_run_id,
+                step=passage.runner.command.step,
+                task=chain.task,
+                attempt=frame.tries.attempt,
+                page=frame.tries.page,
+                delay=again.delay,
+                iteration=frame.iteration,
+            )
+        )
+    return await wait(passage, again.delay)
+
+
+async def _heard(passage: Passage, chain: Chain) -> Ending | None:
+    """The rules answered something the server heard: it goes on from here, unless they `call`."""
+    frame = passage.frame
+    decided = chain.error is not None or chain.skipped is not None or chain.routes
+    if chain.again is not None and not decided:
+        step = passage.runner.program.steps[passage.runner.command.step].step
+        if step.loop is not None or not step.tasks:
+            return Ending(error=NOTHING_TO_CALL)
+        frame.position = 0
+        frame.jumps += 1  # calls of this round are other calls than those before
+        frame.tries = Tries(overrides=chain.again.overrides)
+        return None
+    won = winner(chain.routes) if chain.routes else None
+    return Ending(
+        error=chain.error,
+        next=won,
+        suppressed=suppressed(chain),
+        skipped=chain.skipped,
+        recovered=chain.recovered,
+    )

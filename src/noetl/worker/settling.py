@@ -1,0 +1,310 @@
+"""One call until it is settled: tried again as `retry` says, looked at again as `poll` says.
+
+Every try is reported. A wait of more than a few seconds gives the worker back: whoever goes on
+finds the counters in the progress.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.engine.failing import error_from
+from noetl.engine.pipeline import Directive, PollProgram, TaskProgram, decide, rendered
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import Tries
+from noetl.model.commands import ChildRequest, Suspension
+from noetl.model.events import PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
+from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.rule_events import (
+    PollFinished,
+    PollIteration,
+    PollStarted,
+    RetryProcessed,
+    SinkProcessed,
+    SinkStarted,
+)
+from noetl.worker.blocks import Interrupted
+from noetl.worker.calls import action_of
+from noetl.worker.frame import Frame
+
+if TYPE_CHECKING:
+    from noetl.worker.passing import Passage
+
+SLEEP_MAX = 5.0
+"""Waits up to this long keep the slot; longer ones give it back."""
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call came to, and what its policy makes of that."""
+
+    outcome: Outcome
+    stored: Outcome
+    """As it is recorded: a large result is a reference."""
+    directive: Directive
+    tries: Tries
+    page: int
+    action_id: str
+    log: str = ""
+
+
+async def settle(
+    passage: Passage, program: TaskProgram, *, sink: bool = False
+) -> Settled | Suspension:
+    """Call until the policy says something else than to call again, or until a long wait."""
+    frame = passage.frame
+    while True:
+        frame.enter(program.task.name)
+        if frame.pending is None and program.task.kind == "playbook":
+            waiting = _child(program, frame)
+            if isinstance(waiting, Suspension):
+                return waiting
+            frame.pending = waiting
+        try:
+            settled = await _try(passage, program, sink=sink)
+        except Interrupted as entry:
+            frame.inner = entry.inner
+            return Suspension(progress=frame.progress(), child=entry.child)
+        directive = settled.directive
+        if directive.kind != "retry" or directive.rule:
+            return settled
+        write(frame, settled)
+        frame.tries = next_tries(settled)
+        report(passage, program, settled, sink=sink)
+        suspension = await wait(passage, directive.delay)
+        if suspension is not None:
+            return suspension
+
+
+async def wait(passage: Passage, delay: float) -> Suspension | None:
+    """Sleep for a short while; for a long one, say when to go on."""
+    if delay > SLEEP_MAX and not passage.inside:
+        return Suspension(progress=passage.frame.progress(), until=passage.runner.now() + delay)
+    if delay > 0:
+        await passage.runner.sleep(delay)
+    return None
+
+
+def _child(program: TaskProgram, frame: Frame) -> Suspension | Outcome:
+    """A sub-playbook holds no slot: the run waits for it, not the worker."""
+    try:
+        config = rendered(program.config, frame.scope, f"task {program.task.name}")
+        inputs = rendered(program.inputs, frame.scope, f"args of {program.task.name}")
+    except EvaluationFailed as error:
+        return failed("schema", str(error), code=error.code)
+    request = ChildRequest(
+        path=str(config.get("path", "")),
+        version=config.get("version"),
+        workload={**(config.get("payload") or {}), **inputs},
+        return_step=config.get("return_step"),
+    )
+    return Suspension(progress=frame.progress(), child=request)
+
+
+async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled:
+    frame, runner = passage.frame, passage.runner
+    action_id = action_of(frame, program.task)
+    log = ""
+    if frame.pending is not None:
+        stored, frame.pending = frame.pending, None
+        value = await runner.bodies.real(stored.result)
+        outcome = msgspec.structs.replace(stored, result=value)
+    else:
+        if frame.inner is None:
+            _say_started(passage, program, action_id, sink=sink)
+        outcome, log = await runner.outcome(program, frame)
+        outcome, stored = await runner.bodies.stored(outcome, action_id)
+    try:
+        directive = _judge(passage, program, outcome)
+    except EvaluationFailed as error:
+        directive = Directive(kind="fail", error=error_from(error))
+    return Settled(
+        outcome=outcome,
+        stored=stored,
+        directive=directive,
+        tries=frame.tries,
+        page=frame.page,
+        action_id=action_id,
+        log=log,
+    )
+
+
+def _say_started(passage: Passage, program: TaskProgram, action_id: str, *, sink: bool) -> None:
+    frame, runner = passage.frame, passage.runner
+    told: dict[str, Any] = {
+        "at": runner.now(),
+        "kind": program.task.kind,
+        "attempt": frame.attempt,
+        "action_id": action_id,
+        "page": frame.page,
+        **names(passage, program),
+    }
+    if sink:
+        runner.reporter.say(SinkStarted(**told))
+    else:
+        runner.reporter.say(TaskStarted(**told, origin=program.task.origin))
+
+
+def _judge(passage: Passage, program: TaskProgram, outcome: Outcome) -> Directive:
+    """What poll and policy make of the outcome, with the task's own `set` on success."""
+    frame = passage.frame
+    frame.show_outcome(program.task.kind, outcome)
+    frame.show_page(program.task.kind, outcome)
+    try:
+        looked = _look(passage, program, program.poll, outcome) if program.poll else None
+        if looked is not None:
+            return looked
+        directive = decide(
+            program,
+            outcome,
+            frame.scope,
+            tries=frame.tries,
+            seed=action_of(frame, program.task),
+            limits=passage.runner.program.net.executor.limits,
+        )
+        if program.poll is not None and directive.kind == "fail" and not outcome.is_ok:
+            _say_poll(passage, program, "error")
+    finally:
+        frame.hide_page()
+    if outcome.is_ok and program.task.patch is not None:
+        frame.show_result(program.task.kind)
+        place = f"set of task {program.task.name}"
+        frame.write(*(rendered(part, frame.scope, place) for part in program.patch))
+    return directive
+
+
+def _look(
+    passage: Passage, program: TaskProgram, poll: PollProgram, outcome: Outcome
+) -> Directive | None:
+    """What `poll` makes of a success; None when what was waited for is there."""
+    frame, now = passage.frame, passage.runner.now()
+    tries = frame.tries
+    if tries.poll_began is None:
+        passage.runner.reporter.say(PollStarted(at=now, **names(passage, program)))
+        tries = frame.tries = msgspec.structs.replace(tries, poll_began=now)
+    if not outcome.is_ok:
+        return None
+    if poll.until.holds(frame.scope):
+        _say_poll(passage, program, "reached")
+        return None
+    looks = tries.polls + 1
+    delay = poll.wait(frame.scope, looks, now - (tries.poll_began or now))
+    if delay is None:
+        _say_poll(passage, program, "exhausted")
+        message = f'task "{program.task.name}" was polled {looks} times, and what it waits for'
+        error = TaskError(kind="timeout", code="poll_exhausted", message=f"{message} did not come.")
+        return Directive(kind="fail", error=error)
+    return Directive(kind="retry", delay=delay, new_page=True, poll=True)
+
+
+def _say_poll(passage: Passage, program: TaskProgram, status: str) -> None:
+    frame = passage.frame
+    passage.runner.reporter.say(
+        PollFinished(
+            at=passage.runner.now(),
+            status=status,
+            number=frame.tries.polls + 1,
+            **names(passage, program),
+        )
+    )
+
+
+def next_tries(settled: Settled) -> Tries:
+    """The counters after a call that will be repeated: as it was, or as a new page."""
+    tries, directive = settled.tries, settled.directive
+    counted = msgspec.structs.replace(
+        tries, calls=tries.calls + 1, rounds=tries.rounds + settled.outcome.is_ok
+    )
+    if not directive.new_page:
+        return msgspec.structs.replace(counted, attempt=tries.attempt + 1)
+    return msgspec.structs.replace(
+        counted,
+        attempt=1,
+        page=tries.page + 1,
+        polls=tries.polls + directive.poll,
+        overrides=tries.overrides if directive.poll else directive.overrides,
+    )
+
+
+def write(frame: Frame, settled: Settled) -> None:
+    """Apply what the policy writes, and forget the outcome."""
+    directive = settled.directive
+    frame.write(directive.ctx, directive.iter, directive.local)
+    frame.hide_outcome()
+
+
+def names(passage: Passage, program: TaskProgram) -> dict[str, Any]:
+    """What every fact about a call says of where it was made."""
+    command = passage.runner.command
+    return {
+        "step_run_id": command.step_run_id,
+        "step": command.step,
+        "task": program.task.name,
+        "iteration": passage.frame.iteration,
+    }
+
+
+def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bool = False) -> None:
+    """Say what a call came to, and where whoever goes on would go on."""
+    frame, runner, directive = passage.frame, passage.runner, settled.directive
+    where = names(passage, program)
+    now = runner.now()
+    done = SinkProcessed if sink else TaskDone
+    runner.reporter.say(
+        done(
+            at=now,
+            outcome=settled.stored,
+            attempt=settled.tries.attempt,
+            action_id=settled.action_id,
+            page=settled.page,
+            directive=directive.kind,
+            log=settled.log,
+            progress=frame.progress() if passage.top else None,
+            **where,
+        )
+    )
+    if directive.unmatched:
+        runner.reporter.say(PolicyUnmatched(at=now, status=settled.outcome.status, **where))
+    _say_repeated(passage, program, settled, now)
+    if passage.top and frame.ctx_writes:
+        runner.report_ctx(frame, now)
+    if passage.top and program.task.kind != "noop":
+        runner.reporter.flush_soon()
+
+
+def _say_repeated(passage: Passage, program: TaskProgram, settled: Settled, now: float) -> None:
+    directive, where = settled.directive, names(passage, program)
+    if directive.poll:
+        passage.runner.reporter.say(
+            PollIteration(at=now, number=settled.tries.polls + 1, delay=directive.delay, **where)
+        )
+    elif directive.kind == "retry":
+        passage.runner.reporter.say(
+            RetryStarted(
+                at=now,
+                attempt=1 if directive.new_page else settled.tries.attempt + 1,
+                page=settled.tries.page + directive.new_page,
+                delay=directive.delay,
+                **where,
+            )
+        )
+
+
+def say_processed(passage: Passage, task: str, outcome: Outcome | None, tries: Tries) -> None:
+    """A call that was tried more than once is settled for good."""
+    if tries.attempt < 2 or outcome is None:
+        return
+    command = passage.runner.command
+    passage.runner.reporter.say(
+        RetryProcessed(
+            at=passage.runner.now(),
+            step_run_id=command.step_run_id,
+            step=command.step,
+            task=task,
+            status=outcome.status,
+            attempts=tries.attempt,
+            action_id=outcome.meta.action_id,
+            iteration=passage.frame.iteration,
+        )
+    )

@@ -1,0 +1,199 @@
+"""Workbook entries: what they are given, and how they wait for sub-playbooks without a worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl.model.events import ChildStarted, TaskDone, TaskStarted
+from tests.examples.system import Bench, Run, on_bench, playbook, ran
+
+CHILD = playbook(
+    "- {step: start, tool: {kind: noop, result: '{{ workload.n * 10 }}'}}", workload="n: 0"
+).replace("tried", "child")
+
+
+def with_child(text: str, **settings: object) -> Run:
+    async def work(bench: Bench) -> Run:
+        await bench.system.catalog.register(CHILD)
+        return await bench.run(text)
+
+    return on_bench(work, **settings)
+
+
+ENTRY = """
+ask:
+  tool:
+    - { name: before, kind: noop, result: "{{ args.n + 1 }}" }
+    - { name: child, kind: playbook, path: child, args: { n: "{{ before }}" } }
+    - { name: after, kind: noop, result: ["{{ before }}", "{{ child }}"] }
+"""
+
+
+def test_an_entry_waits_for_a_sub_playbook_and_goes_on_behind_it():
+    flow = """
+- step: end
+  tool:
+    - { name: first, kind: noop, result: 1 }
+    - { name: call, kind: workbook, task: ask, args: { n: "{{ first }}" } }
+    - { name: last, kind: noop, result: { was: "{{ call }}", first: "{{ first }}" } }
+"""
+    done = with_child(playbook(flow, workbook=ENTRY), slots=1)
+
+    assert done.result == {"was": [2, 20], "first": 1}
+    began = [fact.task for fact in done.of(TaskStarted)]
+    assert began == ["first", "call", "before", "after", "last"]
+    assert [fact.task for fact in done.of(TaskDone)] == [
+        "first",
+        "before",
+        "child",
+        "after",
+        "call",
+        "last",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_a_looped_entry_waits_for_each_of_its_sub_playbooks(mode):
+    book = f"""
+each:
+  loop: {{ in: "{{{{ args.numbers }}}}", iterator: n, spec: {{ mode: {mode} }} }}
+  tool:
+    - {{ name: child, kind: playbook, path: child, args: {{ n: "{{{{ n }}}}" }} }}
+    - {{ name: both, kind: noop, result: ["{{{{ n }}}}", "{{{{ child }}}}"] }}
+"""
+    flow = """
+- step: end
+  tool: { kind: workbook, task: each, args: { numbers: [3, 1, 2, 5] } }
+"""
+    done = with_child(playbook(flow, workbook=book))
+
+    assert done.result["results"] == [[3, 30], [1, 10], [2, 20], [5, 50]]
+    assert done.result["stats"] == {"total": 4, "success": 4, "failed": 0}
+    children = [fact.child for fact in done.of(ChildStarted)]
+    assert len(set(children)) == len(children) == 4
+
+
+def test_entries_within_entries_within_a_loop_wait_and_keep_what_they_wrote():
+    book = (
+        ENTRY
+        + """
+outer:
+  tool:
+    - { name: inner, kind: workbook, task: ask, args: { n: "{{ iter.parent.n }}" } }
+    - { name: keep, kind: noop, result: "{{ inner[1] }}" }
+"""
+    )
+    flow = """
+- step: start
+  loop:
+    in: [1, 2, 3]
+    iterator: n
+    spec: { mode: parallel, policy: { reduce: { seen: append } } }
+  tool:
+    - { name: note, kind: noop, result: "{{ n }}", set: { ctx.seen: "{{ n }}" } }
+    - { name: call, kind: workbook, task: outer }
+  next: end
+- { step: end, tool: { kind: noop, result: ["{{ start.results }}", "{{ ctx.seen }}"] } }
+"""
+    done = with_child(playbook(flow, workbook=book))
+
+    assert done.result == [[20, 30, 40], [1, 2, 3]]
+
+
+def test_a_sub_playbook_that_fails_fails_the_task_that_called_the_entry():
+    flow = """
+- step: start
+  tool: { kind: workbook, task: ask, args: { n: 1 } }
+  next:
+    spec: { mode: exclusive }
+    arcs: [{ step: end, when: "{{ error }}", args: { why: "{{ error.message }}" } }]
+- { step: end, tool: { kind: noop, result: "{{ args.why }}" } }
+"""
+    done = with_child(playbook(flow, workbook=ENTRY.replace("path: child", "path: nowhere")))
+
+    assert "nowhere" in done.result
+    assert done.result.startswith("ask: ")
+
+
+def test_a_compensation_may_wait_for_a_sub_playbook():
+    flow = """
+- { step: start, tool: { kind: noop }, spec: { compensate: undo }, next: bad }
+- { step: bad, tool: { kind: noop, result: "{{ 1 / 0 }}" } }
+"""
+    book = "undo: { tool: { kind: playbook, path: child, args: { n: 4 } } }"
+    done = with_child(playbook(flow, workbook=book))
+
+    assert done.document["status"] == "FAILED"
+    assert len(done.of(ChildStarted)) == 1
+    [undone] = [fact for fact in done.of(TaskDone) if fact.outcome.result == 40]
+    assert undone.step == "start"
+
+
+def test_hooks_of_a_task_that_waits_run_once():
+    flow = """
+- step: end
+  tool:
+    - name: call
+      kind: workbook
+      task: ask
+      args: { n: 1 }
+      spec:
+        policy:
+          before: [{ name: lock, kind: shell, cmd: "echo lock >> {{ workload.log }}" }]
+          finally: [{ name: unlock, kind: shell, cmd: "echo unlock >> {{ workload.log }}" }]
+"""
+    text = playbook(flow, workbook=ENTRY, workload="log: ''")
+
+    async def work(bench: Bench) -> tuple[Run, str]:
+        await bench.system.catalog.register(CHILD)
+        log = bench.folder / "log"
+        done = await bench.run(text, {"log": str(log)})
+        return done, log.read_text()
+
+    done, log = on_bench(work)
+
+    assert done.result == [2, 20]
+    assert log.split() == ["lock", "unlock"]
+
+
+# --- What an entry is given --------------------------------------------------------------------
+
+
+def test_a_workbook_entry_of_one_task_is_called_like_that_task():
+    """000 §2.4, 002 §2: what the call gives arrives as the task's own inputs."""
+    run = ran(
+        playbook(
+            """
+- step: start
+  tool: {kind: workbook, name: greet, with: {who: world}}
+""",
+            workbook="""
+greet:
+  kind: python
+  args: {mark: "!"}
+  code: 'result = f"hello {who}{mark}"'
+""",
+        )
+    )
+
+    assert run.result == "hello world!"
+
+
+def test_the_inner_loop_of_a_workbook_entry_goes_over_what_its_parent_has():
+    """002 §6.4: `iter.parent` is the outer iteration, also in the inner loop's `in`."""
+    run = ran(
+        playbook(
+            """
+- step: start
+  loop: {in: [[1, 2], [3]], iterator: row}
+  tool: {kind: workbook, name: cells}
+""",
+            workbook="""
+cells:
+  loop: {in: "{{ iter.parent.row }}", iterator: cell}
+  tool: {kind: noop, result: "{{ iter.cell * 10 }}"}
+""",
+        )
+    )
+
+    assert [row["results"] for row in run.result["results"]] == [[10, 20], [30]]

@@ -1,0 +1,97 @@
+"""Several control planes on one PostgreSQL database, as many processes would be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from noetl import wiring
+from noetl.control.local import LocalControl
+from noetl.control.timekeeping import requeue_lapsed
+from noetl.model.commands import Ending, Lease, Report
+from noetl.settings import Settings
+from noetl.store.base import EventRow
+from noetl.tools.registry import tools
+from noetl.tools.running.resources import ToolResources
+from noetl.wiring import System
+from noetl.worker.sandbox import SandboxPool
+from noetl.worker.worker import Worker
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/servers}\n"
+
+
+@asynccontextmanager
+async def servers(url: str, count: int) -> AsyncIterator[list[System]]:
+    """So many, without workers: tests lease and report themselves."""
+    settings = Settings.from_environment({"NOETL_DATABASE_URL": url})
+    async with AsyncExitStack() as stack:
+        found = [
+            await stack.enter_async_context(wiring.embedded(settings, work=False, serves=True))
+            for _ in range(count)
+        ]
+        for system in found:
+            await system.membership.beat()
+        yield found
+
+
+@asynccontextmanager
+async def working(system: System, name: str, *, slots: int = 1) -> AsyncIterator[None]:
+    """A worker that talks to this server."""
+    resources = ToolResources(SandboxPool)
+    worker = Worker(
+        LocalControl(system.orchestrator, system.store, system.keys.credential),
+        tools(),
+        resources,
+        worker_id=name,
+        slots=slots,
+        now=system.clock.now,
+    )
+    parts = (system.orchestrator, system.store, system.clock, system.membership.owns)
+    tasks = [asyncio.create_task(worker.run()), asyncio.create_task(requeue_lapsed(*parts))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await resources.close()
+
+
+async def started(system: System, workflow: str) -> str:
+    compiled = system.catalog.check(HEAD + workflow)
+    net = compiled.unwrap()
+    await system.orchestrator.programs.keep(net, compiled.digest)
+    return await system.executions.start(compiled.digest, net.path, None, {})
+
+
+async def leased(system: System, worker: str, *, wait: float = 10.0, want: int = 1) -> list[Lease]:
+    return await system.orchestrator.lease(worker, pool="default", want=want, wait=wait)
+
+
+def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> Report:
+    command = lease.command
+    return Report(
+        command_id=command.command_id,
+        execution_id=command.execution_id,
+        token=lease.token,
+        number=number,
+        worker=worker,
+        ending=Ending(result=result),
+        closes=True,
+    )
+
+
+async def log(system: System, execution_id: str) -> list[EventRow]:
+    return await system.store.events(execution_id, limit=10_000)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A story that should be over long before this."""
+
+    async def whole() -> None:
+        async with asyncio.timeout(120):
+            await story()
+
+    asyncio.run(whole())

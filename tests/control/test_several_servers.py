@@ -1,0 +1,194 @@
+"""Several servers on one database: one transition, whoever is told; nothing is lost or stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+
+import psycopg
+import pytest
+
+from noetl.control.neighbours import LOOK_SECONDS
+from noetl.errors import LeaseLost
+from noetl.model.events import CommandLost, decode
+from tests.control.servers import done, leased, log, run, servers, started, working
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+TWO_STEPS = """
+workflow:
+- {step: start, tool: {kind: noop}, next: end}
+- {step: end, tool: {kind: noop}}
+"""
+
+
+def types(rows) -> list[str]:
+    return [row.type for row in rows]
+
+
+def test_t15_the_same_report_to_three_servers_at_once_is_one_transition(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 3) as all_three:
+            for _ in range(10):
+                execution_id = await started(all_three[0], TWO_STEPS)
+                [lease] = await leased(all_three[0], "w")
+                report = done(lease, "w", result="x")
+
+                answers = await asyncio.gather(
+                    *(one.orchestrator.report(report) for one in all_three), return_exceptions=True
+                )
+
+                taken = [one for one in answers if not isinstance(one, Exception)]
+                assert len(taken) == 1
+                assert all(isinstance(one, LeaseLost) for one in answers if one not in taken)
+                found = Counter(types(await log(all_three[1], execution_id)))
+                assert found["step.done"] == 1
+                assert found["next.evaluated"] + found["token.created"] <= 3
+                states = [await one.orchestrator.state(execution_id) for one in all_three]
+                assert states[0] == states[1] == states[2]
+                assert len(await all_three[2].store.open_commands(execution_id)) == 1
+                await all_three[2].executions.cancel(execution_id)
+
+    run(story)
+
+
+def test_any_server_takes_the_report_of_a_worker_that_another_gave_the_work_to(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            execution_id = await started(first, ONE_STEP)
+            [lease] = await leased(first, "w")
+
+            await second.orchestrator.report(done(lease, "w", result=7))
+
+            assert (await first.orchestrator.wait_for_end(execution_id)).result == 7
+
+    run(story)
+
+
+def test_a_server_that_was_restarted_takes_the_report_of_work_given_before(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 1) as (before,):
+            execution_id = await started(before, ONE_STEP)
+            [lease] = await leased(before, "w")
+        async with servers(database_url, 1) as (after,):
+            await after.orchestrator.report(done(lease, "w", result=7))
+
+            assert (await after.orchestrator.wait_for_end(execution_id)).result == 7
+
+    run(story)
+
+
+def test_t3_a_report_under_a_lost_lease_is_refused_and_recorded_once(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            execution_id = await started(first, ONE_STEP)
+            [old] = await leased(first, "w-1")
+            await second.orchestrator.lapse(execution_id, old.command.command_id, "w-1")
+            [new] = await leased(second, "w-2")
+
+            for server in (first, second, first):
+                with pytest.raises(LeaseLost):
+                    await server.orchestrator.report(done(old, "w-1", result="stale"))
+            await second.orchestrator.report(done(new, "w-2", result="right"))
+
+            assert (await first.orchestrator.wait_for_end(execution_id)).result == "right"
+            facts = [decode(row.body) for row in await log(first, execution_id)]
+            lost = [fact for fact in facts if isinstance(fact, CommandLost)]
+            assert [(fact.worker, fact.refused) for fact in lost] == [("w-1", False), ("w-1", True)]
+
+    run(story)
+
+
+def test_a_worker_waiting_at_one_server_gets_what_another_opens(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            waiting = asyncio.create_task(leased(second, "w", wait=30))
+            await asyncio.sleep(0)
+            execution_id = await started(first, ONE_STEP)
+
+            [lease] = await waiting
+
+            assert lease.command.execution_id == execution_id
+
+    run(story)
+
+
+def test_a_cancel_at_one_server_stops_the_worker_of_another(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            execution_id = await started(first, ONE_STEP)
+            [lease] = await leased(first, "w")
+            told = asyncio.create_task(first.orchestrator.dispatch.cancelled("w"))
+
+            await second.executions.cancel(execution_id)
+
+            assert await told == {lease.command.command_id}
+            assert (await first.orchestrator.state(execution_id)).status == "CANCELLED"
+
+    run(story)
+
+
+def test_t31_when_listeners_are_silently_dead_looking_takes_over(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            listeners = await listening(database_url, 2)
+            for process in listeners:
+                os.kill(process, signal.SIGSTOP)
+            try:
+                execution_id = await started(first, ONE_STEP)
+                ended = asyncio.create_task(first.orchestrator.wait_for_end(execution_id))
+
+                [lease] = await leased(second, "w", wait=30)
+                await second.orchestrator.report(done(lease, "w"))
+
+                assert (await ended).status == "COMPLETED"
+            finally:
+                for process in listeners:
+                    os.kill(process, signal.SIGCONT)
+
+    assert LOOK_SECONDS < 1
+    run(story)
+
+
+async def listening(url: str, count: int) -> list[int]:
+    """The server's processes behind so many listeners."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
+        while True:
+            cursor = await db.execute(
+                "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
+            )
+            found = [pid for (pid,) in await cursor.fetchall()]
+            if len(found) == count:
+                return found
+
+
+def test_a_child_and_its_parent_on_different_servers_end_together(database_url: str):
+    parent = "workflow: [{step: start, tool: {kind: playbook, path: tests/child}}]\n"
+    child = (
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: c, path: tests/child}\n"
+        "workflow: [{step: start, tool: {kind: noop, result: 5}}]\n"
+    )
+
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            await first.catalog.register(child)
+            async with working(first, "w-1"), working(second, "w-2"):
+                ids = [await started(one, parent) for one in (first, second) * 10]
+                states = [await first.orchestrator.wait_for_end(one) for one in ids]
+
+            assert {state.status for state in states} == {"COMPLETED"}
+
+    run(story)
+
+
+def test_each_execution_is_looked_after_by_one_server(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 3) as all_three:
+            ids = [str(10**17 + number) for number in range(300)]
+            owners = [[one.membership.owns(each) for one in all_three] for each in ids]
+
+            assert all(sum(owned) == 1 for owned in owners)
+            assert all(50 < sum(share) < 150 for share in zip(*owners, strict=True))
+
+    run(story)

@@ -1,0 +1,132 @@
+"""T17: at every moment the status that is shown is the fold of the log at that moment.
+
+Somebody else looks into the database while executions run. Each look is one read transaction, so
+what it sees belongs to one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from noetl.engine.evolve import evolve
+from noetl.model.events import decode
+from noetl.model.state import ExecutionState
+from tests.examples.system import Bench, on_bench, playbook
+
+STORIES = {
+    "a loop": """
+- step: start
+  loop: { in: "{{ range(300) }}", iterator: n, spec: { mode: parallel } }
+  tool: { kind: noop, result: "{{ 'x' * 500 }}" }
+  next: end
+- { step: end, tool: { kind: noop } }
+""",
+    "forks and joins": """
+- { step: start, tool: { kind: noop }, next: [a, b, c] }
+- { step: a, tool: { kind: noop }, next: end }
+- { step: b, tool: { kind: python, code: result = 1 }, next: end }
+- { step: c, tool: { kind: shell, cmd: sleep 0.1 }, next: end }
+- { step: end, tool: { kind: noop } }
+""",
+    "a failure": """
+- { step: start, tool: { kind: noop }, spec: { compensate: undo }, next: bad }
+- { step: bad, tool: { kind: noop, result: "{{ 1 / 0 }}" } }
+- { step: undo, tool: { kind: noop } }
+""",
+    "a wait": """
+- { step: start, tool: { kind: noop }, next: { arcs: [{ step: end, spec: { delay: 100ms } }] } }
+- { step: end, tool: { kind: noop } }
+""",
+}
+SHOWN = "SELECT execution_id, seq, status, ended_at, current_steps, error FROM noetl_execution"
+LOG = "SELECT body FROM noetl_event WHERE execution_id = ? ORDER BY seq"
+
+
+class Shown(NamedTuple):
+    execution_id: str
+    seq: int
+    status: str
+    ended_at: float | None
+    current_steps: str
+    error: str | None
+
+
+class Look(NamedTuple):
+    """What was shown of one execution at one moment, and its log at that moment."""
+
+    shown: Shown
+    log: list[bytes]
+
+
+def looked(database: Path) -> Iterator[Look]:
+    db = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
+    try:
+        db.execute("BEGIN")
+        for row in db.execute(SHOWN).fetchall():
+            yield Look(Shown(*row), [body for (body,) in db.execute(LOG, [row[0]])])
+        db.execute("COMMIT")
+    finally:
+        db.close()
+
+
+class Watcher(threading.Thread):
+    """Looks as often as it can."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(daemon=True)
+        self._database = database
+        self._enough = threading.Event()
+        self.looks: dict[tuple[str, int], Look] = {}
+
+    def run(self) -> None:
+        last = False
+        while not last:
+            # Once more after everything has ended.
+            last = self._enough.is_set()
+            for look in looked(self._database):
+                self.looks[look.shown.execution_id, look.shown.seq] = look
+
+    def end(self) -> list[Look]:
+        self._enough.set()
+        self.join()
+        return list(self.looks.values())
+
+
+def check(look: Look) -> None:
+    state = ExecutionState()
+    for body in look.log:
+        evolve(state, decode(body))
+    shown = look.shown
+    assert shown.seq == state.seq == len(look.log)
+    assert shown.status == state.status
+    assert shown.ended_at == state.ended_at
+    assert json.loads(shown.current_steps) == sorted({run.step for run in state.runs.values()})
+    assert shown.error == (state.failure.message if state.failure is not None else None)
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_t17_the_status_that_is_shown_is_the_fold_of_the_log(story):
+    async def work(bench: Bench) -> list[Look]:
+        watcher = Watcher(bench.folder / "noetl.db")
+        watcher.start()
+        runs = [await bench.start(playbook(story)) for _ in range(3)]
+        await bench.system.executions.cancel(runs[2], "enough")
+        await asyncio.gather(*(bench.ended(run) for run in runs))
+        return watcher.end()
+
+    looks = on_bench(work)
+
+    for look in looks:
+        check(look)
+    ended = sorted(look.shown.status for look in looks if look.shown.ended_at is not None)
+    assert ended[0] == "CANCELLED"
+    assert len(ended) == 3
+    assert any(look.shown.status == "RUNNING" for look in looks)
