@@ -13,6 +13,13 @@ Every error a caller of this package can meet:
   + StoreError             the database cannot do what it must                        (operator)
     - Corrupted            what is stored is not what was written
     - StoreBusy            it is in use by another process, or out of reach
+  + BadRequest             what was asked for makes no sense                          (caller)
+    - TooLarge             it is larger than we read
+    - SignalRefused        the execution takes no such event, or the answer no such field
+  + NotAllowed             whoever asks may not do this                               (caller)
+    - Unauthenticated      we do not know who asks
+    - TooMany              too many tries; wait a little
+  + Unreachable            no server answers                                          (operator)
   + BadSetting             an environment variable has a value we cannot use          (operator)
   + PluginRejected         an installed tool plug-in cannot be used                   (operator)
 
@@ -114,3 +121,45 @@ class StoreBusy(StoreError):
     """The database is in use by another process, or out of reach. Nothing was lost: try again."""
 
     code = "store_busy"
+
+
+class BadRequest(NoetlError):
+    """What was asked for makes no sense."""
+
+    code = "bad_request"
+
+
+class TooLarge(BadRequest):
+    """It is larger than we read."""
+
+    code = "too_large"
+
+
+class SignalRefused(BadRequest):
+    """An execution cannot take this event. Nothing was changed; say it differently."""
+
+    code = "signal_refused"
+
+
+class NotAllowed(NoetlError):
+    """Whoever asks may not do this."""
+
+    code = "not_allowed"
+
+
+class Unauthenticated(NotAllowed):
+    """We do not know who asks."""
+
+    code = "unauthenticated"
+
+
+class TooMany(NotAllowed):
+    """Too many tries in too short a time."""
+
+    code = "too_many"
+
+
+class Unreachable(NoetlError):
+    """No server answers. Whether it did what was asked is not known; asking again is safe."""
+
+    code = "unreachable"

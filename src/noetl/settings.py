@@ -28,6 +28,9 @@ _FROM_KUBERNETES = re.compile(
     r"|NOETL_(?:.+_)?PORT=(?:tcp|udp|sctp)://.*"
 )
 
+FILE_LIKE = ("sqlite", "postgresql")
+"""What may be reached without a host: a file, or a server through its socket."""
+
 Secrecy = Literal["none", "password", "whole"]
 
 
@@ -80,13 +83,17 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 def _url(*schemes: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         parts = urlsplit(text)
-        has_place = bool(parts.hostname) or (parts.scheme == "sqlite" and len(parts.path) > 1)
+        has_place = bool(parts.hostname) or (parts.scheme in FILE_LIKE and len(parts.path) > 1)
         if parts.scheme not in schemes or not has_place or re.search(r"\s", text):
             raise ValueError
         _ = parts.port  # raises ValueError when it is not a port number
         return text
 
     return parse
+
+
+def _urls(one: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: ",".join(one(part.strip()) for part in text.split(","))
 
 
 def _count(text: str) -> int:
@@ -128,17 +135,42 @@ def _path(text: str) -> str:
     return text
 
 
+def _permission(text: str) -> str:
+    if text.lower() not in PERMISSIONS:
+        raise ValueError
+    return text.lower()
+
+
+def _libs(text: str) -> str:
+    if text.lower() not in ("present", "install"):
+        raise ValueError
+    return text.lower()
+
+
+def _store(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("file", "s3", "gs", "az") or not (parts.netloc or parts.path):
+        raise ValueError
+    return text
+
+
+PERMISSIONS = ("allow", "refuse")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DATABASE = Kind(
     _url("sqlite", "postgresql"),
     "a URL like sqlite:///noetl.db or postgresql://user:password@host/database",
 )
-HTTP = Kind(_url("http", "https"), "a URL like https://noetl.example.com")
+HTTP = Kind(
+    _urls(_url("http", "https")), "a URL like https://noetl.example.com, or several with commas"
+)
 NATS = Kind(_url("nats", "tls", "ws", "wss"), "a URL like nats://host:4222")
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
 PATH = Kind(_path, "the path of a directory")
+PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
+STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
+LIBS = Kind(_libs, "one of present, install")
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
 
@@ -149,14 +181,14 @@ TABLE: tuple[Setting, ...] = (
         kind=DATABASE,
         default="sqlite:///.noetl/noetl.db",
         secrecy="password",
-        help="Where executions are kept: sqlite:///… (postgresql://… from 0.3 on).",
+        help="Where executions are kept: sqlite:///… or postgresql://…",
     ),
     Setting(
         name="NOETL_SERVER_URL",
         field="server_url",
         kind=HTTP,
         secrecy="password",
-        help="The server that commands and workers talk to. Used from 0.3 on.",
+        help="The server that commands and workers talk to; several with commas.",
     ),
     Setting(
         name="NOETL_NATS_URL",
@@ -170,7 +202,7 @@ TABLE: tuple[Setting, ...] = (
         field="token",
         kind=SECRET,
         secrecy="whole",
-        help="What we show to the server to be let in. Used from 0.3 on.",
+        help="What we show to the server to be let in.",
     ),
     Setting(
         name="NOETL_SECRET_KEY",
@@ -193,6 +225,55 @@ TABLE: tuple[Setting, ...] = (
         help="A directory; playbooks may read files below it as secrets (keychain kind file).",
     ),
     Setting(
+        name="NOETL_PRIVATE_NETWORKS",
+        field="private_networks",
+        kind=PERMISSION,
+        default="allow",
+        help="Whether tasks may reach private addresses by http: allow or refuse.",
+    ),
+    Setting(
+        name="NOETL_FILES",
+        field="files",
+        kind=PATH,
+        help="A directory; tasks read and write files below it only. Else wherever we may.",
+    ),
+    Setting(
+        name="NOETL_MAX_RESPONSE_BYTES",
+        field="max_response_bytes",
+        kind=COUNT,
+        default=256 * 1024 * 1024,
+        unit="bytes",
+        help="Largest answer of a web service that a task reads into memory.",
+    ),
+    Setting(
+        name="NOETL_MAX_FILE_BYTES",
+        field="max_file_bytes",
+        kind=COUNT,
+        default=10 * 1024**3,
+        unit="bytes",
+        help="Largest file that a task may keep as its result: a download, a table.",
+    ),
+    Setting(
+        name="NOETL_STORE_URL",
+        field="store_url",
+        kind=STORE,
+        help="The object store of tasks that name none: file:///…, s3://…, gs://…, az://….",
+    ),
+    Setting(
+        name="NOETL_CACHE",
+        field="cache",
+        kind=PATH,
+        default="~/.cache/noetl",
+        help="A directory for what is worth keeping between runs: packages, local jobs.",
+    ),
+    Setting(
+        name="NOETL_PYTHON_LIBS",
+        field="python_libs",
+        kind=LIBS,
+        default="present",
+        help="What `libs` of Python tasks may be: present, or install from the package index.",
+    ),
+    Setting(
         name="NOETL_SLOTS",
         field="slots",
         kind=COUNT,
@@ -205,7 +286,7 @@ TABLE: tuple[Setting, ...] = (
         field="log",
         kind=LEVEL,
         default="info",
-        help="How much servers and workers log: debug, info, warning, error. Used from 0.3 on.",
+        help="How much servers and workers log: debug, info, warning, error.",
     ),
     Setting(
         name="NOETL_MAX_PAYLOAD_BYTES",
@@ -255,6 +336,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secret_key: str | None
     env_secrets: tuple[str, ...]
     secret_files: str | None
+    private_networks: str
+    files: str | None
+    max_response_bytes: int
+    max_file_bytes: int
+    store_url: str | None
+    cache: str
+    python_libs: str
     slots: int
     log: str
     max_payload_bytes: int | None
@@ -271,6 +359,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         shown = (f"{row.field}={row.shown(getattr(self, row.field))!r}" for row in TABLE)
         return f"Settings({', '.join(shown)})"
+
+    @property
+    def server_urls(self) -> list[str]:
+        """The servers to talk to; any of them will do."""
+        return self.server_url.split(",") if self.server_url is not None else []
 
     @property
     def limits(self) -> Limits:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -21,17 +23,22 @@ if TYPE_CHECKING:
     from noetl.control.clock import Clock
     from noetl.control.executions import Executions
     from noetl.control.keys import Keys
+    from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
     from noetl.dsl import Compiled
     from noetl.dsl.migrate import Migration as Migration
     from noetl.model.ids import ExecutionId
     from noetl.secrets.keychain import Sources
-    from noetl.secrets.vault import Vault
+    from noetl.secrets.vault import Key, Vault
     from noetl.settings import Settings
-    from noetl.store.sqlite.store import SqliteStore as Store
+    from noetl.store.base import Runtime, Store
+    from noetl.tools.registry import Known
+    from noetl.tools.running.resources import Rules
 
 
 BUSY_PAUSE = 0.05
+EMBEDDED = "embedded-"
+"""What the names of workers begin with that live in the process of their control plane."""
 
 
 def compiler(settings: Settings) -> Callable[[str], Compiled]:
@@ -81,6 +88,13 @@ def schema() -> dict[str, Any]:
     return playbook_schema(shapes())
 
 
+def tool_kinds() -> dict[str, Known]:
+    """Every installed tool kind by its name, with who provides it."""
+    from noetl.tools.registry import kinds
+
+    return kinds()
+
+
 def formatter() -> Callable[[str], str]:
     """Text → the same playbook in canonical formatting."""
     from noetl.dsl.fmt import format_text
@@ -106,24 +120,27 @@ class System(msgspec.Struct, frozen=True):
     store: Store
     orchestrator: Orchestrator
     clock: Clock
+    membership: Membership
 
 
 @asynccontextmanager
 async def embedded(
-    settings: Settings, *, work: bool = True, patience: float = 1.0
+    settings: Settings, *, work: bool = True, patience: float = 1.0, serves: bool = False
 ) -> AsyncIterator[System]:
     """A whole system in this process: store, orchestrator and worker, joined by plain calls.
 
     Without `work` nothing runs: for commands that act on executions which have stopped. If another
-    process has the database for longer than `patience` seconds, StoreBusy is raised.
+    process has the database for longer than `patience` seconds, StoreBusy is raised. A process that
+    `serves` looks after all executions of a shared database, together with its neighbours.
     """
     from noetl.control.catalog import Catalog
-    from noetl.control.clock import SystemClock
     from noetl.control.executions import Executions
+    from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
 
-    clock = SystemClock()
-    async with _store(settings, patience) as store:
+    async with open_for_writing(settings, patience) as store:
+        clock = await _clock(store)
+        me = _runtime(clock) if serves else None
         orchestrator = Orchestrator(store, clock)
         keys = _keys(settings, store, clock)
         system = System(
@@ -133,13 +150,69 @@ async def embedded(
             store=store,
             orchestrator=orchestrator,
             clock=clock,
+            membership=Membership(store, clock, me),
         )
-        async with _running(orchestrator.run(), _requests(settings, system.executions)):
+        async with (
+            _running(orchestrator.run(), _requests(settings, system.executions)),
+            _neighbours(system),
+        ):
             if not work:
                 yield system
                 return
             async with working(system, settings):
                 yield system
+
+
+async def _clock(store: Store) -> Clock:
+    """The time that everybody who uses this store agrees on."""
+    from noetl.control.clock import SharedClock, SystemClock
+
+    if store.exclusive:
+        return SystemClock()
+    clock = SharedClock()
+    await clock.follow(store.time)
+    return clock
+
+
+def _process_name() -> str:
+    return f"{platform.node()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _runtime(clock: Clock) -> Runtime:
+    """This server, as others see it."""
+    from noetl.store.base import Runtime
+    from noetl.version import __version__
+
+    now = clock.now()
+    return Runtime(
+        name=f"server-{_process_name()}",
+        kind="server",
+        started_at=now,
+        seen_at=now,
+        host=platform.node(),
+        version=__version__,
+    )
+
+
+@asynccontextmanager
+async def _neighbours(system: System) -> AsyncIterator[None]:
+    """Hear of what others do on the same database, if there can be others."""
+    from noetl.control.clock import SharedClock
+    from noetl.control.neighbours import Neighbours
+
+    store, clock = system.store, system.clock
+    if store.channel is None or not isinstance(clock, SharedClock):
+        yield
+        return
+    neighbours = Neighbours(
+        system.orchestrator, store, store.channel, clock, system.membership, _process_name()
+    )
+    await system.membership.beat()
+    try:
+        async with _running(neighbours.run()):
+            yield
+    finally:
+        await system.membership.leave()
 
 
 @asynccontextmanager
@@ -151,7 +224,8 @@ async def working(
 
     if chosen is not None:
         system.orchestrator.chosen = await family(system.store, chosen)
-    await recover(system.orchestrator, system.store)
+    if system.store.exclusive:
+        await recover(system.orchestrator, system.store)
     async with _at_work(system, settings):
         yield
 
@@ -159,33 +233,70 @@ async def working(
 @asynccontextmanager
 async def _at_work(system: System, settings: Settings) -> AsyncIterator[None]:
     """Timers that fire, leases that lapse, and a worker that runs what is handed out."""
-    from noetl.control.local import LocalControl
+    async with keeping_time(system), local_worker(system, settings):
+        yield
+
+
+@asynccontextmanager
+async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[None]:
+    """Timers that fire, and leases that lapse; these not before `grace` seconds."""
     from noetl.control.timekeeping import fire_timers, requeue_lapsed
+
+    parts = system.orchestrator, system.store, system.clock, system.membership.owns
+    async with _running(fire_timers(*parts), requeue_lapsed(*parts, after=grace)):
+        yield
+
+
+@asynccontextmanager
+async def local_worker(system: System, settings: Settings) -> AsyncIterator[None]:
+    from noetl.control.local import LocalControl
     from noetl.tools.registry import tools
     from noetl.tools.running.resources import ToolResources
     from noetl.worker.sandbox import SandboxPool
     from noetl.worker.worker import Worker
 
-    orchestrator, store, clock = system.orchestrator, system.store, system.clock
-    resources = ToolResources(SandboxPool)
+    resources = ToolResources(SandboxPool, tool_rules(settings))
     worker = Worker(
-        LocalControl(orchestrator, store, system.keys.credential),
+        LocalControl(system.orchestrator, system.store, system.keys.credential),
         tools(),
         resources,
-        worker_id=f"embedded-{os.getpid()}",
+        worker_id=f"{EMBEDDED}{_process_name()}",
         slots=settings.slots,
-        now=clock.now,
-        sources=_sources(settings),
+        now=system.clock.now,
+        sources=secret_sources(settings),
     )
     try:
-        async with _running(
-            fire_timers(orchestrator, store, clock),
-            requeue_lapsed(orchestrator, store, clock),
-            worker.run(),
-        ):
+        async with _running(worker.run()):
             yield
     finally:
         await resources.close()
+
+
+async def rotate_keys(settings: Settings, keys: Keys) -> int:
+    """Put every credential under a new key; how many were not yet.
+
+    With a key file the new key is made here. With NOETL_SECRET_KEY it is the first of several.
+    """
+    from noetl.secrets.vault import Vault, add_key, drop_old_keys
+
+    if settings.secret_key is not None:
+        return await keys.rotate(Vault(_keys_from_text(settings.secret_key)))
+    await keys.prepare()
+    path = _key_file(settings)
+    moved = await keys.rotate(Vault(add_key(path)))
+    drop_old_keys(path)
+    return moved
+
+
+def _keys_from_text(text: str) -> list[Key]:
+    from noetl.secrets.vault import key_from_text
+
+    return [key_from_text(part) for part in text.split(",")]
+
+
+def _key_file(settings: Settings) -> Path:
+    database = _database_file(settings)
+    return (database.parent if database is not None else Path(".noetl")) / "secret.key"
 
 
 @asynccontextmanager
@@ -214,21 +325,32 @@ async def _requests(settings: Settings, executions: Executions) -> None:
 
 
 def requests_folder(settings: Settings) -> Path | None:
-    """Where to ask the process that has the database; None for a database in memory."""
+    """Where to ask the process that has the database; None if anybody may write it, or nobody."""
     from noetl.control.requests import folder_of
-    from noetl.store.sqlite.connections import database_path
 
-    database = database_path(settings.database_url)
+    database = _database_file(settings)
     return folder_of(database) if database is not None else None
 
 
-def is_in_use(settings: Settings) -> bool:
-    """Whether some process, perhaps this one, has the database at this moment."""
-    from noetl.errors import StoreBusy
+def _database_file(settings: Settings) -> Path | None:
     from noetl.store.sqlite.connections import database_path
+
+    return None if is_server(settings.database_url) else database_path(settings.database_url)
+
+
+def is_server(url: str) -> bool:
+    """Whether the database is one that several processes share."""
+    return url.startswith("postgresql:")
+
+
+def is_in_use(settings: Settings) -> bool:
+    """Whether some process, perhaps this one, may be using the database at this moment."""
+    from noetl.errors import StoreBusy
     from noetl.store.sqlite.lock import FileLock
 
-    database = database_path(settings.database_url)
+    if is_server(settings.database_url):
+        return True
+    database = _database_file(settings)
     if database is None or not database.exists():
         return False
     try:
@@ -238,16 +360,26 @@ def is_in_use(settings: Settings) -> bool:
     return False
 
 
+async def open_store(url: str, *, shared: bool = False) -> Store:
+    """The store that a URL names; `shared` only reads it, beside whoever writes."""
+    if is_server(url):
+        from noetl.store.postgres import PostgresStore
+
+        return await PostgresStore.open(url, shared=shared)
+    from noetl.store.sqlite import SqliteStore
+
+    return await SqliteStore.open(url, shared=shared)
+
+
 @asynccontextmanager
-async def _store(settings: Settings, patience: float) -> AsyncIterator[Store]:
+async def open_for_writing(settings: Settings, patience: float) -> AsyncIterator[Store]:
     """The store, for writing. Short commands hold it for a moment: that is worth waiting for."""
     from noetl.errors import StoreBusy
-    from noetl.store.sqlite.store import SqliteStore
 
     deadline = time.monotonic() + patience
     while True:
         try:
-            store = await SqliteStore.open(settings.database_url)
+            store = await open_store(settings.database_url)
             break
         except StoreBusy:
             if time.monotonic() >= deadline:
@@ -262,9 +394,7 @@ async def _store(settings: Settings, patience: float) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[Store]:
     """The store, to read from beside whoever is writing."""
-    from noetl.store.sqlite.store import SqliteStore
-
-    store = await SqliteStore.open(settings.database_url, shared=True)
+    store = await open_store(settings.database_url, shared=True)
     try:
         yield store
     finally:
@@ -275,16 +405,13 @@ def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     from noetl.control.keys import Keys
 
     def open_vault(may_create: bool) -> Vault:
-        from noetl.secrets.vault import Vault, key_from_text, keys_from_file
-        from noetl.store.sqlite.connections import database_path
+        from noetl.secrets.vault import Vault, keys_from_file
 
         if settings.secret_key is not None:
-            return Vault([key_from_text(settings.secret_key)])
-        database = database_path(settings.database_url)
-        folder = database.parent if database is not None else Path(".noetl")
-        return Vault(keys_from_file(folder / "secret.key", may_create=may_create))
+            return Vault(_keys_from_text(settings.secret_key))
+        return Vault(keys_from_file(_key_file(settings), may_create=may_create))
 
-    return Keys(store, open_vault, clock, _sources(settings))
+    return Keys(store, open_vault, clock, secret_sources(settings))
 
 
 @asynccontextmanager
@@ -296,7 +423,23 @@ async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
         yield _keys(settings, store, SystemClock())
 
 
-def _sources(settings: Settings) -> Sources:
+def tool_rules(settings: Settings) -> Rules:
+    """What the operator allows the tools of a worker."""
+    from noetl.tools.running.egress import EgressPolicy
+    from noetl.tools.running.resources import Rules
+
+    return Rules(
+        egress=EgressPolicy(private=settings.private_networks == "allow"),
+        file_root=settings.files,
+        max_response_bytes=settings.max_response_bytes,
+        max_file_bytes=settings.max_file_bytes,
+        store_url=settings.store_url,
+        cache=settings.cache,
+        install_libs=settings.python_libs == "install",
+    )
+
+
+def secret_sources(settings: Settings) -> Sources:
     """Where playbooks may read secrets from, beside the stored ones."""
     from noetl.secrets.keychain import Sources
 

@@ -103,7 +103,7 @@ def _seconds(*command: str) -> float:
         (["--versoin"], "No such option '--versoin'"),
         (
             ["walk", "x.yaml"],
-            "The commands are: run, executions, register, catalog, cre",
+            "The commands are: run, executions, signal, register, catalog, cre",
         ),
         (["executions", "lst"], "No such command 'lst'"),
         (["executions", "show"], "Missing argument 'ID'"),

@@ -141,7 +141,7 @@ def test_a_failed_execution_is_still_one_json_document(place):
         (["run", "hello.yaml", "--payload", "[1]"], "--payload is a JSON object"),
         (["run", "hello.yaml", "--payload", "{"], "--payload is not JSON"),
         (["run", "hello.yaml", "--payload", "@gone.json"], "gone.json"),
-        (["run", "hello.yaml", "--db", "postgresql://h/d"], "SQLite only"),
+        (["run", "hello.yaml", "--db", "mysql://h/d"], "SQLite or PostgreSQL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

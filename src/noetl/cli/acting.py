@@ -1,10 +1,11 @@
-"""Acting on an execution, wherever it runs: here, or in the process that has the database."""
+"""Acting on an execution, wherever it runs: on a server, here, or in the process that has the
+database."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from noetl.errors import Conflict, Finished, NotFound, StoreBusy
+from noetl.errors import Conflict, Finished, NotFound, SignalRefused, StoreBusy
 
 if TYPE_CHECKING:
     from noetl.control.requests import Action, Answer, Request
@@ -23,18 +24,23 @@ class Unanswered(Conflict):
 
 async def find(settings: Settings, written: str) -> str:
     """The execution that people mean by an abbreviated id."""
-    from noetl import wiring
-    from noetl.control.records import Records
+    from noetl.cli.remote import looking
 
-    async with wiring.looking(settings) as store:
-        return await Records(store).find(written)
+    async with looking(settings) as records:
+        return await records.find(written)
 
 
 async def act(settings: Settings, action: Action, execution_id: str, reason: str = "") -> None:
-    """Have it done: by ourselves if nobody has the database, else by whoever has it."""
+    """Have it done, wherever the execution runs."""
     from noetl.control.requests import Request
 
-    request = Request(action=action, execution_id=execution_id, reason=reason)
+    await send(settings, Request(action=action, execution_id=execution_id, reason=reason))
+
+
+async def send(settings: Settings, request: Request) -> None:
+    """Have it done: by the server, by ourselves, or by whoever has the database."""
+    if settings.server_url is not None:
+        return await _ask_server(settings, request)
     busy: StoreBusy | None = None
     for _ in range(ROUNDS):
         try:
@@ -45,6 +51,20 @@ async def act(settings: Settings, action: Action, execution_id: str, reason: str
         if answer is not None:
             return _heed(answer)
     raise Unanswered(f"nothing was done: the process that has the database does not answer. {busy}")
+
+
+async def _ask_server(settings: Settings, request: Request) -> None:
+    from noetl.cli.remote import connected
+
+    async with connected(settings) as client:
+        if request.action == "signal":
+            signal = {"name": request.name, "data": request.data, "step": request.step}
+            body = {**signal, "event_id": request.signal_id}
+            await client.act(request.execution_id, "events", **body)
+        elif request.action == "resume":
+            await client.act(request.execution_id, "resume")
+        else:
+            await client.act(request.execution_id, request.action, reason=request.reason)
 
 
 async def _act_here(settings: Settings, request: Request) -> None:
@@ -65,5 +85,5 @@ async def _ask(settings: Settings, request: Request) -> Answer | None:
 def _heed(answer: Answer) -> None:
     if answer.done:
         return
-    kinds = {kind.code: kind for kind in (Finished, NotFound)}
+    kinds = {kind.code: kind for kind in (Finished, NotFound, SignalRefused)}
     raise kinds.get(answer.code, Conflict)(answer.message)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.options import db_option, json_option, settings_for
+from noetl.cli.options import db_option, json_option, server_option, settings_for
 from noetl.cli.printing import one_line, print_json, print_line, print_text, say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
-    from noetl.store.base import CatalogEntry
 
 
 @click.group(short_help="Look at the playbooks that are registered.")
@@ -30,23 +29,17 @@ def command() -> None:
 @click.option("--prefix", default="", help="Only paths that begin so.")
 @json_option
 @db_option
-def list_command(prefix: str, as_json: bool, db: str | None) -> None:
+@server_option
+def list_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
     """The newest version of every playbook."""
-    settings = settings_for(db)
-
-    async def read() -> list[CatalogEntry]:
-        from noetl import wiring
-
-        async with wiring.looking(settings) as store:
-            return await store.catalog(prefix=prefix)
-
-    found = asyncio.run(read())
+    found = asyncio.run(_entries(settings_for(db, server), prefix))
     if as_json:
-        print_json({"entries": [_about(entry) for entry in found]})
+        print_json({"entries": found})
         return
-    width = max((len(entry.path) for entry in found), default=0)
+    width = max((len(entry["path"]) for entry in found), default=0)
     for entry in found:
-        line = f"{entry.path:<{width}}  version {entry.version}  {one_line(entry.description)}"
+        about = f"version {entry['version']}  {one_line(entry['description'])}"
+        line = f"{entry['path']:<{width}}  {about}"
         print_line(line.rstrip())
     if not found:
         say("nothing is registered; `noetl register FILE` does that")
@@ -57,37 +50,48 @@ def list_command(prefix: str, as_json: bool, db: str | None) -> None:
 @click.option("--version", type=click.IntRange(1), help="By default the newest.")
 @json_option
 @db_option
-def show_command(path: str, version: int | None, as_json: bool, db: str | None) -> None:
+@server_option
+def show_command(
+    path: str, version: int | None, as_json: bool, db: str | None, server: str | None
+) -> None:
     """The text of a playbook, as it was registered."""
-    entry = asyncio.run(_entry(settings_for(db), path, version))
+    entry = asyncio.run(_entry(settings_for(db, server), path, version))
+    text = entry["content"]
     if as_json:
-        print_json({**_about(entry), "content": entry.content})
+        print_json(entry)
     else:
-        print_text(entry.content if entry.content.endswith("\n") else f"{entry.content}\n")
+        print_text(text if text.endswith("\n") else f"{text}\n")
 
 
-async def _entry(settings: Settings, path: str, version: int | None) -> CatalogEntry:
+async def _entries(settings: Settings, prefix: str) -> list[dict[str, Any]]:
     from noetl import wiring
+    from noetl.cli.remote import connected
+    from noetl.control.documents import catalog_entry
+
+    if settings.server_url is not None:
+        async with connected(settings) as client:
+            answer = await client.post("/api/catalog/list", {"path_prefix": prefix})
+        found: list[dict[str, Any]] = answer["entries"]
+        return found
+    async with wiring.looking(settings) as store:
+        return [catalog_entry(entry) for entry in await store.catalog(prefix=prefix)]
+
+
+async def _entry(settings: Settings, path: str, version: int | None) -> dict[str, Any]:
+    from noetl import wiring
+    from noetl.cli.remote import connected
+    from noetl.control.documents import catalog_entry
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
+    if settings.server_url is not None:
+        async with connected(settings) as client:
+            entry = await client.post("/api/catalog/resource", {"path": path, "version": version})
+        return {name: value for name, value in entry.items() if name != "layout"}
     async with wiring.looking(settings) as store:
         found = await store.catalog_entry(path, version)
         if found is not None:
-            return found
+            return {**catalog_entry(found), "content": found.content}
         known = [entry.path for entry in await store.catalog()]
     which = f" in version {version}" if version is not None else ""
     raise NotFound(f'no playbook "{path}"{which} is registered.{did_you_mean(path, known)}')
-
-
-def _about(entry: CatalogEntry) -> dict[str, Any]:
-    from noetl.control.documents import moment
-
-    return {
-        "path": entry.path,
-        "version": entry.version,
-        "kind": entry.kind,
-        "catalog_id": entry.catalog_id,
-        "created_at": moment(entry.created_at),
-        "description": entry.description,
-    }

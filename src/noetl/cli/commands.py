@@ -14,11 +14,22 @@ from noetl.version import __version__
 
 GROUPS: dict[str, dict[str, str]] = {
     "Run": {
-        "run": "Run a playbook to its end, in this process.",
+        "run": "Run a playbook to its end, in this process or on a server.",
         "executions": "Look at executions, and act on them.",
+        "signal": "Send an event to an execution that waits for it.",
         "register": "Keep playbooks and credentials, to be used by their names.",
         "catalog": "Look at the playbooks that are registered.",
         "credential": "Keep the secrets that playbooks use.",
+    },
+    "Serve": {
+        "dev": "Run a server with a worker in it, in this process.",
+        "server": "Run a server that workers and commands talk to.",
+        "worker": "Run a worker that takes commands from a server.",
+        "execute": "Start a playbook on a server.",
+        "context": "Name servers, and choose the one that commands talk to.",
+        "access": "Say who may use a server: users and tokens.",
+        "keys": "Keep the key that credentials are encrypted with.",
+        "db": "Upgrade or check the database that executions are kept in.",
     },
     "Check and understand": {
         "validate": "Report every problem of playbooks, with line and column.",
@@ -31,6 +42,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Set up": {
         "schema": "Print the JSON Schema of the language, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
+        "tools": "List the tool kinds, show one, or begin one of your own.",
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.options import db_option, json_option, settings_for
+from noetl.cli.options import db_option, json_option, server_option, settings_for
 from noetl.cli.printing import print_json, print_line, printable, say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
-    from noetl.store.base import StoredCredential
 
 HIDDEN = "********"
 BYTES_MAX = 1024 * 1024
@@ -42,6 +41,7 @@ def command() -> None:
 @click.option("--description", default="", help="A word for people.")
 @click.option("--from-file", metavar="FILE", help="Take the fields from a JSON file; - is stdin.")
 @db_option
+@server_option
 def set_command(
     name: str,
     fields: tuple[str, ...],
@@ -49,13 +49,14 @@ def set_command(
     description: str,
     from_file: str | None,
     db: str | None,
+    server: str | None,
 ) -> None:
     """Store a credential, or replace it.
 
     A KEY without a value is asked for and not shown; without a terminal it is read from standard
     input, one line for each such key. So secrets need not stand in the list of processes.
     """
-    settings = settings_for(db)
+    settings = settings_for(db, server)
     document = _from_file(from_file) if from_file is not None else {}
     data = document.get("data", {})
     if not isinstance(data, dict):
@@ -72,12 +73,10 @@ def set_command(
 async def _set(
     settings: Settings, name: str, kind: str, data: dict[str, Any], description: str
 ) -> bool:
-    from noetl import wiring
+    from noetl.cli.keeping import keeping
 
-    async with wiring.embedded(settings, work=False) as system:
-        known = await system.store.credential(name)
-        await system.keys.put(name, kind, data, description)
-    return known is not None
+    async with keeping(settings) as keeper:
+        return await keeper.put_credential(name, kind, data, description)
 
 
 def _fields(written: tuple[str, ...]) -> dict[str, str]:
@@ -122,38 +121,32 @@ def _from_file(name: str) -> dict[str, Any]:
 @command.command("list")
 @json_option
 @db_option
-def list_command(as_json: bool, db: str | None) -> None:
+@server_option
+def list_command(as_json: bool, db: str | None, server: str | None) -> None:
     """What is stored, without any secret."""
-    settings = settings_for(db)
-
-    async def read() -> list[StoredCredential]:
-        from noetl import wiring
-
-        async with wiring.looking(settings) as store:
-            return await store.credentials()
-
-    found = asyncio.run(read())
+    found = asyncio.run(_list(settings_for(db, server)))
     if as_json:
-        print_json({"credentials": [_about(row) for row in found]})
+        print_json({"credentials": found})
         return
-    width = max((len(row.name) for row in found), default=0)
+    width = max((len(row["name"]) for row in found), default=0)
     for row in found:
-        line = f"{row.name:<{width}}  {row.type:<10}  {row.description}"
+        line = f"{row['name']:<{width}}  {row['type']:<10}  {row['description']}"
         print_line(printable(line.rstrip()))
     if not found:
         say("there are no credentials")
 
 
-def _about(row: StoredCredential) -> dict[str, Any]:
-    from noetl.control.documents import moment
+async def _list(settings: Settings) -> list[dict[str, Any]]:
+    from noetl import wiring
+    from noetl.cli.keeping import keeping
+    from noetl.control import documents
 
-    return {
-        "name": row.name,
-        "type": row.type,
-        "description": row.description,
-        "created_at": moment(row.created_at),
-        "updated_at": moment(row.updated_at),
-    }
+    if settings.server_url is not None:
+        async with keeping(settings) as keeper:
+            return await keeper.credentials()
+    # Reading a database is possible beside whoever writes it.
+    async with wiring.looking(settings) as store:
+        return [documents.credential(row) for row in await store.credentials()]
 
 
 @command.command("show")
@@ -161,22 +154,31 @@ def _about(row: StoredCredential) -> dict[str, Any]:
 @click.option("--reveal", is_flag=True, help="Print the secrets, too.")
 @json_option
 @db_option
-def show_command(name: str, reveal: bool, as_json: bool, db: str | None) -> None:
+@server_option
+def show_command(
+    name: str, reveal: bool, as_json: bool, db: str | None, server: str | None
+) -> None:
     """One credential: its fields, secrets hidden unless --reveal."""
-    row, fields = asyncio.run(_read(settings_for(db), name))
+    row = asyncio.run(_read(settings_for(db, server), name))
+    fields = row.pop("data")
     shown = fields if reveal else {key: _hidden(key, value) for key, value in fields.items()}
     if as_json:
-        print_json({**_about(row), "data": shown})
+        print_json({**row, "data": shown})
         return
-    print_line(printable(f"{row.name}  {row.type}  {row.description}".rstrip()))
+    print_line(printable(f"{row['name']}  {row['type']}  {row['description']}".rstrip()))
     for key, value in shown.items():
         print_line(printable(f"  {key}: {value}"))
 
 
-async def _read(settings: Settings, name: str) -> tuple[StoredCredential, dict[str, Any]]:
+async def _read(settings: Settings, name: str) -> dict[str, Any]:
     from noetl import wiring
+    from noetl.cli.keeping import keeping
+    from noetl.control import documents
     from noetl.model.spelling import did_you_mean
 
+    if settings.server_url is not None:
+        async with keeping(settings) as keeper:
+            return await keeper.credential(name)
     async with wiring.looking(settings) as store:
         row = await store.credential(name)
         if row is None:
@@ -185,7 +187,7 @@ async def _read(settings: Settings, name: str) -> tuple[StoredCredential, dict[s
             known = [found.name for found in await store.credentials()]
             raise NotFound(f'there is no credential "{name}".{did_you_mean(name, known)}')
     async with wiring.looking_at_keys(settings) as keys:
-        return row, await keys.credential(name) or {}
+        return {**documents.credential(row), "data": await keys.credential(name) or {}}
 
 
 def _hidden(key: str, value: Any) -> Any:
@@ -199,18 +201,15 @@ def _hidden(key: str, value: Any) -> Any:
 @command.command("delete")
 @click.argument("name")
 @db_option
-def delete_command(name: str, db: str | None) -> None:
+@server_option
+def delete_command(name: str, db: str | None, server: str | None) -> None:
     """Remove a credential."""
-    settings = settings_for(db)
-
-    async def delete() -> bool:
-        from noetl import wiring
-
-        async with wiring.embedded(settings, work=False) as system:
-            return await system.store.delete_credential(name)
-
-    if not asyncio.run(delete()):
-        from noetl.errors import NotFound
-
-        raise NotFound(f'there is no credential "{name}". `noetl credential list` shows all.')
+    asyncio.run(_delete(settings_for(db, server), name))
     say(f'credential "{name}" is deleted')
+
+
+async def _delete(settings: Settings, name: str) -> None:
+    from noetl.cli.keeping import keeping
+
+    async with keeping(settings) as keeper:
+        await keeper.delete_credential(name)

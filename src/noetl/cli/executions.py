@@ -14,7 +14,9 @@ from noetl.cli.options import (
     db_option,
     execution_argument,
     json_option,
+    local_settings,
     payload_option,
+    server_option,
     set_option,
     settings_for,
 )
@@ -45,6 +47,13 @@ def command() -> None:
     """
 
 
+def is_running(settings: Settings) -> bool:
+    """Whether somebody could be running executions: a server, or whoever has the database."""
+    from noetl import wiring
+
+    return settings.server_url is not None or wiring.is_in_use(settings)
+
+
 # --- Looking -----------------------------------------------------------------------------------
 
 
@@ -55,6 +64,7 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @json_option
 @db_option
+@server_option
 def list_command(
     status: str | None,
     path: str | None,
@@ -62,6 +72,7 @@ def list_command(
     limit: int,
     as_json: bool,
     db: str | None,
+    server: str | None,
 ) -> None:
     """Executions, newest first."""
     from noetl.model.duration import seconds
@@ -69,7 +80,7 @@ def list_command(
     span = seconds(since) if since is not None else None
     if since is not None and span is None:
         raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
-    settings = settings_for(db)
+    settings = settings_for(db, server)
     begin = time.time() - span if span is not None else None
     asyncio.run(_list(settings, status, path, begin, limit, as_json=as_json))
 
@@ -83,18 +94,18 @@ async def _list(
     *,
     as_json: bool,
 ) -> None:
-    from noetl import wiring
+    from noetl.cli.remote import looking
     from noetl.cli.showing import list_rows, show
     from noetl.control.documents import summary
 
-    async with wiring.looking(settings) as store:
-        found = await store.summaries(status=status, path=path, since=since, limit=limit + 1)
+    async with looking(settings) as records:
+        found = await records.summaries(status=status, path=path, since=since, limit=limit + 1)
     shown = found[:limit]
     if as_json:
         more = f"{shown[-1].requested_at}/{shown[-1].execution_id}" if found[limit:] else None
         print_json({"executions": [summary(row) for row in shown], "next_cursor": more})
         return
-    show(list_rows(shown, in_use=wiring.is_in_use(settings)))
+    show(list_rows(shown, in_use=is_running(settings)))
     if found[limit:]:
         say(f"there are more; --limit {limit * 10} shows them")
     if not found:
@@ -105,27 +116,26 @@ async def _list(
 @execution_argument
 @json_option
 @db_option
-def show_command(execution: str, as_json: bool, db: str | None) -> None:
+@server_option
+def show_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
     """One execution: its steps, its result or error, what failed tasks printed."""
-    asyncio.run(_show(settings_for(db), execution, as_json=as_json))
+    asyncio.run(_show(settings_for(db, server), execution, as_json=as_json))
 
 
 async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
-    from noetl import wiring
+    from noetl.cli.remote import looking
     from noetl.cli.running import print_output
     from noetl.cli.showing import execution_rows, show
-    from noetl.control.records import Records
 
-    async with wiring.looking(settings) as store:
-        records = Records(store)
+    async with looking(settings) as records:
         execution_id = await records.find(written)
         document = await records.document(execution_id)
         if as_json:
             print_json(document)
             return
-        show(execution_rows(document, in_use=wiring.is_in_use(settings)))
+        show(execution_rows(document, in_use=is_running(settings)))
         if document["status"] == "FAILED":
-            await print_output(store, execution_id)
+            await print_output(records, execution_id)
 
 
 @command.command("events")
@@ -136,6 +146,7 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
 @json_option
 @db_option
+@server_option
 def events_command(
     execution: str,
     types: tuple[str, ...],
@@ -144,22 +155,21 @@ def events_command(
     limit: int | None,
     as_json: bool,
     db: str | None,
+    server: str | None,
 ) -> None:
     """Everything that happened to an execution, in order."""
     chosen: dict[str, Any] = {"types": types, "step": step, "after": after}
-    asyncio.run(_events(settings_for(db), execution, chosen, limit, as_json=as_json))
+    asyncio.run(_events(settings_for(db, server), execution, chosen, limit, as_json=as_json))
 
 
 async def _events(
     settings: Settings, written: str, chosen: dict[str, Any], limit: int | None, *, as_json: bool
 ) -> None:
-    from noetl import wiring
     from noetl.cli.lines import event_line
+    from noetl.cli.remote import looking
     from noetl.control.documents import event
-    from noetl.control.records import Records
 
-    async with wiring.looking(settings) as store:
-        records = Records(store)
+    async with looking(settings) as records:
         execution_id = await records.find(written)
         wanted = None if limit is None else limit + 1
         found = await records.events(execution_id, limit=wanted, **chosen)
@@ -176,12 +186,13 @@ async def _events(
 @command.command("follow")
 @execution_argument
 @db_option
-def follow_command(execution: str, db: str | None) -> None:
+@server_option
+def follow_command(execution: str, db: str | None, server: str | None) -> None:
     """Watch an execution that another process runs, until it has ended."""
     from noetl.cli.following import follow
 
     try:
-        sys.exit(asyncio.run(follow(settings_for(db), execution)))
+        sys.exit(asyncio.run(follow(settings_for(db, server), execution)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -190,21 +201,20 @@ def follow_command(execution: str, db: str | None) -> None:
 @execution_argument
 @json_option
 @db_option
-def why_command(execution: str, as_json: bool, db: str | None) -> None:
+@server_option
+def why_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
     """What an unfinished execution waits for: who has it, until when."""
-    asyncio.run(_why(settings_for(db), execution, as_json=as_json))
+    asyncio.run(_why(settings_for(db, server), execution, as_json=as_json))
 
 
 async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
-    from noetl import wiring
-    from noetl.control.records import Records
+    from noetl.cli.remote import looking
 
-    async with wiring.looking(settings) as store:
-        records = Records(store)
+    async with looking(settings) as records:
         execution_id = await records.find(written)
         state = await records.state(execution_id)
         reasons = await records.why(execution_id)
-    in_use = wiring.is_in_use(settings)
+    in_use = is_running(settings)
     if as_json:
         status = {"execution_id": execution_id, "status": state.status, "in_use": in_use}
         print_json({**status, "waits_for": reasons})
@@ -227,9 +237,10 @@ async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
 @execution_argument
 @click.option("--reason", default="", help="Why; kept with the execution.")
 @db_option
-def cancel_command(execution: str, reason: str, db: str | None) -> None:
+@server_option
+def cancel_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
     """Stop an execution for good. What it runs just now is interrupted."""
-    execution_id = _act("cancel", execution, reason or "cancelled by command", db)
+    execution_id = _act("cancel", execution, reason or "cancelled by command", db, server)
     say(f"execution {execution_id} is cancelled")
 
 
@@ -237,16 +248,17 @@ def cancel_command(execution: str, reason: str, db: str | None) -> None:
 @execution_argument
 @click.option("--reason", default="", help="Why; kept with the execution.")
 @db_option
-def pause_command(execution: str, reason: str, db: str | None) -> None:
+@server_option
+def pause_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
     """Start nothing new in an execution. What it runs just now goes on to its end."""
-    execution_id = _act("pause", execution, reason, db)
+    execution_id = _act("pause", execution, reason, db, server)
     say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
 
 
-def _act(action: Any, written: str, reason: str, db: str | None) -> str:
+def _act(action: Any, written: str, reason: str, db: str | None, server: str | None) -> str:
     from noetl.cli.acting import act, find
 
-    settings = settings_for(db)
+    settings = settings_for(db, server)
 
     async def go() -> str:
         execution_id = await find(settings, written)
@@ -256,17 +268,42 @@ def _act(action: Any, written: str, reason: str, db: str | None) -> str:
     return asyncio.run(go())
 
 
+@command.command("answer")
+@execution_argument
+@click.option("--step", help="Which step, if several wait for an answer.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Say it here: --set approved=yes."
+)
+@db_option
+@server_option
+def answer_command(
+    execution: str, step: str | None, sets: tuple[str, ...], db: str | None, server: str | None
+) -> None:
+    """Answer what a waiting step asks.
+
+    On a terminal the fields of its form are asked for one by one, unless --set answers them.
+    """
+    from noetl.cli.answer import answer
+
+    asyncio.run(answer(settings_for(db, server), execution, step, sets))
+
+
 @command.command("resume")
 @execution_argument
 @click.option("--detach", is_flag=True, help="Only lift the pause; do not run it here.")
 @json_option
 @db_option
-def resume_command(execution: str, detach: bool, as_json: bool, db: str | None) -> None:
+@server_option
+def resume_command(
+    execution: str, detach: bool, as_json: bool, db: str | None, server: str | None
+) -> None:
     """Let a paused or interrupted execution go on.
 
     If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
     """
-    sys.exit(asyncio.run(_resume(settings_for(db), execution, detach=detach, as_json=as_json)))
+    sys.exit(
+        asyncio.run(_resume(settings_for(db, server), execution, detach=detach, as_json=as_json))
+    )
 
 
 async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bool) -> int:
@@ -275,9 +312,13 @@ async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bo
     from noetl.cli.running import run_to_end
 
     execution_id = await find(settings, written)
-    if detach or wiring.is_in_use(settings):
+    if detach or is_running(settings):
         await act(settings, "resume", execution_id)
-        where = "when something runs next" if detach else "in the process that has the database"
+        where = "in the process that has the database"
+        if settings.server_url is not None:
+            where = f"on {settings.server_url}"
+        elif detach:
+            where = "when something runs next"
         say(f"execution {execution_id} goes on {where}")
         return OK
     async with wiring.embedded(settings, work=False) as system:
@@ -304,7 +345,7 @@ def resume_all_command(db: str | None) -> None:
     Ctrl-C stops this process and leaves them as they are. Paused executions stay paused.
     """
     try:
-        sys.exit(asyncio.run(_resume_all(settings_for(db))))
+        sys.exit(asyncio.run(_resume_all(local_settings(db))))
     except KeyboardInterrupt:
         say("stopped; what has not ended can be resumed again")
         sys.exit(INTERRUPTED)
@@ -335,7 +376,7 @@ async def _watch(system: System, row: Summary) -> int:
     name = f"{row.path} {row.execution_id}"
     async for events in system.executions.follow(row.execution_id, after=await _seq(system, row)):
         for event in events:
-            line = plain_line(event)
+            line = plain_line(event, row.execution_id)
             if line is not None:
                 say(f"{name}: {line}")
     document = await system.executions.wait(row.execution_id)
@@ -355,6 +396,7 @@ async def _seq(system: System, row: Summary) -> int:
 @payload_option
 @json_option
 @db_option
+@server_option
 def rerun_command(
     execution: str,
     step: str | None,
@@ -362,6 +404,7 @@ def rerun_command(
     payload: str | None,
     as_json: bool,
     db: str | None,
+    server: str | None,
 ) -> None:
     """Run the same playbook again as a new execution, here and to its end.
 
@@ -371,7 +414,7 @@ def rerun_command(
     from noetl.cli.payload import workload
 
     given = workload(sets, payload)
-    sys.exit(asyncio.run(_rerun(settings_for(db), execution, step, given, as_json=as_json)))
+    sys.exit(asyncio.run(_rerun(settings_for(db, server), execution, step, given, as_json=as_json)))
 
 
 async def _rerun(
@@ -382,6 +425,10 @@ async def _rerun(
     from noetl.cli.running import run_to_end
 
     old = await find(settings, written)
+    if settings.server_url is not None:
+        from noetl.cli.remote_running import rerun_there
+
+        return await rerun_there(settings, old, step, given, as_json=as_json)
     async with wiring.embedded(settings, work=False) as system:
         new = await system.executions.rerun(old, step=step, workload=given)
         async with wiring.working(system, settings, {new}):

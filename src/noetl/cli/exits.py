@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.errors import BadSetting, NoetlError, PlaybookRejected
+from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected
 
 OK = 0
 FAILED = 1
@@ -16,4 +16,4 @@ INTERRUPTED = 130
 
 def exit_code(error: NoetlError) -> int:
     """Whose fault it was, as an exit code."""
-    return WRONG if isinstance(error, BadSetting | PlaybookRejected) else FAILED
+    return WRONG if isinstance(error, BadRequest | BadSetting | PlaybookRejected) else FAILED

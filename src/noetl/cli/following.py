@@ -21,6 +21,10 @@ LOOKS_BETWEEN_CHECKS = 5
 
 async def follow(settings: Settings, written: str) -> int:
     """Show an execution until it has ended, or until nobody runs it any more."""
+    if settings.server_url is not None:
+        from noetl.cli.remote_running import follow_there
+
+        return await follow_there(settings, written)
     from noetl import wiring
     from noetl.cli.running import conclude, print_output
     from noetl.control.records import Following, Records
@@ -53,7 +57,7 @@ async def _until_over(settings: Settings, followed: Following, *, speak: bool) -
     while True:
         rows = await followed.catch_up()
         for row in rows if speak else ():
-            line = plain_line(row)
+            line = plain_line(row, followed.execution_id)
             if line is not None:
                 say(line)
         if followed.state.is_finished:

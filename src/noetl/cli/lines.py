@@ -9,17 +9,42 @@ from typing import TYPE_CHECKING, Any
 from noetl.cli.printing import one_line
 
 if TYPE_CHECKING:
+    from noetl.model.signals import Listening
     from noetl.store.base import EventRow
 
 DETAIL_MAX = 160
 
 
-def plain_line(row: EventRow) -> str | None:
+def plain_line(row: EventRow, execution_id: str) -> str | None:
     """What happened, for whoever follows an execution; None for what would only be noise."""
     from noetl.model.events import decode
 
     make = _NEWS.get(row.type)
-    return None if make is None else make(decode(row.body))
+    if make is None:
+        return None
+    fact = decode(row.body)
+    listens = getattr(fact, "listens", None)
+    if listens is not None:
+        return f"{row.step}: {listening_line(listens, execution_id)}"
+    return make(fact)
+
+
+def listening_line(listens: Listening, execution_id: str) -> str:
+    """What a step waits for that waits for the world, and how to tell it."""
+    how = how_to_tell(listens, execution_id)
+    return f"waits for {listened_for(listens)}" + (f"; {how}" if how else "")
+
+
+def listened_for(listens: Listening) -> str:
+    names = " or ".join("anything" if name == "*" else name for name in listens.events)
+    return names or "its timers, holding no worker"
+
+
+def how_to_tell(listens: Listening, execution_id: str) -> str:
+    """The command that ends the wait; none if only time can."""
+    if listens.form:
+        return f"`noetl executions answer {execution_id}` answers"
+    return f"`noetl signal {execution_id} --name …` tells it" if listens.events else ""
 
 
 def _retry(fact: Any) -> str:
@@ -46,6 +71,8 @@ _NEWS: dict[str, Callable[[Any], str]] = {
     "step.waiting": _waiting,
     "loop.started": lambda fact: f"{fact.step}: a loop over {fact.total} elements",
     "loop.done": lambda fact: f"{fact.step}: {fact.success} of {fact.total} iterations succeeded",
+    "message.received": lambda fact: f"heard {fact.name}",
+    "approval.received": lambda fact: f"heard {fact.name}",
     "retry.started": _retry,
     "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
     "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from noetl.cli.lines import clock_time, length
+from noetl.cli.lines import clock_time, how_to_tell, length, listened_for
 from noetl.cli.printing import one_line
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _View:
             table.add_row("", Text(f"… {len(rows) - room} earlier steps", style="dim"))
         for row in rows[-room:]:
             table.add_row(*row)
-        return Group(self._head(state), table)
+        return Group(self._head(state), table, *self._hint(state))
 
     def _head(self, state: ExecutionState) -> Text:
         head = Text(f"{state.path}  ", style="bold", overflow="ellipsis", no_wrap=True)
@@ -96,6 +96,12 @@ class _View:
         if state.status == "PAUSED":
             head.append("  `noetl executions resume` lets it go on", style="dim")
         return head
+
+    def _hint(self, state: ExecutionState) -> list[Text]:
+        """How to tell a waiting step what it waits for."""
+        listening = [run.listens for run in state.runs.values() if run.listens is not None]
+        hints = {how_to_tell(listens, self._execution_id) for listens in listening}
+        return [Text(hint, style="dim") for hint in sorted(hints) if hint]
 
     async def _rows(
         self, execution_id: str, state: ExecutionState, depth: int
@@ -109,8 +115,9 @@ class _View:
         rows = []
         for name, summary in list(state.steps.items()):
             retried = self._retries.get(execution_id, {}).get(name, "")
-            rows.append(self._row(name, summary, running.get(name), state, retried, depth))
             run = running.get(name)
+            wait = _wait(run, state) if run is not None and run.waiting else ""
+            rows.append(self._row(name, summary, wait, retried, depth))
             for child in list(run.children)[:3] if run is not None and depth < DEPTH_MAX else ():
                 rows += await self._rows(child, await self._state_of(child), depth + 1)
         return rows
@@ -119,8 +126,7 @@ class _View:
         self,
         name: str,
         summary: StepSummary,
-        run: Run | None,
-        state: ExecutionState,
+        wait: str,
         retried: str,
         depth: int,
     ) -> tuple[RenderableType, ...]:
@@ -128,9 +134,9 @@ class _View:
         mark: RenderableType = self._spinner
         if not is_running:
             mark = Text(*MARKS[summary.status])
-        elif run is not None and run.waiting:
+        elif wait:
             mark = Text("◷", style="cyan")
-        remark = _remark(summary, run, state, retried if is_running else "")
+        remark = _remark(summary, wait, retried if is_running else "")
         return (
             mark,
             Text("  " * depth + name),
@@ -159,7 +165,7 @@ def _time_of(summary: StepSummary) -> str:
     return length((summary.ended_at or summary.started_at) - summary.started_at)
 
 
-def _remark(summary: StepSummary, run: Run | None, state: ExecutionState, retried: str) -> str:
+def _remark(summary: StepSummary, wait: str, retried: str) -> str:
     if summary.error is not None:
         return one_line(summary.error.message)[:REMARK_MAX]
     parts = []
@@ -167,15 +173,14 @@ def _remark(summary: StepSummary, run: Run | None, state: ExecutionState, retrie
         parts.append(f"run {summary.runs}")
     if summary.loop_failed:
         parts.append(f"{summary.loop_failed} failed")
-    if run is not None and run.waiting:
-        parts.append(_wait(run, state))
-    elif retried:
-        parts.append(retried)
+    parts.append(wait or retried)
     return ", ".join(part for part in parts if part)[:REMARK_MAX]
 
 
 def _wait(run: Run, state: ExecutionState) -> str:
     if run.children:
         return "waits for a sub-playbook"
+    if run.listens is not None:
+        return f"waits for {listened_for(run.listens)}"
     moments = [state.timers[timer].fires_at for timer in run.timers if timer in state.timers]
     return f"waits until {clock_time(min(moments))}" if moments else "waits"

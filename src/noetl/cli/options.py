@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from noetl.cli.printing import printable
 from noetl.errors import BadSetting
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
 
+DEFAULT_SERVER = "http://127.0.0.1:8082"
+
 db_option = click.option(
     "--db", metavar="URL", help="Where executions are kept. Default .noetl/noetl.db."
+)
+server_option = click.option(
+    "--server", metavar="URL", help="The server to use. Default NOETL_SERVER_URL, or the context."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 set_option = click.option(
@@ -29,17 +35,43 @@ payload_option = click.option(
 execution_argument = click.argument("execution", metavar="ID")
 
 
-def settings_for(db: str | None) -> Settings:
-    """The settings in force, with `--db` over the environment."""
-    from noetl.cli.context import current_settings
+def settings_for(db: str | None, server: str | None = None) -> Settings:
+    """The settings in force, with `--db` and `--server` over the environment.
 
-    settings = current_settings()
+    They name a server if that is where to look and act, else a database.
+    """
+    from noetl.cli.surroundings import current_settings, with_server
+
+    if db is not None and server is not None:
+        raise click.UsageError("--db is a database, --server a server: give one of them.")
+    settings = with_server(current_settings(), server=server, db=db)
+    return settings if settings.server_url is not None else _on_database(settings, db)
+
+
+def local_settings(db: str | None) -> Settings:
+    """The settings in force, for a command that works on a database whatever else there is."""
+    from noetl.cli.surroundings import current_settings
+
+    return _on_database(msgspec.structs.replace(current_settings(), server_url=None), db)
+
+
+def settings_for_server(server: str | None) -> Settings:
+    """The settings in force, for a command that needs a server; by default one on this machine."""
+    from noetl.cli.surroundings import current_settings, with_server
+
+    settings = with_server(current_settings(), server=server, db=None)
+    if settings.server_url is None:
+        settings = msgspec.structs.replace(settings, server_url=DEFAULT_SERVER)
+    return settings
+
+
+def _on_database(settings: Settings, db: str | None) -> Settings:
     if db is not None:
         settings = msgspec.structs.replace(settings, database_url=db)
     scheme, has_scheme, _ = settings.database_url.partition("://")
-    if has_scheme and scheme != "sqlite":
+    if has_scheme and scheme not in ("sqlite", "postgresql"):
         raise BadSetting(
-            f"this version keeps executions in SQLite only, not in {scheme}. Name a file:"
-            " --db noetl.db or NOETL_DATABASE_URL=sqlite:///noetl.db."
+            f"executions are kept in SQLite or PostgreSQL, not in {printable(scheme)}. Name a file"
+            " (--db noetl.db) or a database (--db postgresql://user:password@host/database)."
         )
     return settings

@@ -30,18 +30,23 @@ def _value(item: str, text: str) -> Any:
 
 
 def _payload(text: str) -> dict[str, Any]:
+    found = json_text(text, "--payload")
+    if not isinstance(found, dict):
+        raise click.BadParameter('--payload is a JSON object, e.g. {"days": 3}.')
+    return found
+
+
+def json_text(text: str, what: str) -> Any:
+    """A JSON value as people type it, or @FILE with JSON in it."""
     if text.startswith("@"):
         try:
             text = sys.stdin.read() if text == "@-" else _read(text[1:])
         except (OSError, UnicodeError) as error:
-            raise click.BadParameter(f"--payload {text}: {error}") from None
+            raise click.BadParameter(f"{what} {text}: {error}") from None
     try:
-        found = msgspec.json.decode(text)
+        return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"--payload is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise click.BadParameter('--payload is a JSON object, e.g. {"days": 3}.')
-    return found
+        raise click.BadParameter(f"{what} is not JSON: {error}") from None
 
 
 def _read(path: str) -> str:

@@ -11,12 +11,12 @@ import click
 
 from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.options import db_option, json_option, settings_for
+from noetl.cli.options import db_option, json_option, server_option, settings_for
 from noetl.cli.printing import print_json, problem_line, say
 
 if TYPE_CHECKING:
+    from noetl.cli.keeping import Keeper
     from noetl.settings import Settings
-    from noetl.wiring import System
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
@@ -25,7 +25,8 @@ _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
 @json_option
 @db_option
-def command(files: tuple[str, ...], as_json: bool, db: str | None) -> None:
+@server_option
+def command(files: tuple[str, ...], as_json: bool, db: str | None, server: str | None) -> None:
     """Keep playbooks and credentials, to be used by their names.
 
     A playbook goes into the catalog under its `metadata.path`; the same text again is the same
@@ -37,17 +38,17 @@ def command(files: tuple[str, ...], as_json: bool, db: str | None) -> None:
       noetl register orders.yaml
       noetl register playbooks/
     """
-    sys.exit(asyncio.run(_register(settings_for(db), files, as_json=as_json)))
+    sys.exit(asyncio.run(_register(settings_for(db, server), files, as_json=as_json)))
 
 
 async def _register(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> int:
-    from noetl import wiring
+    from noetl.cli.keeping import keeping
 
     kept: list[dict[str, Any]] = []
     wrong = False
-    async with wiring.embedded(settings, work=False) as system:
+    async with keeping(settings) as keeper:
         for found in sources(names):
-            one = await _keep(system, found)
+            one = await _keep(keeper, found)
             if one is None:
                 wrong = True
             else:
@@ -64,36 +65,31 @@ def _said(one: dict[str, Any]) -> str:
     return f"{one['path']} version {one['version']}"
 
 
-async def _keep(system: System, found: Source | Unreadable) -> dict[str, Any] | None:
+async def _keep(keeper: Keeper, found: Source | Unreadable) -> dict[str, Any] | None:
     """Keep one file; None, and said why, if it cannot be."""
     if isinstance(found, Unreadable):
         say(f"{found.name}: {found.reason}.")
         return None
     if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
-        return await _keep_credential(system, found)
-    return await _keep_playbook(system, found)
+        return await _keep_credential(keeper, found)
+    return await _keep_playbook(keeper, found)
 
 
-async def _keep_playbook(system: System, found: Source) -> dict[str, Any] | None:
+async def _keep_playbook(keeper: Keeper, found: Source) -> dict[str, Any] | None:
     from noetl.errors import PlaybookRejected
 
     try:
-        entry, compiled = await system.catalog.register(found.text)
+        entry, problems = await keeper.playbook(found.text)
     except PlaybookRejected as error:
         for problem in error.problems:
             click.echo(str(problem_line(found.name, problem)), err=True)
         return None
-    for problem in compiled.problems:
+    for problem in problems:
         click.echo(str(problem_line(found.name, problem)), err=True)
-    return {
-        "kind": "Playbook",
-        "path": entry.path,
-        "version": entry.version,
-        "catalog_id": entry.catalog_id,
-    }
+    return entry
 
 
-async def _keep_credential(system: System, found: Source) -> dict[str, Any] | None:
+async def _keep_credential(keeper: Keeper, found: Source) -> dict[str, Any] | None:
     from noetl import wiring
 
     try:
@@ -111,5 +107,5 @@ async def _keep_credential(system: System, found: Source) -> dict[str, Any] | No
         say(f"{found.name}: a credential has a `name`, a `type` and `data`, which is a mapping.")
         return None
     kind = str(together.get("type") or "generic")
-    await system.keys.put(name, kind, data, str(together.get("description") or ""))
+    await keeper.put_credential(name, kind, data, str(together.get("description") or ""))
     return {"kind": "Credential", "name": name, "type": kind}

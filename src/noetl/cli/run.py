@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noetl.cli.exits import WRONG
-from noetl.cli.options import db_option, json_option, payload_option, set_option, settings_for
+from noetl.cli.options import (
+    db_option,
+    json_option,
+    payload_option,
+    server_option,
+    set_option,
+    settings_for,
+)
 from noetl.cli.printing import problem_line, say
 
 if TYPE_CHECKING:
@@ -20,6 +27,13 @@ if TYPE_CHECKING:
     from noetl.model.net import Net
     from noetl.settings import Settings
     from noetl.wiring import System
+
+
+class CompiledFile(NamedTuple):
+    """A playbook from a file."""
+
+    text: str
+    compiled: Compiled
 
 
 class Chosen(NamedTuple):
@@ -30,12 +44,13 @@ class Chosen(NamedTuple):
     version: int | None
 
 
-@click.command(short_help="Run a playbook to its end, in this process.")
+@click.command(short_help="Run a playbook to its end, in this process or on a server.")
 @click.argument("target", metavar="FILE_OR_PATH")
 @set_option
 @payload_option
 @json_option
 @db_option
+@server_option
 @click.option(
     "--resume/--new",
     "resume",
@@ -48,9 +63,10 @@ def command(
     payload: str | None,
     as_json: bool,
     db: str | None,
+    server: str | None,
     resume: bool | None,
 ) -> None:
-    """Run a playbook to its end, in this process.
+    """Run a playbook to its end, in this process or on a server.
 
     Everything is recorded in a database below the working directory, so that an execution
     survives whatever happens to this process: start the command again to go on with it.
@@ -66,7 +82,11 @@ def command(
     from noetl.cli.payload import workload
 
     given = workload(sets, payload)
-    settings = settings_for(db)
+    settings = settings_for(db, server)
+    if settings.server_url is not None:
+        from noetl.cli.run_there import run_there
+
+        sys.exit(asyncio.run(run_there(settings, target, given, as_json=as_json)))
     sys.exit(asyncio.run(_run(settings, target, given, as_json=as_json, resume=resume)))
 
 
@@ -78,10 +98,11 @@ async def _run(
     from noetl.errors import NotFound
 
     compiled = None
-    if _is_file(target):
-        compiled = _compiled(settings, target)
-        if compiled is None:
+    if is_file(target):
+        found = compiled_file(settings, target)
+        if found is None:
             return WRONG
+        compiled = found.compiled
     async with wiring.embedded(settings, work=False) as system:
         try:
             chosen = await _chosen(system, target, compiled)
@@ -100,12 +121,12 @@ async def _run(
 # --- Which playbook ----------------------------------------------------------------------------
 
 
-def _is_file(target: str) -> bool:
+def is_file(target: str) -> bool:
     """Names that end like a playbook file are files, whether they exist or not."""
     return target == "-" or target.endswith((".yaml", ".yml")) or Path(target).exists()
 
 
-def _compiled(settings: Settings, target: str) -> Compiled | None:
+def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file; None, and said why, if there is none to run."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
@@ -121,7 +142,7 @@ def _compiled(settings: Settings, target: str) -> Compiled | None:
     if compiled.net is None:
         say(f"{text.name} has errors, so nothing was run.")
         return None
-    return compiled
+    return CompiledFile(text.text, compiled)
 
 
 async def _chosen(system: System, target: str, compiled: Compiled | None) -> Chosen:
@@ -175,10 +196,10 @@ async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> s
 
 async def register_neighbours(system: System, net: Net, folder: Path) -> None:
     """Playbooks that this one calls and that lie beside it: the catalog gets them as they are."""
-    wanted = _called(net)
+    wanted = called(net)
     if not wanted:
         return
-    found = {path: text for file in sorted(folder.glob("*.y*ml")) for path, text in _named(file)}
+    found = beside(folder)
     done: set[str] = set()
     while wanted := wanted - done:
         path = wanted.pop()
@@ -200,10 +221,15 @@ async def _register(system: System, path: str, text: str) -> set[str]:
         return set()
     if before is not None and before.version != entry.version:
         say(f"{path} has changed and is registered as version {entry.version}")
-    return _called(compiled.unwrap())
+    return called(compiled.unwrap())
 
 
-def _called(net: Net) -> set[str]:
+def beside(folder: Path) -> dict[str, str]:
+    """The playbook files in a folder: the path that each gives itself, with its text."""
+    return {path: text for file in sorted(folder.glob("*.y*ml")) for path, text in _named(file)}
+
+
+def called(net: Net) -> set[str]:
     """Paths of playbooks that this one calls."""
     pipelines = [*(step.tasks for step in net.steps), *(block.tasks for block in net.workbook)]
     tasks = [task for pipeline in pipelines for task in pipeline]

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.lines import length, plain_line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from noetl.model.events import TaskDone
-    from noetl.store.base import Store
+    from noetl.store.base import EventRow
     from noetl.wiring import System
 
 OUTPUT_SHOWN = 4_000
@@ -99,7 +99,7 @@ async def _print_lines(system: System, execution_id: str) -> None:
     say(f"execution {execution_id}")
     async for rows in system.executions.follow(execution_id):
         for row in rows:
-            line = plain_line(row)
+            line = plain_line(row, execution_id)
             if line is not None:
                 say(line)
 
@@ -116,12 +116,20 @@ async def _show_live(system: System, execution_id: str, console: Console) -> Non
     )
 
 
-def retries_in(store: Store) -> Callable[[str, int], Awaitable[dict[str, str]]]:
+class Events(Protocol):
+    """Wherever events can be read."""
+
+    async def events(
+        self, execution_id: str, *, after: int, types: tuple[str, ...], limit: int
+    ) -> list[EventRow]: ...
+
+
+def retries_in(store: Events) -> Callable[[str, int], Awaitable[dict[str, str]]]:
     """For the live view: which steps were tried again since an event, in words."""
     from noetl.model.events import RetryStarted, decode
 
     async def retries(execution_id: str, after: int) -> dict[str, str]:
-        rows = await store.events(execution_id, after=after, types=("retry.started",))
+        rows = await store.events(execution_id, after=after, types=("retry.started",), limit=1000)
         found = {}
         for row in rows:
             fact = decode(row.body)
@@ -157,7 +165,7 @@ def _print_result(result: Any) -> None:
         print_json(result)
 
 
-async def print_output(store: Store, execution_id: str) -> None:
+async def print_output(store: Events, execution_id: str) -> None:
     """What failed tasks printed, and where their code broke: for whoever wants to know why."""
     from noetl.model.events import TaskDone, decode
 

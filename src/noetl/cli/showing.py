@@ -119,8 +119,30 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
     )
     if step["error"] is not None:
         yield Drawn("    ", "    ", (Span(one_line(step["error"]["message"]), "error"),))
+    elif "waiting" in step:
+        yield from _waiting_rows(step["waiting"])
     elif step["result"] not in (None, {}, []):
         yield Drawn("    ", "    ", (Span(_value(step["result"]), "quiet"),))
+
+
+def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
+    """What it waits for, and what it asks."""
+    from noetl.control.documents import event_words
+
+    until = f" until {waiting['until']}" if waiting["until"] is not None else ""
+    yield Drawn("    ", "    ", (Span(f"waits for {event_words(waiting)}{until}", "kind"),))
+    for field in waiting["form"]:
+        told = {name: field[name] for name in ("default", "options") if name in field}
+        shown = f"  {_value(told)}" if told else ""
+        must = "" if field["required"] else ", may be left out"
+        yield Drawn(
+            "      ",
+            "      ",
+            (
+                Span(f"{field['name']} ({field['type']}{must})", "word"),
+                Span(f"  {one_line(field['label'])}{shown}", "quiet"),
+            ),
+        )
 
 
 def _fact(name: str, text: str, role: str = "") -> Drawn:

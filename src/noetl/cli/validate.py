@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from noetl.cli.context import current_settings
 from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
 from noetl.cli.paint import Brush, coloured, is_rich, terminal
 from noetl.cli.printing import counted, print_json, print_line, problem_line, say
+from noetl.cli.surroundings import current_settings
 from noetl.model.problems import Problem
 
 if TYPE_CHECKING:

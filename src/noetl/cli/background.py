@@ -1,0 +1,136 @@
+"""Servers and workers in the background: pid files and logs under `.noetl/`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from noetl.cli.exits import FAILED, OK
+from noetl.cli.printing import print_json, print_line, say
+
+FOLDER = Path(".noetl")
+LOOK_SECONDS = 0.05
+START_SECONDS = 20.0
+STOP_SECONDS = 60.0
+READY_FD = "_NOETL_READY_FD"
+
+
+class Daemon(NamedTuple):
+    """A process that runs in the background under a name."""
+
+    name: str
+
+    @property
+    def pid_file(self) -> Path:
+        return FOLDER / f"{self.name}.pid"
+
+    @property
+    def log_file(self) -> Path:
+        return FOLDER / f"{self.name}.log"
+
+    def pid(self) -> int | None:
+        """Its process id, while it runs."""
+        try:
+            pid = int(self.pid_file.read_text().strip())
+        except (OSError, ValueError):
+            return None
+        return pid if _is_ours(pid) else None
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether that process runs and is one of ours: a pid may have been given to another."""
+    try:
+        os.kill(pid, 0)
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # no /proc here: the signal has to be enough
+    except OSError:
+        return False
+    return b"noetl" in command and Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+
+
+def start(daemon: Daemon, arguments: list[str]) -> int:
+    """Start it in the background and wait until it says that it is ready."""
+    pid = daemon.pid()
+    if pid is not None:
+        say(f"{daemon.name} is running already (pid {pid}); `noetl … stop` stops it")
+        return FAILED
+    FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+    read_end, write_end = os.pipe()
+    with daemon.log_file.open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603  our own command, with our own arguments
+            [sys.executable, "-m", "noetl.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[write_end],
+            env={**os.environ, READY_FD: str(write_end)},
+        )
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as ready:
+        # One line when it is ready; nothing, and the end, when it could not start.
+        said = ready.readline().decode().strip()
+    if not said:
+        process.wait()
+        say(f"{daemon.name} did not start; see {daemon.log_file}:")
+        for line in daemon.log_file.read_text(errors="replace").splitlines()[-5:]:
+            say(f"  {line}")
+        return FAILED
+    daemon.pid_file.write_text(f"{process.pid}\n")
+    say(f"{daemon.name} is running (pid {process.pid}): {said}")
+    say(f"its log is {daemon.log_file}")
+    return OK
+
+
+def tell_ready(text: str) -> None:
+    """Say to whoever started us in the background that we are ready."""
+    number = os.environ.pop(READY_FD, None)
+    if number is not None:
+        with os.fdopen(int(number), "wb") as pipe:
+            pipe.write(f"{text}\n".encode())
+
+
+def stop(daemon: Daemon) -> int:
+    """Ask it to end, and wait until it has."""
+    pid = daemon.pid()
+    if pid is None:
+        say(f"{daemon.name} is not running")
+        daemon.pid_file.unlink(missing_ok=True)
+        return OK
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while daemon.pid() == pid:
+        if time.monotonic() > deadline:
+            say(f"{daemon.name} (pid {pid}) is still busy; it ends when its work has")
+            return FAILED
+        time.sleep(LOOK_SECONDS)
+    daemon.pid_file.unlink(missing_ok=True)
+    say(f"{daemon.name} has ended")
+    return OK
+
+
+def status(daemons: list[Daemon], *, as_json: bool) -> int:
+    """Which of them run. Exit code 1 if none does."""
+    found = [(daemon, daemon.pid()) for daemon in daemons]
+    running = [(daemon, pid) for daemon, pid in found if pid is not None]
+    if as_json:
+        print_json({"running": [{"name": one.name, "pid": pid} for one, pid in running]})
+    else:
+        for one, pid in running:
+            print_line(f"{one.name}  running, pid {pid}, log {one.log_file}")
+        if not running:
+            say("nothing runs in the background here")
+    return OK if running else FAILED
+
+
+def daemons(kind: str) -> list[Daemon]:
+    """Those of a kind that were started from this directory."""
+    return [Daemon(path.stem) for path in sorted(FOLDER.glob(f"{kind}*.pid"))]

@@ -1,0 +1,211 @@
+"""Executions on a server, looked at with the same eyes as those in a database.
+
+The same questions as `control.records.Records`, answered by the API: so a command that shows
+something need not know where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from noetl.control import documents
+from noetl.control.records import LAST, PAGE, Records
+from noetl.engine.evolve import evolve
+from noetl.errors import NotFound
+from noetl.model.events import decode
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+from noetl.store.base import EventRow, Summary
+
+if TYPE_CHECKING:
+    from noetl.client import Client
+    from noetl.settings import Settings
+
+EVENTS_PAGE = 500
+WAIT_SECONDS = 20.0
+
+
+class Executions(Protocol):
+    """What commands ask about executions, wherever they are."""
+
+    async def find(self, written: str) -> ExecutionId: ...
+
+    async def state(self, execution_id: ExecutionId) -> ExecutionState: ...
+
+    async def document(self, execution_id: ExecutionId) -> dict[str, Any]: ...
+
+    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]: ...
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        types: tuple[str, ...] = (),
+        step: str | None = None,
+        limit: int | None = None,
+    ) -> list[EventRow]: ...
+
+    async def summaries(
+        self, *, status: str | None, path: str | None, since: float | None, limit: int
+    ) -> list[Summary]: ...
+
+
+@asynccontextmanager
+async def looking(settings: Settings) -> AsyncIterator[Executions]:
+    """Executions on the server, if one is meant, else those in the database."""
+    if settings.server_url is not None:
+        async with connected(settings) as client:
+            yield RemoteExecutions(client)
+        return
+    from noetl import wiring
+
+    async with wiring.looking(settings) as store:
+        yield Records(store)
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Client]:
+    """A client of the server that is meant."""
+    from noetl.client import Client
+
+    async with Client(settings.server_urls, settings.token) as client:
+        yield client
+
+
+class RemoteExecutions:
+    """See `Executions`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def find(self, written: str) -> ExecutionId:
+        if written != LAST and await self._exists(written):
+            return written
+        found: list[ExecutionId] = []
+        async for row in self._all():
+            if written == LAST and row["parent_execution_id"] is None:
+                return str(row["execution_id"])
+            if written.isdecimal() and _is_short_for(written, row["execution_id"]):
+                found.append(row["execution_id"])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+            raise NotFound(f'"{written}" could be any of {some}. Write more of the id.')
+        raise NotFound(
+            f"there is no execution {written} on {self.client.url}."
+            " `noetl executions list` shows those there are."
+        )
+
+    async def _exists(self, execution_id: ExecutionId) -> bool:
+        try:
+            await self.client.get(f"/api/executions/{quote(execution_id, safe='')}/status")
+        except NotFound:
+            return False
+        return True
+
+    async def _all(self) -> AsyncIterator[dict[str, Any]]:
+        cursor = None
+        while True:
+            page = await self.client.get("/api/executions", limit=PAGE, cursor=cursor)
+            for row in page["executions"]:
+                yield row
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def state(self, execution_id: ExecutionId) -> ExecutionState:
+        state = ExecutionState()
+        for row in await self.events(execution_id):
+            evolve(state, decode(row.body))
+        return state
+
+    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
+        return await self.client.execution(execution_id)
+
+    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        answer = await self.client.get(f"/api/executions/{execution_id}/why")
+        found: list[dict[str, Any]] = answer["waits_for"]
+        return found
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        types: tuple[str, ...] = (),
+        step: str | None = None,
+        limit: int | None = None,
+    ) -> list[EventRow]:
+        found: list[EventRow] = []
+        more = True
+        while more and (limit is None or len(found) < limit):
+            room = EVENTS_PAGE if limit is None else min(EVENTS_PAGE, limit - len(found))
+            page = await self.client.events(
+                execution_id, after=after, limit=room, type=types or None, step=step
+            )
+            found += [documents.restored(one) for one in page["events"]]
+            after, more = page["next_after"], page["more"]
+        return found
+
+    async def summaries(
+        self, *, status: str | None, path: str | None, since: float | None, limit: int
+    ) -> list[Summary]:
+        page = await self.client.get(
+            "/api/executions",
+            status=status,
+            path=path,
+            since=documents.moment(since),
+            limit=min(limit, PAGE),
+        )
+        return [_summary(row) for row in page["executions"]]
+
+
+def _is_short_for(written: str, execution_id: str) -> bool:
+    return execution_id.startswith(written) or execution_id.endswith(written)
+
+
+def _summary(row: dict[str, Any]) -> Summary:
+    return Summary(
+        execution_id=row["execution_id"],
+        path=row["path"],
+        version=row["version"],
+        digest="",
+        status=row["status"],
+        requested_at=documents.at(row["start_time"]) or 0.0,
+        ended_at=None if row["end_time"] is None else documents.at(row["end_time"]),
+        parent_execution_id=row["parent_execution_id"],
+        current_steps=tuple(row["current_steps"]),
+        error=row["error"],
+    )
+
+
+class RemoteFollowing:
+    """An execution on a server, kept up to date by asking what is new."""
+
+    def __init__(self, client: Client, execution_id: ExecutionId, state: ExecutionState) -> None:
+        self._client = client
+        self.execution_id = execution_id
+        self.state = state
+
+    async def catch_up(self) -> list[EventRow]:
+        """Fold what happened since; the new events. Waits for the next one."""
+        page = await self._client.events(
+            self.execution_id,
+            after=self.state.seq,
+            limit=EVENTS_PAGE,
+            wait=0 if self.state.is_finished else WAIT_SECONDS,
+        )
+        rows = [documents.restored(one) for one in page["events"]]
+        for row in rows:
+            evolve(self.state, decode(row.body))
+        return rows
+
+    async def pause(self) -> None:
+        """The server has waited already."""
+        await asyncio.sleep(0)

@@ -1,0 +1,131 @@
+"""Executions that a server runs: started from here, followed from here, cancelled by Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from noetl.cli.exits import INTERRUPTED, OK
+from noetl.cli.lines import plain_line
+from noetl.cli.paint import is_rich
+from noetl.cli.printing import say
+from noetl.cli.remote import RemoteExecutions, RemoteFollowing, connected
+from noetl.cli.running import conclude, print_output, retries_in
+from noetl.model.state import ExecutionState
+
+if TYPE_CHECKING:
+    from noetl.client import Client
+    from noetl.settings import Settings
+
+CHILD_SECONDS = 0.5
+"""How old the picture of a sub-playbook may be while it is drawn."""
+
+
+async def follow_there(settings: Settings, written: str) -> int:
+    """Show an execution until it has ended. Ctrl-C ends the showing and nothing else."""
+    async with connected(settings) as client:
+        execution_id = await RemoteExecutions(client).find(written)
+        await _show(client, execution_id)
+        return await _conclude(client, execution_id, as_json=False)
+
+
+async def rerun_there(
+    settings: Settings, old: str, step: str | None, given: dict[str, Any], *, as_json: bool
+) -> int:
+    """Run it again on the server, and follow that."""
+    async with connected(settings) as client:
+        body: dict[str, Any] = {"workload": given}
+        if step is not None:
+            body["from"] = step
+        started = await client.act(old, "rerun", **body)
+        return await to_end(client, started["execution_id"], as_json=as_json)
+
+
+async def to_end(client: Client, execution_id: str, *, as_json: bool) -> int:
+    """Show an execution that was started from here until it has ended; the exit code."""
+    async with _cancelled_by_ctrl_c(client, execution_id) as was_pressed:
+        if not as_json:
+            await _show(client, execution_id)
+        else:
+            await _until_over(RemoteFollowing(client, execution_id, ExecutionState()), speak=False)
+        code = await _conclude(client, execution_id, as_json=as_json)
+    return INTERRUPTED if was_pressed() and code != OK else code
+
+
+async def _conclude(client: Client, execution_id: str, *, as_json: bool) -> int:
+    document = await client.execution(execution_id)
+    if document["status"] == "FAILED" and not as_json:
+        await print_output(RemoteExecutions(client), execution_id)
+    return conclude(document, as_json=as_json)
+
+
+async def _show(client: Client, execution_id: str) -> None:
+    followed = RemoteFollowing(client, execution_id, ExecutionState())
+    if not is_rich(sys.stderr):
+        say(f"execution {execution_id} on {client.url}")
+        await _until_over(followed, speak=True)
+        return
+    from rich.console import Console
+
+    from noetl.cli.liveview import show_live
+
+    remote = RemoteExecutions(client)
+    seen: dict[str, tuple[float, ExecutionState]] = {}
+
+    async def state_of(wanted: str) -> ExecutionState:
+        if wanted == execution_id:
+            return followed.state
+        at, state = seen.get(wanted, (0.0, ExecutionState()))
+        if time.monotonic() - at > CHILD_SECONDS:
+            state = await remote.state(wanted)
+            seen[wanted] = (time.monotonic(), state)
+        return state
+
+    await followed.catch_up()
+    over = _until_over(followed, speak=False)
+    await show_live(execution_id, state_of, retries_in(remote), over, Console(stderr=True))
+
+
+async def _until_over(followed: RemoteFollowing, *, speak: bool) -> None:
+    while not followed.state.is_finished:
+        for row in await followed.catch_up():
+            line = plain_line(row, followed.execution_id) if speak else None
+            if line is not None:
+                say(line)
+
+
+@asynccontextmanager
+async def _cancelled_by_ctrl_c(
+    client: Client, execution_id: str
+) -> AsyncIterator[Callable[[], bool]]:
+    """The first Ctrl-C cancels the execution and waits for that; the second one quits."""
+    loop = asyncio.get_running_loop()
+    cancelling: list[asyncio.Task[Any]] = []
+
+    def on_interrupt() -> None:
+        if cancelling:
+            os._exit(INTERRUPTED)
+        say("cancelling; press Ctrl-C again to quit at once")
+        cancelling.append(asyncio.create_task(_cancel(client, execution_id)))
+
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    try:
+        yield lambda: bool(cancelling)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        await asyncio.gather(*cancelling)
+
+
+async def _cancel(client: Client, execution_id: str) -> None:
+    from noetl.errors import Finished
+
+    try:
+        await client.act(execution_id, "cancel", reason="cancelled by Ctrl-C")
+    except Finished:
+        say("it has just ended by itself")

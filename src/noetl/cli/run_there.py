@@ -1,0 +1,75 @@
+"""`noetl run --server` and `noetl execute`: a playbook that a server runs, followed from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noetl.cli.exits import OK, WRONG
+from noetl.cli.printing import print_json, print_line, say
+from noetl.cli.remote import connected
+from noetl.cli.remote_running import to_end
+from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file
+
+if TYPE_CHECKING:
+    from noetl.client import Client
+    from noetl.dsl import Compiled
+    from noetl.settings import Settings
+
+
+async def run_there(
+    settings: Settings, target: str, given: dict[str, Any], *, as_json: bool
+) -> int:
+    """Register the file with what it calls, or take the path, and run that to its end."""
+    from noetl import wiring
+    from noetl.errors import NotFound
+
+    found = None
+    if is_file(target):
+        found = compiled_file(settings, target)
+        if found is None:
+            return WRONG
+    async with connected(settings) as client:
+        request: dict[str, Any] = {"path": target}
+        if found is not None:
+            folder = Path(target).parent
+            request = await _registered(client, found, folder, wiring.compiler(settings))
+        try:
+            started = await client.post("/api/execute", {**request, "workload": given})
+        except NotFound as error:
+            say(str(error))
+            return WRONG
+        return await to_end(client, started["execution_id"], as_json=as_json)
+
+
+async def _registered(
+    client: Client, found: CompiledFile, folder: Path, compile_text: Callable[[str], Compiled]
+) -> dict[str, Any]:
+    """Keep the playbook and those it calls that lie beside it; which version to run."""
+    neighbours = beside(folder)
+    wanted, done = called(found.compiled.unwrap()), set[str]()
+    while wanted := wanted - done:
+        path = wanted.pop()
+        done.add(path)
+        if path in neighbours:
+            await client.post("/api/catalog/register", {"content": neighbours[path]})
+            wanted |= called(compile_text(neighbours[path]).unwrap())
+    entry = await client.post("/api/catalog/register", {"content": found.text})
+    return {"path": entry["path"], "version": entry["version"]}
+
+
+async def execute_there(
+    settings: Settings, request: dict[str, Any], *, wait: bool, as_json: bool, key: str | None
+) -> int:
+    """Start a registered playbook; follow it if that is wanted."""
+    async with connected(settings) as client:
+        started = await client.post("/api/execute", request, key=key)
+        if wait:
+            return await to_end(client, started["execution_id"], as_json=as_json)
+        if as_json:
+            print_json(started)
+        else:
+            print_line(started["execution_id"])
+            say(f"{started['path']} runs on {client.url}; `noetl executions follow` shows it")
+        return OK

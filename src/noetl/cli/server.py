@@ -1,0 +1,117 @@
+"""`noetl server`: the control plane as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.options import db_option, json_option, local_settings
+from noetl.cli.printing import say
+
+if TYPE_CHECKING:
+    from noetl.settings import Settings
+
+PORT = 8082
+
+
+@click.group(short_help="Run a server that workers and commands talk to.")
+def command() -> None:
+    """Run a server that workers and commands talk to.
+
+    \b
+    Examples:
+      noetl server start --detach
+      noetl server status
+      noetl server stop
+    """
+
+
+host_option = click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen."
+)
+port_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="0: any free one.",
+)
+detach_option = click.option("--detach", is_flag=True, help="Run in the background.")
+
+
+@command.command("start")
+@host_option
+@port_option
+@db_option
+@detach_option
+def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
+    """Serve until SIGTERM or Ctrl-C; then finish what is being answered, and end.
+
+    The server decides; workers do (`noetl worker start`). While no user and no token is
+    configured it listens on this machine only, and lets everybody on it in.
+    """
+    if detach:
+        from noetl.cli.background import Daemon, start
+
+        arguments = ["server", "start", "--host", host, "--port", str(port)]
+        sys.exit(start(Daemon("server"), arguments + (["--db", db] if db is not None else [])))
+    run(local_settings(db), host, port, work=False)
+
+
+@command.command("stop")
+def stop_command() -> None:
+    """Ask the server in the background to end, and wait until it has."""
+    from noetl.cli.background import Daemon, stop
+
+    sys.exit(stop(Daemon("server")))
+
+
+@command.command("status")
+@json_option
+def status_command(as_json: bool) -> None:
+    """Whether a server runs in the background. Exits with 1 if not."""
+    from noetl.cli.background import daemons, status
+
+    sys.exit(status(daemons("server"), as_json=as_json))
+
+
+def run(settings: Settings, host: str, port: int, *, work: bool) -> None:
+    """Serve in this process."""
+    from noetl import logs
+
+    logs.set_up(settings.log)
+    # Tools run on the loop that they are tested on, in every process that runs tools.
+    with asyncio.Runner(loop_factory=None if work else _fast_loop()) as runner:
+        runner.run(_serve(settings, host, port, work=work))
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster event loop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(settings: Settings, host: str, port: int, *, work: bool) -> None:
+    from noetl import serving
+    from noetl.cli.background import tell_ready
+    from noetl.server.serving import serve
+
+    async with serving.server(settings, host=host, port=port, work=work) as served:
+        bound = served.listener.getsockname()[1]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+        if served.is_open:
+            say("nobody is configured who may come in: everybody on this machine may do everything")
+
+        def ready() -> None:
+            say(f"serving at {url}{', with a worker' if work else ''}; Ctrl-C ends it")
+            tell_ready(url)
+
+        await serve(served.app, served.listener, served.draining, ready)
+    say("the server has ended")

@@ -1,0 +1,105 @@
+"""`noetl signal`: tell an execution that something happened outside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.options import db_option, execution_argument, server_option, settings_for
+from noetl.cli.payload import json_text
+from noetl.cli.printing import say
+
+if TYPE_CHECKING:
+    from noetl.settings import Settings
+
+
+@click.command(short_help="Send an event to an execution that waits for it.")
+@execution_argument
+@click.option("--name", default="message.received", show_default=True, help="What happened.")
+@click.option("--data", metavar="JSON", help="What is to be known about it, or @FILE with JSON.")
+@click.option("--step", help="Only for this step; otherwise for every step that waits.")
+@click.option("--id", "signal_id", help="Your own id for it: the same again changes nothing.")
+@db_option
+@server_option
+def command(
+    execution: str,
+    name: str,
+    data: str | None,
+    step: str | None,
+    signal_id: str | None,
+    db: str | None,
+    server: str | None,
+) -> None:
+    """Send an event to an execution that waits for it.
+
+    Steps with `eval_mode: on_event` wait for events like this. One that comes before its step
+    waits is kept until it does. `noetl executions why` shows what an execution waits for.
+
+    \b
+    Examples:
+      noetl signal last --name message.received --data '{"type": "approval"}'
+      noetl signal 4711 --name order.shipped --data @shipment.json --id shipment-17
+    """
+    settings = settings_for(db, server)
+    given = json_text(data, "--data") if data is not None else None
+    asyncio.run(_signal(settings, execution, name, given, step, signal_id))
+
+
+async def _signal(
+    settings: Settings,
+    written: str,
+    name: str,
+    data: Any,
+    step: str | None,
+    signal_id: str | None,
+) -> None:
+    from noetl.cli.acting import find
+
+    execution_id = await find(settings, written)
+    await deliver(settings, execution_id, name, data, step=step, signal_id=signal_id)
+    say(f"execution {execution_id} has heard {name}{await left_to_do(settings, execution_id)}")
+
+
+async def deliver(
+    settings: Settings,
+    execution_id: str,
+    name: str,
+    data: Any,
+    *,
+    step: str | None,
+    signal_id: str | None = None,
+) -> None:
+    """Have the event recorded, by whoever has the database. Asking twice records it once."""
+    import secrets
+
+    from noetl.cli.acting import send
+    from noetl.control.requests import Request
+
+    request = Request(
+        action="signal",
+        execution_id=execution_id,
+        name=name,
+        data=data,
+        step=step,
+        signal_id=signal_id or secrets.token_hex(8),
+    )
+    await send(settings, request)
+
+
+async def left_to_do(settings: Settings, execution_id: str) -> str:
+    """What people have to do for the execution to go on, if anything."""
+    if settings.server_url is not None:
+        return ""
+    from noetl import wiring
+
+    async with wiring.looking(settings) as store:
+        row = await store.summary(execution_id)
+    if row is None or row.ended_at is not None:
+        return ""
+    if row.status == "PAUSED":
+        return f"; it is paused, and `noetl executions resume {execution_id}` lets it go on"
+    if not wiring.is_in_use(settings):
+        return f"; no process runs it: `noetl executions resume {execution_id}` goes on with it"
+    return ""

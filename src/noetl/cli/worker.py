@@ -1,0 +1,196 @@
+"""`noetl worker`: a process that takes commands from a server and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.options import json_option, server_option, settings_for_server
+from noetl.cli.printing import say
+from noetl.cli.server import detach_option
+
+if TYPE_CHECKING:
+    from noetl.client import HttpControl
+    from noetl.settings import Settings
+    from noetl.worker.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 30.0
+BEAT_SECONDS = 15.0
+GOODBYE_SECONDS = 5.0
+
+
+@click.group(short_help="Run a worker that takes commands from a server.")
+def command() -> None:
+    """Run a worker that takes commands from a server.
+
+    \b
+    Examples:
+      noetl worker start --server http://127.0.0.1:8082
+      noetl worker start --pool gpu --slots 4 --detach
+      noetl worker stop --pool gpu
+    """
+
+
+pool_option = click.option(
+    "--pool", default="default", show_default=True, help="The pool whose commands it takes."
+)
+
+
+@command.command("start")
+@pool_option
+@click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 16]")
+@click.option("--name", default=None, help="What it is called in records; must be unique.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=GRACE_SECONDS,
+    show_default=True,
+    help="Seconds that running work has to finish after SIGTERM, before it is handed back.",
+)
+@server_option
+@detach_option
+def start_command(
+    pool: str,
+    slots: int | None,
+    name: str | None,
+    grace: float,
+    server: str | None,
+    detach: bool,
+) -> None:
+    """Take commands and run them, until SIGTERM or Ctrl-C.
+
+    It then takes nothing new, finishes what is running, and ends; what is not finished within
+    --grace seconds is handed back and goes on elsewhere.
+    """
+    settings = settings_for_server(server)
+    if detach:
+        from noetl.cli.background import Daemon, start
+
+        daemon = Daemon(_daemon_name(pool))
+        arguments = ["worker", "start", "--pool", pool, "--grace", str(grace)]
+        arguments += ["--server", str(settings.server_url)]
+        arguments += ["--slots", str(slots)] if slots is not None else []
+        arguments += ["--name", name] if name is not None else []
+        sys.exit(start(daemon, arguments))
+    from noetl import logs
+
+    logs.set_up(settings.log)
+    worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+    asyncio.run(_work(settings, pool, slots or settings.slots, worker_id, grace))
+
+
+def _daemon_name(pool: str) -> str:
+    return f"worker-{''.join(c if c.isalnum() else '_' for c in pool)}"
+
+
+@command.command("stop")
+@pool_option
+def stop_command(pool: str) -> None:
+    """Ask the worker in the background to end, and wait until it has."""
+    from noetl.cli.background import Daemon, stop
+
+    sys.exit(stop(Daemon(_daemon_name(pool))))
+
+
+@command.command("status")
+@json_option
+def status_command(as_json: bool) -> None:
+    """Which workers run in the background. Exits with 1 if none does."""
+    from noetl.cli.background import daemons, status
+
+    sys.exit(status(daemons("worker"), as_json=as_json))
+
+
+# --- Working -----------------------------------------------------------------------------------
+
+
+async def _work(settings: Settings, pool: str, slots: int, worker_id: str, grace: float) -> None:
+    from noetl import serving
+    from noetl.cli.background import tell_ready
+    from noetl.version import __version__
+
+    async with serving.worker(settings, pool=pool, slots=slots, worker_id=worker_id) as made:
+        worker, control = made
+        ending = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ending.set)
+        registering = asyncio.ensure_future(
+            control.register(worker_id, pool=pool, slots=slots, version=__version__)
+        )
+        if not await _before(registering, ending):
+            return
+        say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url}")
+        tell_ready(worker_id)
+        await _until_ending(worker, control, ending, grace)
+        await _say_goodbye(control, worker_id)
+    say(f"worker {worker_id} has ended")
+
+
+async def _say_goodbye(control: HttpControl, worker_id: str) -> None:
+    """What we did not finish goes to others at once; if nobody hears us, when our leases lapse."""
+    from noetl.errors import NoetlError
+
+    try:
+        await asyncio.wait_for(control.deregister(worker_id), GOODBYE_SECONDS)
+    except (NoetlError, TimeoutError) as error:
+        logger.warning("no server heard that we end: %s", error)
+
+
+async def _before(work: asyncio.Future[None], ending: asyncio.Event) -> bool:
+    """Whether the work was done before we were asked to end."""
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(ending.wait())
+    await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if work.done():
+        work.result()
+        return True
+    work.cancel()
+    return False
+
+
+async def _until_ending(
+    worker: Worker, control: HttpControl, ending: asyncio.Event, grace: float
+) -> None:
+    running = asyncio.ensure_future(worker.run())
+    beating = asyncio.ensure_future(_beat(worker, control))
+    if await _before(asyncio.shield(running), ending):
+        beating.cancel()
+        return
+    logger.info("draining", extra={"worker_id": worker.worker_id})
+    worker.drain()
+    _, unfinished = await asyncio.wait({running}, timeout=grace)
+    if unfinished:
+        logger.warning("handing back what is running", extra={"worker_id": worker.worker_id})
+        await worker.stop()
+    await running
+    beating.cancel()
+
+
+async def _beat(worker: Worker, control: HttpControl) -> None:
+    """Say from time to time that we are there; that is for people, so it may fail."""
+    from noetl.errors import NoetlError
+    from noetl.version import __version__
+
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        try:
+            await control.heartbeat(
+                worker.worker_id,
+                pool=worker.pool,
+                slots=worker.slots,
+                version=__version__,
+                draining=False,
+            )
+        except NoetlError as error:
+            logger.warning("no heartbeat: %s", error)

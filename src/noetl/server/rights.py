@@ -1,0 +1,93 @@
+"""Who may do what. Every route names one right; a role is a set of rights.
+
+A worker's rights are narrower than they look: what it may report, renew or read depends on the
+leases it holds, which `leases.py` checks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from noetl.errors import NotAllowed
+
+Right = Literal[
+    "anyone",  # also those we do not know: is the server alive, let me in
+    "self",  # one's own sessions
+    "read",  # executions, events, the catalog
+    "operate",  # start executions and act on them
+    "author",  # put playbooks into the catalog
+    "secrets.list",  # names and types of credentials
+    "secrets.one",  # one credential; its data with more conditions
+    "secrets.read",  # the data of any credential
+    "secrets.write",  # create, replace and delete credentials
+    "work",  # take commands and report on them
+    "results.read",  # bodies kept by reference
+    "events.send",  # events from outside
+    "manage",  # users, tokens, the audit log
+]
+Role = Literal["viewer", "operator", "author", "admin", "worker"]
+
+_VIEWER: frozenset[Right] = frozenset({"anyone", "self", "read", "results.read"})
+_OPERATOR: frozenset[Right] = _VIEWER | {
+    "operate",
+    "events.send",
+    "secrets.list",
+    "secrets.one",
+}
+_AUTHOR: frozenset[Right] = _OPERATOR | {"author"}
+_WORKER: frozenset[Right] = frozenset(
+    {"anyone", "self", "work", "secrets.one", "results.read", "events.send"}
+)
+_ADMIN: frozenset[Right] = _AUTHOR | _WORKER | {"secrets.read", "secrets.write", "manage"}
+ROLES: dict[str, frozenset[Right]] = {
+    "viewer": _VIEWER,
+    "operator": _OPERATOR,
+    "author": _AUTHOR,
+    "worker": _WORKER,
+    "admin": _ADMIN,
+}
+RIGHTS = _ADMIN
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever asks, as far as we know them."""
+
+    name: str
+    kind: Literal["user", "token", "open", "nobody"]
+    roles: tuple[str, ...] = ()
+    session_id: str | None = None
+    email: str = ""
+    display_name: str = ""
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        if self.kind == "open":
+            return RIGHTS
+        return frozenset().union(*(ROLES.get(role, frozenset()) for role in self.roles))
+
+    def may(self, right: Right) -> bool:
+        return right == "anyone" or right in self.rights
+
+    def require(self, right: Right) -> None:
+        if not self.may(right):
+            needed = ", ".join(role for role, rights in ROLES.items() if right in rights)
+            raise NotAllowed(
+                f"{self.name or 'nobody'} may not do this: it needs the right `{right}`,"
+                f" which these roles have: {needed}."
+            )
+
+    @property
+    def is_bound_to_leases(self) -> bool:
+        """A worker sees secrets and results of the work it has been given, and no others."""
+        return "read" not in self.rights
+
+    def worker_name(self, chosen: str) -> str:
+        """The worker as leases know it: nobody can pass for a worker of somebody else's."""
+        return chosen if self.kind == "open" else f"{self.name}/{chosen}"
+
+
+OPEN = Principal(name="", kind="open")
+"""Everybody, where no users are configured and only this machine can ask."""
+NOBODY = Principal(name="", kind="nobody")

@@ -1,0 +1,42 @@
+"""/api/context: what a template would yield in an execution, for people who are looking for why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.control.rendering import render as render_value
+from noetl.errors import BadRequest
+from noetl.server.routing import route
+from noetl.server.services import Services
+
+
+class Render(msgspec.Struct, frozen=True, kw_only=True):
+    """A template, or an object of templates."""
+
+    execution_id: str
+    step: str | None = None
+    iteration: int | None = None
+    template: str | None = None
+    object: Any = msgspec.UNSET
+
+
+@route("POST", "/api/context/render", right="read")
+async def render(services: Services, data: Render) -> dict[str, Any]:
+    """The value as that step would see it. No secret is in scope here."""
+    given = data.template if data.template is not None else data.object
+    if given is msgspec.UNSET or (data.template is not None and data.object is not msgspec.UNSET):
+        raise BadRequest("give a `template`, or an `object` of templates, and not both.")
+    value = await render_value(
+        services.orchestrator,
+        data.execution_id,
+        given,
+        at=services.clock.now(),
+        step=data.step,
+        iteration=data.iteration,
+    )
+    return {"rendered": value}
+
+
+routes = [render]

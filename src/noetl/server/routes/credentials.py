@@ -1,0 +1,104 @@
+"""/api/credentials (document 000 §5): stored secrets. Every look at one is remembered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request
+from litestar.params import HeaderParameter, QueryParameter
+
+from noetl.control.documents import credential as about
+from noetl.errors import BadRequest, NotFound
+from noetl.server.routing import route
+from noetl.server.services import Services
+
+Asked = Request[Any, Any, Any]
+Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret to keep."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    data: dict[str, Any]
+    type: str = "generic"
+    description: str = ""
+
+
+@route("POST", "/api/credentials", right="secrets.write")
+async def put(services: Services, request: Asked, data: Credential) -> dict[str, Any]:
+    """Create a credential, or replace it."""
+    if not data.data:
+        raise BadRequest("`data` holds the fields of the credential; it is empty.")
+    await services.keys.put(data.name, data.type, data.data, data.description)
+    await services.access.note(request.user.name, "credential.put", data.name)
+    return await _about(services, data.name)
+
+
+@route("GET", "/api/credentials", right="secrets.list")
+async def listing(
+    services: Services, kind: Annotated[str | None, QueryParameter(name="type")] = None
+) -> dict[str, Any]:
+    """What is stored, without any secret."""
+    found = await services.store.credentials()
+    return {"credentials": [about(row) for row in found if kind in (None, row.type)]}
+
+
+@route("GET", "/api/credentials/{name:str}", right="secrets.one")
+async def show(
+    services: Services,
+    request: Asked,
+    name: str,
+    include_data: bool = False,
+    execution_id: str | None = None,
+    parent_execution_id: str | None = None,
+    worker: Worker = "",
+) -> dict[str, Any]:
+    """One credential; with `include_data` its secrets, for those who may read them."""
+    who = request.user
+    if who.is_bound_to_leases:
+        if execution_id is None:
+            raise BadRequest("a worker says for which `execution_id` it reads a credential.")
+        await services.leases.require_execution(who, worker, execution_id)
+    elif include_data:
+        who.require("secrets.read")
+    shown = await _about(services, name)
+    if include_data:
+        found = await services.keys.hand_out(
+            name, execution_id=execution_id, parent_execution_id=parent_execution_id
+        )
+        await services.access.note(
+            who.worker_name(worker), "credential.read", name, execution_id=execution_id
+        )
+        shown["data"] = found
+    return shown
+
+
+@route("DELETE", "/api/credentials/{name:str}", right="secrets.write")
+async def delete(services: Services, request: Asked, name: str) -> dict[str, str]:
+    """Remove a credential."""
+    if not await services.store.delete_credential(name):
+        raise NotFound(f'there is no credential "{name}".')
+    await services.access.note(request.user.name, "credential.deleted", name)
+    return {"deleted": name}
+
+
+@route("POST", "/api/keys/rotate", right="manage")
+async def rotate(services: Services, request: Asked) -> dict[str, int]:
+    """Put every credential under a new key."""
+    moved = await services.rotate_keys()
+    await services.access.note(request.user.name, "keys.rotated", "", details=str(moved))
+    return {"rotated": moved}
+
+
+async def _about(services: Services, name: str) -> dict[str, Any]:
+    row = await services.store.credential(name)
+    if row is None:
+        raise NotFound(
+            f'there is no credential "{name}". `noetl credential set {name} …` stores one.'
+        )
+    return about(row)
+
+
+routes = [put, listing, show, delete, rotate]

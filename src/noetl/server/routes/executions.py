@@ -1,0 +1,245 @@
+"""/api/executions: start, look at and act on executions."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.params import HeaderParameter, Parameter, QueryParameter
+
+from noetl.control import documents
+from noetl.errors import BadRequest
+from noetl.model.duration import seconds as duration
+from noetl.server.routing import route
+from noetl.server.services import Services
+from noetl.server.stream import event_stream
+from noetl.server.waiting import seconds, while_wanted
+
+LIMIT_MAX = 1000
+Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX)]
+Seq = Annotated[int, Parameter(ge=0, le=2**62)]
+Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
+STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Which playbook, and with what."""
+
+    path: str | None = None
+    catalog_id: str | None = None
+    version: int | None = None
+    workload: dict[str, Any] | None = None
+    payload: dict[str, Any] | None = None
+    """Another name for workload."""
+    parent_execution_id: str | None = None
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    status: str
+    path: str
+    version: int | None
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class Cancel(Reason, frozen=True, kw_only=True):
+    cascade: bool = True
+    """Executions that it started end with it; they cannot go on without whom they report to."""
+
+
+class Rerun(msgspec.Struct, frozen=True, kw_only=True, rename={"step": "from"}):
+    step: str | None = None
+    workload: dict[str, Any] | None = None
+
+
+# --- Starting ----------------------------------------------------------------------------------
+
+
+@route("POST", ["/api/execute", "/api/executions"], right="operate")
+async def start(services: Services, data: Start, key: Key = None) -> Started:
+    """Start an execution; under a key that was used before, it is that execution."""
+    if data.workload is not None and data.payload is not None:
+        raise BadRequest("`payload` is another name for `workload`: give one of them.")
+    entry = await services.catalog.wanted(data.path, data.catalog_id, data.version)
+    given = data.workload or data.payload or {}
+    execution_id = await services.executions.start(
+        entry.digest,
+        entry.path,
+        entry.version,
+        given,
+        key=key,
+        parent=data.parent_execution_id,
+    )
+    services.metrics.started.inc()
+    return await _started(services, execution_id)
+
+
+async def _started(services: Services, execution_id: str) -> Started:
+    state = await services.orchestrator.state(execution_id)
+    return Started(
+        execution_id=execution_id, status=state.status, path=state.path, version=state.version
+    )
+
+
+@route("POST", "/api/executions/{execution_id:str}/rerun", right="operate")
+async def rerun(services: Services, execution_id: str, data: Rerun) -> Started:
+    """The same playbook again, perhaps from a step on with what was there before it."""
+    new = await services.executions.rerun(execution_id, step=data.step, workload=data.workload)
+    services.metrics.started.inc()
+    return await _started(services, new)
+
+
+# --- Looking -----------------------------------------------------------------------------------
+
+
+@route("GET", "/api/executions", right="read")
+async def listing(
+    services: Services,
+    status: str | None = None,
+    path: str | None = None,
+    parent: str | None = None,
+    since: str | None = None,
+    cursor: str | None = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Executions, newest first. `since` is a moment (RFC 3339) or a span like `1h`."""
+    if status is not None and status not in STATUSES:
+        raise BadRequest(f"status is one of {', '.join(STATUSES)}.")
+    found = await services.store.summaries(
+        status=status,
+        path=path,
+        parent=parent,
+        since=None if since is None else _since(since, services.clock.now()),
+        before=None if cursor is None else _cursor_read(cursor),
+        limit=limit + 1,
+    )
+    shown = found[:limit]
+    more = _cursor(shown[-1].requested_at, shown[-1].execution_id) if found[limit:] else None
+    return {"executions": [documents.summary(row) for row in shown], "next_cursor": more}
+
+
+def _since(text: str, now: float) -> float:
+    span = duration(text)
+    if span is not None:
+        return now - span
+    moment = documents.at(text)
+    if moment is None:
+        raise BadRequest("`since` is a moment like 2026-01-31T12:00:00Z or a span like 1h.")
+    return moment
+
+
+def _cursor(at: float, execution_id: str) -> str:
+    return base64.urlsafe_b64encode(f"{at!r}/{execution_id}".encode()).decode().rstrip("=")
+
+
+def _cursor_read(cursor: str) -> tuple[float, str]:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        at, slash, execution_id = text.partition("/")
+        if slash:
+            return float(at), execution_id
+    except ValueError:
+        pass  # said below, with whatever else a cursor can be that we did not give
+    raise BadRequest("`cursor` is what `next_cursor` of the page before was.")
+
+
+@route("GET", "/api/executions/{execution_id:str}", right="read")
+async def show(services: Services, execution_id: str) -> dict[str, Any]:
+    """The whole execution."""
+    return await services.executions.document(execution_id)
+
+
+@route("GET", "/api/executions/{execution_id:str}/status", right="read")
+async def status(services: Services, execution_id: str) -> dict[str, Any]:
+    """The short form."""
+    state = await services.orchestrator.state(execution_id)
+    return documents.status(execution_id, state)
+
+
+@route("GET", "/api/executions/{execution_id:str}/events", right="read")
+async def events(
+    services: Services,
+    request: Request[Any, Any, Any],
+    execution_id: str,
+    after: Seq = 0,
+    limit: Limit = 100,
+    event_type: Annotated[list[str] | None, QueryParameter(name="type")] = None,
+    step: str | None = None,
+    wait: float = 0.0,
+) -> dict[str, Any]:
+    """Events after a number; with `wait`, not before there is one or the time is over."""
+    await services.orchestrator.state(execution_id)
+    chosen: dict[str, Any] = {"types": tuple(event_type or ()), "step": step}
+    rows = await services.records.events(execution_id, after=after, limit=limit + 1, **chosen)
+    if not rows and seconds(wait):
+        look = services.executions.next_events(
+            execution_id, after=after, limit=limit + 1, wait=wait, **chosen
+        )
+        rows = await while_wanted(services, request, look) or []
+    shown = rows[:limit]
+    return {
+        "events": [documents.event(execution_id, row) for row in shown],
+        "next_after": shown[-1].seq if shown else after,
+        "more": len(rows) > limit,
+    }
+
+
+@route(
+    "GET",
+    "/api/executions/{execution_id:str}/stream",
+    right="read",
+    media_type="text/event-stream",
+)
+async def stream(
+    services: Services,
+    execution_id: str,
+    after: Seq = 0,
+    last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
+) -> Response[Any]:
+    """Events as they happen, as server-sent events; `Last-Event-ID` goes on where it broke off."""
+    await services.orchestrator.state(execution_id)
+    begin = int(last) if last is not None and last.isdecimal() and len(last) < 19 else after
+    return event_stream(services, execution_id, begin)
+
+
+@route("GET", "/api/executions/{execution_id:str}/why", right="read")
+async def why(services: Services, execution_id: str) -> dict[str, Any]:
+    """What an unfinished execution waits for: who has it, until when."""
+    state = await services.orchestrator.state(execution_id)
+    reasons = await services.executions.why(execution_id)
+    return {"execution_id": execution_id, "status": state.status, "waits_for": reasons}
+
+
+# --- Acting ------------------------------------------------------------------------------------
+
+
+@route("POST", "/api/executions/{execution_id:str}/cancel", right="operate")
+async def cancel(services: Services, execution_id: str, data: Cancel | None = None) -> Started:
+    """Stop it for good. What runs just now is interrupted."""
+    wish = data or Cancel()
+    if not wish.cascade:
+        raise BadRequest("executions that this one started end with it: leave `cascade` out.")
+    await services.executions.cancel(execution_id, wish.reason)
+    return await _started(services, execution_id)
+
+
+@route("POST", "/api/executions/{execution_id:str}/pause", right="operate")
+async def pause(services: Services, execution_id: str, data: Reason | None = None) -> Started:
+    """Start nothing new in it."""
+    await services.executions.pause(execution_id, (data or Reason()).reason)
+    return await _started(services, execution_id)
+
+
+@route("POST", "/api/executions/{execution_id:str}/resume", right="operate")
+async def resume(services: Services, execution_id: str) -> Started:
+    """Let it go on."""
+    await services.executions.resume(execution_id)
+    return await _started(services, execution_id)
+
+
+routes = [start, rerun, listing, show, status, events, stream, why, cancel, pause, resume]

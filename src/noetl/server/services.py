@@ -1,0 +1,42 @@
+"""What the routes work with: the services of the control plane, and who may use them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from noetl.control.catalog import Catalog
+from noetl.control.clock import Clock
+from noetl.control.executions import Executions
+from noetl.control.keys import Keys
+from noetl.control.local import LocalControl
+from noetl.control.orchestrator import Orchestrator
+from noetl.control.records import Records
+from noetl.server.access import Access
+from noetl.server.leases import Leases
+from noetl.server.metrics import Metrics
+from noetl.server.sessions import Sessions
+from noetl.store.base import Store
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a route may call."""
+
+    executions: Executions
+    records: Records
+    catalog: Catalog
+    keys: Keys
+    store: Store
+    orchestrator: Orchestrator
+    control: LocalControl
+    clock: Clock
+    access: Access
+    sessions: Sessions
+    leases: Leases
+    metrics: Metrics
+    rotate_keys: Callable[[], Awaitable[int]]
+    """Put every credential under a new key; how many were not yet."""
+    draining: asyncio.Event
+    """Set when the server is about to end: whoever waits for news is answered at once."""

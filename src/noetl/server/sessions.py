@@ -1,0 +1,86 @@
+"""Sessions of people who signed in (document 001 §6): kept for a time, longer while they are used.
+
+One interface; where sessions are kept is decided in wiring. What a browser shows is a secret of
+its own: we keep a digest of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Protocol
+
+import msgspec
+
+from noetl.control.clock import Clock
+from noetl.control.identity import new_id
+from noetl.store.access import AccessStore, StoredSession
+
+SESSION_SECONDS = 24 * 3600.0
+SESSION_PREFIX = "noetl_s_"
+TOUCH_SECONDS = 60.0
+"""Activity is noted this often at most, so that reading does not mean writing."""
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret that was drawn at random: enough to know it again."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Sessions(Protocol):
+    """Where sessions are kept."""
+
+    async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
+        """A new session, and the secret that its owner shows."""
+
+    async def validate(self, secret: str) -> StoredSession | None:
+        """The session of this secret, if its time is not over; using it makes it last longer."""
+
+    async def of(self, user: str) -> list[StoredSession]:
+        """The sessions of a user that still count, newest first."""
+
+    async def end(self, session_id: str) -> bool:
+        """Whether there was one."""
+
+
+class DatabaseSessions:
+    """Sessions in the store."""
+
+    def __init__(self, store: AccessStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
+        now = self._clock.now()
+        await self._store.delete_expired(now)
+        secret = SESSION_PREFIX + secrets.token_urlsafe(32)
+        session = StoredSession(
+            session_id=new_id(now),
+            digest=digest_of(secret),
+            user=user,
+            created_at=now,
+            expires_at=now + SESSION_SECONDS,
+            last_activity_at=now,
+            client_ip=client_ip,
+        )
+        await self._store.put_session(session)
+        return secret, session
+
+    async def validate(self, secret: str) -> StoredSession | None:
+        now = self._clock.now()
+        session = await self._store.session(digest_of(secret))
+        if session is None or session.expires_at <= now:
+            return None
+        if now - session.last_activity_at >= TOUCH_SECONDS:
+            session = msgspec.structs.replace(
+                session, expires_at=now + SESSION_SECONDS, last_activity_at=now
+            )
+            await self._store.put_session(session)
+        return session
+
+    async def of(self, user: str) -> list[StoredSession]:
+        now = self._clock.now()
+        return [found for found in await self._store.sessions(user) if found.expires_at > now]
+
+    async def end(self, session_id: str) -> bool:
+        return await self._store.delete_session(session_id)

@@ -1,0 +1,44 @@
+"""Answers that wait for news, and stop waiting when nobody wants them any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from litestar import Request
+
+from noetl.errors import BadRequest
+from noetl.server.services import Services
+
+T = TypeVar("T")
+WAIT_MAX = 60.0
+
+
+def seconds(wait: float) -> float:
+    """How long to wait for news, as asked for and within reason."""
+    if not 0 <= wait <= WAIT_MAX:
+        raise BadRequest(f"`wait` is a number of seconds from 0 to {WAIT_MAX:.0f}.")
+    return wait
+
+
+async def while_wanted(
+    services: Services, request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]
+) -> T | None:
+    """What the work yields; None, and the work is cancelled, once the client has gone or the
+    server is about to end."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    draining = asyncio.ensure_future(services.draining.wait())
+    try:
+        await asyncio.wait({doing, gone, draining}, return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        for task in (doing, gone, draining):
+            task.cancel()
+        await asyncio.gather(doing, gone, draining, return_exceptions=True)
+
+
+async def _gone(request: Request[Any, Any, Any]) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,142 @@
+"""A server, and workers for it: the parts that `wiring.embedded` joins, on several machines.
+
+As there, everything is imported when it is needed: a command pays for what it uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from noetl import wiring
+
+if TYPE_CHECKING:
+    import socket
+
+    from litestar.types import ASGIApp
+
+    from noetl.client import HttpControl
+    from noetl.server.access import Access
+    from noetl.server.services import Services
+    from noetl.settings import Settings
+    from noetl.wiring import System
+    from noetl.worker.worker import Worker
+
+
+RETURN_SECONDS = 10.0
+"""After a server has started, so long workers have to come back before others get their work."""
+
+
+class Served(NamedTuple):
+    """A server that is ready to serve."""
+
+    app: ASGIApp
+    listener: socket.socket
+    draining: asyncio.Event
+    is_open: bool
+    """Nobody is configured: whoever reaches it may do everything."""
+
+
+@asynccontextmanager
+async def server(settings: Settings, *, host: str, port: int, work: bool) -> AsyncIterator[Served]:
+    """A server: the same control plane, reached over HTTP; with `work`, a worker in it, too.
+
+    While nobody is configured who may come in, it listens on this machine only.
+    """
+    from noetl.control.timekeeping import recover
+    from noetl.errors import BadSetting
+    from noetl.server.app import build
+    from noetl.server.serving import is_loopback, listening
+
+    async with wiring.embedded(settings, work=False, serves=True) as system:
+        services = _services(system, settings)
+        is_open = await services.access.is_open()
+        if is_open and not is_loopback(host):
+            raise BadSetting(
+                f"nobody is configured who may come in, so the server does not listen on {host}."
+                " Create an administrator first: `noetl access user add NAME --role admin`."
+            )
+        with listening(host, port) as listener:
+            served = Served(build(services), listener, services.draining, is_open)
+            # Workers of other processes keep their leases; one that was in this process is gone.
+            if system.store.exclusive:
+                await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)
+            async with wiring.keeping_time(system, grace=RETURN_SECONDS):
+                if not work:
+                    yield served
+                    return
+                async with wiring.local_worker(system, settings):
+                    yield served
+
+
+@asynccontextmanager
+async def access(settings: Settings) -> AsyncIterator[Access]:
+    """Users and tokens in a database that no server has."""
+    from noetl.control.clock import SystemClock
+    from noetl.server.access import Access
+    from noetl.server.sessions import DatabaseSessions
+
+    clock = SystemClock()
+    async with wiring.open_for_writing(settings, patience=1.0) as store:
+        yield Access(store, DatabaseSessions(store, clock), clock)
+
+
+def _services(system: System, settings: Settings) -> Services:
+    from noetl.control.local import LocalControl
+    from noetl.control.records import Records
+    from noetl.server.access import Access
+    from noetl.server.leases import Leases
+    from noetl.server.metrics import Metrics
+    from noetl.server.services import Services
+    from noetl.server.sessions import DatabaseSessions
+
+    store, clock = system.store, system.clock
+    sessions = DatabaseSessions(store, clock)
+    return Services(
+        executions=system.executions,
+        records=Records(store),
+        catalog=system.catalog,
+        keys=system.keys,
+        store=store,
+        orchestrator=system.orchestrator,
+        control=LocalControl(system.orchestrator, store, system.keys.credential),
+        clock=clock,
+        access=Access(store, sessions, clock),
+        sessions=sessions,
+        leases=Leases(store, clock),
+        metrics=Metrics(),
+        rotate_keys=lambda: wiring.rotate_keys(settings, system.keys),
+        draining=asyncio.Event(),
+    )
+
+
+@asynccontextmanager
+async def worker(
+    settings: Settings, *, pool: str, slots: int, worker_id: str
+) -> AsyncIterator[tuple[Worker, HttpControl]]:
+    """A worker for servers somewhere else: the same class, another control."""
+    from noetl.client import HttpControl
+    from noetl.control.clock import SystemClock
+    from noetl.tools.registry import tools
+    from noetl.tools.running.resources import ToolResources
+    from noetl.worker.sandbox import SandboxPool
+    from noetl.worker.worker import Worker
+
+    resources = ToolResources(SandboxPool, wiring.tool_rules(settings))
+    try:
+        async with HttpControl(settings.server_urls, settings.token) as control:
+            made = Worker(
+                control,
+                tools(),
+                resources,
+                worker_id=worker_id,
+                pool=pool,
+                slots=slots,
+                now=SystemClock().now,
+                sources=wiring.secret_sources(settings),
+            )
+            yield made, control
+    finally:
+        await resources.close()

@@ -1,0 +1,309 @@
+"""Who may do what: S1 and S5 generated from the route table, S4, S7, sessions, and open mode."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from noetl.server.edge import COOKIE
+from noetl.server.rights import ROLES
+from noetl.server.routing import Declared, RightMissing, declared, route
+from noetl.server.table import TABLE
+from tests.server.conftest import Guarded
+from tests.server.processes import Process, serving
+
+ROUTES = [
+    Declared(method, path, handler.opt["right"])
+    for handler in TABLE
+    for method in sorted(handler.http_methods)
+    for path in sorted(handler.paths)
+] + [Declared("GET", "/api/openapi.json", "read")]
+OPEN_TO_ALL = {("GET", "/health"), ("GET", "/api/health"), ("POST", "/api/auth/login")}
+ids = {"ids": lambda row: f"{row.method} {row.path}" if isinstance(row, Declared) else str(row)}
+
+
+def written(path: str) -> str:
+    """The path with something for each of its parameters."""
+    return re.sub(r"\{\w+:\w+\}", "77", path)
+
+
+def body_for(row: Declared) -> bytes | None:
+    return b"{}" if row.method in ("POST", "PUT") else None
+
+
+# --- S1: nobody gets in --------------------------------------------------------------------------
+
+
+def test_s1_the_routes_that_are_open_are_few_and_known():
+    assert {(row.method, row.path) for row in ROUTES if row.right == "anyone"} == OPEN_TO_ALL
+
+
+def variants(path: str) -> list[str]:
+    """The same path, spelled so that a careless check would take it for another."""
+    first, _, rest = path[1:].partition("/")
+    return [
+        path,
+        f"{path}/",
+        f"{path}//",
+        f"/{path}",
+        f"//{first}//{rest}",
+        f"{path};x=1",
+        f"{path}.json",
+        f"{path}%2f",
+        f"{path}%00",
+        f"{path}?x=/health",
+        f"/health/..{path}",
+        f"/health/%2e%2e{path}",
+        f"/./{path[1:]}",
+        path.upper(),
+        path.replace("a", "%61", 1),
+        path.replace("/", "/%2e/", 1),
+        f"{path}#/health",
+        f"/health%0d%0a{path}",
+    ]
+
+
+@pytest.mark.parametrize("row", ROUTES, **ids)
+def test_s1_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarded, row: Declared):
+    if row.right == "anyone":
+        return
+    for path in variants(written(row.path)):
+        for token in ("", "wrong", "noetl_t_wrong", "noetl_s_wrong"):
+            reply = guarded.server.ask(row.method, path, token=token, raw=body_for(row))
+            assert reply.status in (401, 400), (path, reply.status)
+            if reply.status == 401:
+                assert reply.code == "unauthenticated"
+
+
+def test_s1_a_stream_is_refused_before_it_begins(guarded: Guarded):
+    reply = guarded.server.ask("GET", "/api/executions/1/stream", token="")
+
+    assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("header", ["", "Basic YWRtaW46YWRtaW4=", "Bearer", "Bearer  ", "bearer x"])
+def test_s1_half_a_proof_is_none(guarded: Guarded, header: str):
+    reply = guarded.server.ask(
+        "GET", "/api/executions", token="", headers={"Authorization": header, "Cookie": "a=b; ;"}
+    )
+
+    assert reply.status == 401
+
+
+def test_s1_a_route_without_a_right_fails_at_start_up():
+    from litestar import Litestar, get
+
+    @get("/forgotten")
+    async def forgotten() -> None: ...
+
+    @route("GET", "/known", right="read")
+    async def known() -> None: ...
+
+    assert declared(Litestar([known], openapi_config=None)) == [Declared("GET", "/known", "read")]
+    with pytest.raises(RightMissing, match="GET /forgotten"):
+        declared(Litestar([forgotten, known], openapi_config=None))
+
+
+# --- S5: everybody gets as far as their role -----------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("row", ROUTES, **ids)
+def test_s5_a_role_reaches_the_routes_whose_right_it_has_and_no_others(
+    guarded: Guarded, row: Declared, role: str
+):
+    if row.path in ("/api/commands/lease", "/api/keys/rotate"):
+        return  # waits, or changes what other tests need; their rights are in the same table
+    reply = guarded.server.ask(
+        row.method, written(row.path), token=guarded.tokens[role], raw=body_for(row)
+    )
+
+    refused_for_its_role = reply.status == 403 and "needs the right" in reply.raw.decode()
+    may = row.right == "anyone" or row.right in ROLES[role]
+    assert refused_for_its_role == (not may), (reply.status, reply.raw)
+    assert reply.status < 500
+
+
+def test_s5_roles_are_as_they_were_agreed():
+    assert ROLES["viewer"] < ROLES["operator"] < ROLES["author"] < ROLES["admin"]
+    assert ROLES["worker"] < ROLES["admin"]
+    assert not ROLES["worker"] & {"read", "operate", "author", "secrets.read", "manage"}
+
+
+# --- Tokens, users, sessions -------------------------------------------------------------------
+
+
+def test_a_token_is_shown_once_kept_as_a_digest_and_worth_nothing_when_revoked(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    made = server.post("/api/access/tokens", {"name": "ci", "roles": ["viewer"]}, token=admin)
+
+    assert server.ask("GET", "/api/executions", token=made["token"]).status == 200
+    listed = server.ask("GET", "/api/access/tokens", token=admin)
+    assert made["token"] not in listed.raw.decode()
+    again = server.ask(
+        "POST", "/api/access/tokens", {"name": "ci", "roles": ["admin"]}, token=admin
+    )
+    assert again.status == 409
+    database = guarded.folder / ".noetl" / "noetl.db"
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        assert made["token"] not in str(db.execute("SELECT * FROM noetl_token").fetchall())
+    assert server.ask("DELETE", "/api/access/tokens/ci", token=admin).status == 200
+    assert server.ask("GET", "/api/executions", token=made["token"]).status == 401
+
+
+def test_a_token_that_has_expired_is_worth_nothing(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    body = {"name": "short", "roles": ["viewer"], "expires_in": 1e-6}
+    made = server.post("/api/access/tokens", body, token=admin)
+
+    assert server.ask("GET", "/api/executions", token=made["token"]).status == 401
+
+
+def test_people_sign_in_see_their_sessions_and_sign_out(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    body = {"name": "ada", "roles": ["operator"], "password": "lovelace1815", "email": "a@b.c"}
+    assert server.post("/api/access/users", body, token=admin)["name"] == "ada"
+
+    login = {"user": "ada", "password": "lovelace1815"}
+    first = server.ask("POST", "/api/auth/login", login, token="")
+    second = server.ask("POST", "/api/auth/login", login, token="").json["token"]
+    cookie = first.headers["set-cookie"]
+    shown = {"Cookie": cookie.partition(";")[0]}
+    me = server.ask("GET", "/api/auth/me", token="", headers=shown).json
+    sessions = server.get("/api/auth/sessions", token=second)["sessions"]
+
+    assert cookie.startswith(f"{COOKIE}=noetl_s_")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert (me["name"], me["roles"], me["email"]) == ("ada", ["operator"], "a@b.c")
+    assert [session["current"] for session in sessions] == [True, False]
+    assert server.ask("POST", "/api/auth/logout", token="", headers=shown).status == 200
+    assert server.ask("GET", "/api/auth/me", token="", headers=shown).status == 401
+    assert len(server.get("/api/auth/sessions", token=second)["sessions"]) == 1
+    assert server.ask("DELETE", "/api/access/users/ada", token=admin).status == 200
+    assert server.ask("GET", "/api/auth/me", token=second).status == 401
+
+
+def test_nobody_ends_the_sessions_of_somebody_else(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    tokens = {}
+    for name in ("eve", "bob"):
+        body = {"name": name, "roles": ["viewer"], "password": "correct horse"}
+        server.post("/api/access/users", body, token=admin)
+        login = {"user": name, "password": "correct horse"}
+        tokens[name] = server.ask("POST", "/api/auth/login", login, token="").json["token"]
+    [session] = server.get("/api/auth/sessions", token=tokens["bob"])["sessions"]
+
+    taken = server.ask("DELETE", f"/api/auth/sessions/{session['session_id']}", token=tokens["eve"])
+    all_of_eve = server.ask("DELETE", "/api/auth/sessions", token=tokens["eve"])
+
+    assert taken.status == 404
+    assert all_of_eve.json == {"ended": []}
+    assert server.ask("GET", "/api/auth/me", token=tokens["bob"]).status == 200
+
+
+def test_guessing_passwords_is_stopped_and_remembered(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    body = {"name": "grace", "roles": ["viewer"], "password": "hopper-1906"}
+    server.post("/api/access/users", body, token=admin)
+
+    tries = [
+        server.ask("POST", "/api/auth/login", {"user": "grace", "password": "no"}, token="").status
+        for _ in range(6)
+    ]
+    right = server.ask("POST", "/api/auth/login", {"user": "grace", "password": "hopper-1906"})
+
+    assert tries == [401] * 5 + [429]
+    assert right.status == 429
+    audit = server.get("/api/access/audit", token=admin)["entries"]
+    assert sum(row["action"] == "login.refused" and row["target"] == "grace" for row in audit) == 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "x", "roles": [], "password": "long enough"},
+        {"name": "x", "roles": ["king"], "password": "long enough"},
+        {"name": "x", "roles": ["viewer"], "password": "short"},
+        {"name": "a/b", "roles": ["viewer"], "password": "long enough"},
+        {"name": "", "roles": ["viewer"], "password": "long enough"},
+    ],
+)
+def test_a_user_that_makes_no_sense_is_refused(guarded: Guarded, body: dict[str, object]):
+    reply = guarded.server.ask("POST", "/api/access/users", body, token=guarded.tokens["admin"])
+
+    assert reply.status == 400
+
+
+def test_a_page_of_another_site_cannot_act(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+
+    def cancel(origin: str) -> int:
+        headers = {"Origin": origin}
+        return server.ask(
+            "POST", "/api/executions/1/cancel", {}, token=admin, headers=headers
+        ).status
+
+    assert cancel("https://evil.example") == 403
+    assert cancel("null") == 403
+    assert cancel(server.url) == 404
+
+
+# --- Open mode ---------------------------------------------------------------------------------
+
+
+def test_an_open_server_listens_on_its_own_machine_only(tmp_path):
+    with pytest.raises(AssertionError, match="nobody is configured who may come in"):
+        Process(tmp_path, "server", "start", "--port", "0", "--host", "0.0.0.0")
+
+
+def test_an_open_server_answers_to_names_of_its_machine_only(tmp_path):
+    with serving(tmp_path) as server:
+        assert "everybody on this machine" in server.log.read_text()
+        assert server.ask("GET", "/api/executions", headers={"Host": "evil.example"}).status == 403
+        assert server.ask("GET", "/api/executions", headers={"Host": "localhost:1"}).status == 200
+
+
+def test_the_first_user_must_be_able_to_let_others_in_and_closes_the_server(tmp_path):
+    with serving(tmp_path) as server:
+        user = {"name": "ada", "password": "lovelace1815"}
+        first = server.ask("POST", "/api/access/users", {**user, "roles": ["viewer"]})
+        assert first.status == 409
+        assert server.ask("GET", "/api/executions").status == 200
+
+        assert server.ask("POST", "/api/access/users", {**user, "roles": ["admin"]}).status == 200
+        assert server.ask("GET", "/api/executions").status == 401
+
+
+def test_a_server_with_users_listens_anywhere(tmp_path):
+    from tests.cli.conftest import COMMAND, clean_environment  # noqa: F401
+    from tests.faults.runs import Place
+
+    made = Place(tmp_path).run("access", "token", "create", "boss", "--role", "admin")
+    assert made.returncode == 0, made.stderr
+    process = Process(tmp_path, "server", "start", "--port", "0", "--host", "0.0.0.0")
+    try:
+        assert process.said.startswith("http://0.0.0.0:")
+    finally:
+        process.end()
+
+
+# --- S7 ----------------------------------------------------------------------------------------
+
+
+def test_s7_what_is_our_own_fault_tells_nobody_how_we_are_built(tmp_path):
+    with serving(tmp_path) as server:
+        with closing(sqlite3.connect(tmp_path / ".noetl" / "noetl.db")) as db, db:
+            db.execute("DROP TABLE noetl_credential")
+
+        reply = server.ask("GET", "/api/credentials")
+
+    assert reply.status in (500, 503)
+    assert set(reply.json["error"]) == {"code", "message", "details"}
+    for inside in ("noetl_credential", "sqlite", "Traceback", str(tmp_path), ".py", "SELECT"):
+        assert inside.lower() not in reply.raw.decode().lower()
+    assert reply.headers["x-request-id"] in reply.json["error"]["message"]
+    assert "noetl_credential" in server.log.read_text()

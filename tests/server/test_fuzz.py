@@ -1,0 +1,67 @@
+"""Whatever is asked, the server answers as its own description says, and never with a 5xx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from noetl.server.table import TABLE
+from tests.examples.system import temporary_folder
+from tests.server.processes import serving
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+WAITS = {"/api/commands/lease", "/api/commands/cancelled"}
+"""They wait for work that never comes here."""
+LOCKS_OUT = {"/api/access/users", "/api/access/tokens"}
+"""The first user closes the server to whoever is asking."""
+OPERATIONS = sorted(
+    (method, path.replace(":str}", "}").replace(":path}", "}"))
+    for handler in TABLE
+    for method in handler.http_methods
+    for path in handler.paths
+    if path not in WAITS and (method, path) not in {("POST", one) for one in LOCKS_OUT}
+)
+
+
+@pytest.fixture(scope="module")
+def schema() -> Iterator[schemathesis.BaseSchema]:
+    with temporary_folder() as folder, serving(folder) as server:
+        yield schemathesis.openapi.from_url(f"{server.url}/api/openapi.json")
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_the_server_keeps_to_its_description(
+    schema: schemathesis.BaseSchema, method: str, path: str, mode: GenerationMode
+) -> None:
+    operation = schema[path][method]
+
+    @settings(
+        max_examples=12,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case) -> None:
+        if isinstance(case.query, dict):
+            case.query.pop("wait", None)
+        case.call_and_validate(checks=CHECKS)
+
+    ask()

@@ -1,0 +1,224 @@
+"""T35, T33, T3 and T4: processes that end, well or badly, and what is left of their work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.server.processes import SECONDS_MAX, Server, Worker, serving, working
+
+COUNTING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: counting, path: tried/counting}
+workload: {file: "", seconds: 0.5}
+workflow:
+  - step: start
+    tool:
+      kind: shell
+      command: echo begun >> "$FILE"; sleep "$SECONDS_LONG"; echo ended >> "$FILE"
+      env: {FILE: "{{ workload.file }}", SECONDS_LONG: "{{ workload.seconds }}"}
+    next: after
+  - step: after
+    tool: {kind: shell, command: 'echo after >> "$FILE"', env: {FILE: "{{ workload.file }}"}}
+"""
+MANY = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: many, path: tried/many}
+workflow:
+  - step: start
+    loop: {in: "{{ range(40) | list }}", iterator: n, mode: parallel}
+    tool: {kind: python, args: {n: "{{ iter.n }}"}, code: "result = n * n"}
+    next: sum
+  - step: sum
+    tool: {kind: noop, result: "{{ start.results | sum }}"}
+"""
+SUM = sum(n * n for n in range(40))
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def test_t35_a_worker_that_is_asked_to_end_finishes_what_it_runs(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server, working(tmp_path, server.url) as first:
+        execution_id = server.start(COUNTING, {"file": str(target)})
+        server.wait_for(execution_id, "step.started")
+
+        code = first.terminate()
+
+        assert code == 0
+        assert lines(target)[:2] == ["begun", "ended"]
+        assert server.get("/api/worker/pools")["pools"][0]["workers"] == []
+        with working(tmp_path, server.url):
+            assert server.ended(execution_id)["status"] == "COMPLETED"
+        assert lines(target) == ["begun", "ended", "after"]
+        names = [event["name"] for event in server.events(execution_id)]
+        assert "command.lost" not in names
+
+
+def test_t35_what_takes_too_long_is_handed_back_and_goes_on_elsewhere(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server:
+        with working(tmp_path, server.url, "--grace", "0.1") as first:
+            execution_id = server.start(COUNTING, {"file": str(target), "seconds": 1})
+            server.wait_for(execution_id, "step.started")
+            begun = time.monotonic()
+            assert first.terminate() == 0
+        with working(tmp_path, server.url):
+            assert server.ended(execution_id)["status"] == "COMPLETED"
+
+        assert lines(target)[-2:] == ["ended", "after"]
+        assert time.monotonic() - begun < 25, "it was handed back, so no lease had to lapse"
+        lost = [one for one in server.events(execution_id) if one["name"] == "command.lost"]
+        assert len(lost) == 1
+
+
+def test_t35_a_server_that_is_asked_to_end_answers_whoever_waits_and_ends(tmp_path):
+    with serving(tmp_path) as server:
+        execution_id = server.start(COUNTING, {"file": str(tmp_path / "x")})
+        answers = []
+
+        def wait() -> None:
+            path = f"/api/executions/{execution_id}/events"
+            answers.append(server.ask("GET", path, after=1000, wait=60).status)
+
+        def lease() -> None:
+            body = {"worker_id": "w", "pool": "empty", "slots": 1, "wait": 60}
+            answers.append(server.ask("POST", "/api/commands/lease", body).json)
+
+        waiting = [threading.Thread(target=wait), threading.Thread(target=lease)]
+        for one in waiting:
+            one.start()
+        while "/api/commands/lease" not in server.ask("GET", "/metrics").raw.decode():
+            if server.ask("GET", "/api/worker/pools").status == 200:
+                break
+        begun = time.monotonic()
+        assert server.terminate() == 0
+        for one in waiting:
+            one.join(SECONDS_MAX)
+
+        assert time.monotonic() - begun < 30
+        assert {"commands": []} in answers or 200 in answers
+
+
+def test_t4_a_server_that_is_killed_comes_back_and_loses_nothing(tmp_path):
+    target = tmp_path / "count"
+    server = Server(tmp_path)
+    worker = Worker(tmp_path, server.url)
+    try:
+        slow = server.start(COUNTING, {"file": str(target), "seconds": 1})
+        others = [server.start(MANY) for _ in range(5)]
+        server.wait_for(slow, "step.started")
+
+        server.kill()
+        server = Server(tmp_path, port=server.port)
+
+        document = server.ended(slow)
+        assert document["status"] == "COMPLETED"
+        assert [server.ended(one)["result"] for one in others] == [SUM] * 5
+        # The worker had finished while nobody listened: what it had to say was not lost.
+        assert lines(target) == ["begun", "ended", "after"]
+        assert "command.lost" not in [event["name"] for event in server.events(slow)]
+    finally:
+        worker.end()
+        server.end()
+
+
+def test_t1_workers_that_are_killed_are_replaced_by_others(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server:
+        with working(tmp_path, server.url) as first:
+            execution_id = server.start(COUNTING, {"file": str(target), "seconds": 1})
+            server.wait_for(execution_id, "step.started")
+            first.kill()
+        with working(tmp_path, server.url):
+            document = server.ended(execution_id)
+
+    assert document["status"] == "COMPLETED"
+    assert lines(target)[-2:] == ["ended", "after"]
+
+
+def test_t3_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server, working(tmp_path, server.url) as stale:
+        execution_id = server.start(COUNTING, {"file": str(target), "seconds": 0.2})
+        server.wait_for(execution_id, "step.started")
+        stale.process.send_signal(signal.SIGSTOP)
+        with working(tmp_path, server.url):
+            document = server.ended(execution_id)
+            stale.process.send_signal(signal.SIGCONT)
+            stale.terminate()
+
+        names = [event["name"] for event in server.events(execution_id)]
+        assert document["status"] == "COMPLETED"
+        assert names.count("playbook.processed") == 1
+        done = [one for one in server.events(execution_id) if one["name"] == "step.done"]
+        assert [one["step"] for one in done] == ["start", "after"]
+
+
+def test_cancelling_reaches_a_remote_worker_at_once(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server, working(tmp_path, server.url) as worker:
+        execution_id = server.start(COUNTING, {"file": str(target), "seconds": 600})
+        server.wait_for(execution_id, "step.started")
+        while lines(target) != ["begun"]:
+            server.ask("GET", "/health")
+
+        server.post(f"/api/executions/{execution_id}/cancel")
+
+        # It is idle again: asked to end, it has nothing to finish.
+        assert worker.terminate() == 0
+        assert lines(target) == ["begun"]
+
+
+LARGE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: large, path: tried/large}
+workflow:
+  - step: start
+    loop: {in: "{{ range(400) | list }}", iterator: n, mode: parallel}
+    tool: {kind: noop, result: "{{ 'x' * 50000 }}"}
+"""
+
+
+def memory(pid: int) -> int:
+    """Bytes of memory that belong to a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no such line")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_t33_a_slow_reader_of_a_stream_does_not_grow_the_server(tmp_path):
+    with serving(tmp_path) as server:
+        with working(tmp_path, server.url):
+            execution_id = server.start(LARGE)
+            server.ended(execution_id)
+        total = sum(len(json.dumps(one)) for one in server.events(execution_id))
+        before = memory(server.process.pid)
+        readers = []
+        for _ in range(10):
+            reader = socket.create_connection(("127.0.0.1", server.port))
+            path = f"/api/executions/{execution_id}/stream"
+            reader.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert reader.recv(12) == b"HTTP/1.1 200"
+            readers.append(reader)
+        for _ in range(50):
+            server.ask("GET", "/health")
+        grown = memory(server.process.pid) - before
+        for reader in readers:
+            reader.close()
+
+    assert total > 15_000_000
+    assert grown < total, "ten readers that read nothing cost less than one copy of the events"
