@@ -32,6 +32,7 @@ DEGREES = {"Oslo": 4.5, "Lisbon": 21.0, "Nairobi": 24.5}
 RATES = {"EUR": 1, "NOK": 11.5, "USD": 1.1}
 ASKS_UNTIL_DONE = 3
 DEMO_TOKEN = "demo-token-47110815"  # noqa: S105 - it opens nothing but this toy
+FLIGHTS_TOKEN = "flights-token-47110815"  # noqa: S105 - nor does this
 
 
 class Question(NamedTuple):
@@ -129,8 +130,7 @@ class Demo:
         return {"slept": question.query.get("seconds", "1")}
 
     def customers(self, question: Question) -> Any:
-        if question.headers.get("authorization") != f"Bearer {DEMO_TOKEN}":
-            raise Refusal(401, "show me a token")
+        self._want_token(question, DEMO_TOKEN)
         return {"customers": [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}]}
 
     # --- The travel agency ---
@@ -159,6 +159,41 @@ class Demo:
     def cancel(self, question: Question) -> Any:
         with self._lock:
             return {"cancelled": self.bookings.pop(question.words[1], None) is not None}
+
+    # --- A language model and the API of an airline system ---
+
+    def chat(self, question: Question) -> Any:
+        self._want_token(question, DEMO_TOKEN)
+        system, user = (message["content"] for message in question.body["messages"])
+        if "JSON" not in system:
+            offers = json.loads(user)
+            said = f"There are {len(offers)} offers from {offers[0]['price']['total']} EUR."
+        else:
+            places, date = re.findall(r"\b[A-Z]{3}\b", user), re.search(r"\d{4}-\d\d-\d\d", user)
+            names = ("originLocationCode", "destinationLocationCode")
+            query: dict[str, Any] = dict(zip(names, places, strict=False))
+            if date is not None:
+                query |= {"departureDate": date[0], "adults": 2 if "2 adults" in user else 1}
+            said = json.dumps(query)
+        return {
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": said}}],
+            "usage": {"prompt_tokens": len(user.split()), "completion_tokens": len(said.split())},
+        }
+
+    def token(self, question: Question) -> Any:
+        if question.body.get("client_secret") != DEMO_TOKEN:
+            raise Refusal(401, "nobody knows this client")
+        return {"access_token": FLIGHTS_TOKEN, "token_type": "Bearer", "expires_in": 1799}
+
+    def flights(self, question: Question) -> Any:
+        self._want_token(question, FLIGHTS_TOKEN)
+        adults = question.number("adults", 1)
+        offers = [{"id": str(n), "price": {"total": 100 * n * adults}} for n in range(1, 4)]
+        return {"meta": {"count": len(offers)}, "data": offers}
+
+    def _want_token(self, question: Question, token: str) -> None:
+        if question.headers.get("authorization") != f"Bearer {token}":
+            raise Refusal(401, "show me a token")
 
     # --- The job queue ---
 
@@ -193,6 +228,9 @@ ROUTES: tuple[tuple[str, str, Callable[[Demo, Question], Any]], ...] = (
     ("POST", r"/jobs", Demo.submit),
     ("GET", r"/jobs/([\w-]+)", Demo.job),
     ("GET", r"/jobs/([\w-]+)/output", Demo.output),
+    ("POST", r"/v1/chat/completions", Demo.chat),
+    ("POST", r"/v1/security/oauth2/token", Demo.token),
+    ("GET", r"/v2/shopping/flight-offers", Demo.flights),
 )
 
 
@@ -211,12 +249,17 @@ class Handler(BaseHTTPRequestHandler):
             path=parts.path,
             query=dict(parse_qsl(parts.query)),
             headers={name.lower(): value for name, value in self.headers.items()},
-            body=json.loads(text) if text else None,
+            body=self._body(text),
         )
         try:
             self._send(200, self.demo.answer(question), {})
         except Refusal as refusal:
             self._send(refusal.status, {"error": str(refusal)}, refusal.headers)
+
+    def _body(self, text: bytes) -> Any:
+        if "form" in self.headers.get("Content-Type", ""):
+            return dict(parse_qsl(text.decode()))
+        return json.loads(text) if text else None
 
     def do_POST(self) -> None:
         self.do_GET()

@@ -94,7 +94,7 @@ def serving(services: Services) -> Iterator[str]:
     """The address at which these services answer, for as long as the body lasts."""
     handler = type("Handler", (_Handler,), {"services": services})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -7,8 +7,6 @@ import pytest
 
 from examples.demo_server import Demo, serving
 from tests.examples.system import ROOT
-from tests.tools.conftest import postgres as postgres
-from tests.tools.conftest import postgres_server as postgres_server
 
 
 class Shop(NamedTuple):

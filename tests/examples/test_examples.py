@@ -12,6 +12,7 @@ import pytest
 
 from examples.demo_server import DEMO_TOKEN, PORT
 from noetl.model.events import ChildStarted, RetryStarted, StepStarted, TaskDone, TimerFired
+from noetl.model.rule_events import PollIteration
 from tests.examples.conftest import Shop
 from tests.examples.system import EXAMPLES, Bench, Run, example, on_bench
 
@@ -35,7 +36,7 @@ def rows(database: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_example_is_run_here():
-    text = Path(__file__).read_text()
+    text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
 
     for path in EXAMPLES.glob("*.yaml"):
         assert f'"{path.stem}"' in text, f"{path.name} is shown to people but never run"
@@ -154,6 +155,27 @@ def test_job_polling_asks_until_the_job_is_done(shop):
     assert [wait.delay for wait in done.of(RetryStarted)] == [0.01, 0.01]
 
 
+def test_case_pagination_collects_every_page_and_waits_when_asked_to(shop):
+    done = run("event_rules/case_pagination", None, shop)
+
+    assert done.result == {"items": 430, "reason": None}
+    assert [wait.delay for wait in done.of(RetryStarted)] == [1]
+
+
+def test_case_pagination_gives_up_on_a_list_that_does_not_exist(shop):
+    done = run("event_rules/case_pagination", {"list": "castles"}, shop)
+
+    assert done.result["items"] == 0
+    assert "404" in done.result["reason"]
+
+
+def test_polling_looks_until_the_job_is_done(shop):
+    done = run("event_rules/polling", {"pause": "10ms"}, shop)
+
+    assert done.result == {"state": "done", "sum": 500000500000}
+    assert [look.number for look in done.of(PollIteration)] == [1, 2]
+
+
 def test_timeouts_stops_what_takes_too_long_and_keeps_the_rest(shop):
     done = run("timeouts", None, shop)
 
@@ -239,6 +261,22 @@ def test_postgres_upsert_adds_and_updates(postgres):
             ("B-7", "Big buoy", 2100, ["iron"]),
             ("C-9", "Cable", 800, []),
         ]
+
+
+def test_work_queue_prices_every_parcel_once(postgres):
+    text = example("work_queue")
+
+    async def work(bench: Bench) -> tuple[Run, Run]:
+        await bench.system.keys.put("warehouse", "postgres", postgres)
+        return await bench.run(text), await bench.run(text)
+
+    first, second = on_bench(work)
+
+    assert first.result == {"priced": 12, "failed": 0, "cents": 7680}
+    assert second.result == {"priced": 0, "failed": 0, "cents": 0}
+    with psycopg.connect(**postgres) as connection:
+        kept = connection.execute("SELECT count(*), sum(cents) FROM parcel WHERE state = 'done'")
+        assert kept.fetchall() == [(12, 7680)]
 
 
 def test_csv_to_sqlite_loads_the_good_and_lists_the_bad(tmp_path):
@@ -347,6 +385,30 @@ def test_delayed_reminder_waits_without_a_worker():
     assert len(done.of(TimerFired)) == 1
     assert paid.result is None
     assert paid.step("remind")["status"] == "skipped"
+
+
+def answered(answer: dict[str, Any], workload: dict[str, Any] | None = None) -> Run:
+    """Run the approval, and answer it as soon as it is started."""
+
+    async def work(bench: Bench) -> Run:
+        execution_id = await bench.start(example("approval"), workload)
+        await bench.system.executions.signal(execution_id, "approval.received", answer)
+        return await bench.ended(execution_id)
+
+    return on_bench(work)
+
+
+def test_approval_pays_refuses_and_reminds():
+    paid = answered({"approved": "yes", "account": "travel"})
+    refused = answered({"approved": False, "comment": "too dear"})
+    ignored = run("approval", {"remind_after": "20ms", "give_up_after": "300ms"})
+
+    assert paid.result == "invoice 2026-17: 4200 paid from travel"
+    assert refused.result == "invoice 2026-17: not paid: too dear"
+    assert ignored.result == "invoice 2026-17: not paid: nobody answered"
+    assert ignored.ctx == {"reminded": True}
+    [reminder] = [task for task in ignored.of(TaskDone) if task.task == "remind"]
+    assert reminder.outcome.result["stdout"] == "invoice 2026-17 still waits for a yes\n"
 
 
 def test_shell_words_counts_and_searches():

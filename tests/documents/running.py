@@ -1,0 +1,152 @@
+"""Runs an example of the documents in a whole system, and tells what happened.
+
+An account holds what must be the same every time: how it ended, what it yielded, what was asked of
+the services, and what happened to each step in order. Ids, times, addresses and what only says who
+worked (commands, tokens, leases) are left out; iterations stand for themselves, since parallel
+ones end in any order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl.model.events import Event
+from tests.documents.services import Services, serving
+from tests.documents.verdicts import HERE
+from tests.examples.system import Bench, Run, on_bench
+
+ADDRESS = "http://127.0.0.1:8080"
+HOSTS_OF_THE_DOCUMENTS = ("https://api.example.com", "https://example.com")
+VOLATILE = frozenset({"headers", "elapsed", "_tokens", "duration"})
+"""Keys of results whose values are different each time."""
+IDS = re.compile(r"\b\d{17,19}\b|\baer-[0-9a-f]{24}\b")
+TOLD = (
+    "task",
+    "name",
+    "event",
+    "trigger_event",
+    "order",
+    "branch",
+    "winner",
+    "attempt",
+    "directive",
+    "targets",
+    "purpose",
+    "reason",
+    "status",
+)
+"""What is told of an event besides its name, where it has it."""
+UNTOLD = ("command.", "token.", "task.started", "loop.iteration.started", "playbook.", "workflow.")
+
+Drive = Callable[[Bench, str], Awaitable[None]]
+"""What the world does to a running execution."""
+
+
+def account(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> Any:
+    """Run the example, and tell."""
+    services = Services()
+    with serving(services) as url:
+        for written in (ADDRESS, *HOSTS_OF_THE_DOCUMENTS):
+            text = text.replace(written, url)
+
+        async def work(bench: Bench) -> Run:
+            await _prepare(bench, postgres)
+            execution_id = await bench.start(text)
+            if drive is not None:
+                await drive(bench, execution_id)
+            return await bench.ended(execution_id)
+
+        run = on_bench(work)
+    return told(run, services, url)
+
+
+async def _prepare(bench: Bench, postgres: dict[str, Any]) -> None:
+    """Credentials by the names the examples use, and the playbook that one of them calls."""
+    keys = bench.system.keys
+    for name in ("pg_local", "pg_k8s", "pg_creds"):
+        await keys.put(name, "postgres", postgres)
+    await keys.put("openai_token", "secret", {"value": "canary-openai"})
+    child = (HERE / "000_2_1_next_string.yaml").read_text()
+    await bench.system.catalog.register(child)
+
+
+def told(run: Run, services: Services, url: str) -> dict[str, Any]:
+    document = run.document
+    found: dict[str, Any] = {"status": document["status"]}
+    for part in ("result", "ctx", "vars"):
+        if document[part]:
+            found[part] = _plain(document[part], url)
+    if document["error"]:
+        found["error"] = _plain(document["error"]["message"], url)
+    if services.asked:
+        found["asked"] = sorted(f"{one.method} {one.path}" for one in services.asked)
+    found["steps"] = story(run.events)
+    return found
+
+
+def story(events: list[Event]) -> dict[str, list[str]]:
+    """What happened to each step, and to each iteration of a loop, in order."""
+    steps: dict[str, list[str]] = {}
+    step_of: dict[str, str] = {}
+    for event in events:
+        kind = str(type(event).__struct_config__.tag)
+        run_id = getattr(event, "step_run_id", None) or ""
+        step = getattr(event, "step", "") or step_of.get(run_id, "")
+        if step and run_id:
+            step_of[run_id] = step
+        if kind.startswith(UNTOLD):
+            continue
+        iteration = getattr(event, "iteration", None)
+        place = step or "the execution"
+        if iteration is not None:
+            place += f"[{iteration}]"
+        steps.setdefault(place, []).append(_line(kind, event))
+    return dict(sorted(steps.items(), key=lambda item: _place(item[0])))
+
+
+def _place(name: str) -> tuple[str, int]:
+    step, _, rest = name.partition("[")
+    return step, int(rest[:-1]) if rest else -1
+
+
+def _line(kind: str, event: Event) -> str:
+    words = [kind]
+    for name in TOLD:
+        value = getattr(event, name, None)
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        if value not in (None, "", 1) or (name == "attempt" and kind == "retry.started"):
+            words.append(str(value))
+    outcome = getattr(event, "outcome", None)
+    if outcome is not None:
+        words.append(outcome.status)
+    written = getattr(event, "values", None)
+    if isinstance(written, dict):
+        words.append(",".join(sorted(written)))
+    return " ".join(words)
+
+
+def _plain(value: Any, url: str) -> Any:
+    """The value without what is different each time."""
+    if isinstance(value, dict):
+        return {key: _plain(part, url) for key, part in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [_plain(part, url) for part in value]
+    if isinstance(value, str):
+        return IDS.sub("<id>", value.replace(url, ADDRESS))
+    return value
+
+
+async def until_waiting(bench: Bench, execution_id: str) -> None:
+    """Come back when a step of the execution waits for the world."""
+    while True:
+        if any(event_type(event) == "step.waiting" for event in await bench.events(execution_id)):
+            return
+        await asyncio.sleep(0.01)
+
+
+def event_type(event: Event) -> str:
+    return str(type(event).__struct_config__.tag)

@@ -1,0 +1,107 @@
+"""E2: every valid example of the documents runs, and does what `runs/` says it does.
+
+`python -m tests.documents.test_runs NAME…` prints the accounts of examples as they are now, to be
+read before they are put into the file of their document under `runs/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.documents.running import Drive, account, until_waiting
+from tests.documents.services import Services
+from tests.documents.verdicts import HERE, Verdict, all_verdicts
+from tests.examples.system import Bench
+from tests.tools.conftest import postgres as postgres
+from tests.tools.conftest import postgres_server as postgres_server
+
+RUNNABLE = [verdict for verdict in all_verdicts() if verdict.valid]
+EXPECTED: dict[str, Any] = {
+    name: told
+    for path in sorted((HERE / "runs").glob("*.yaml"))
+    for name, told in yaml.safe_load(path.read_text(encoding="utf-8")).items()
+}
+
+
+async def _send_a_message(bench: Bench, execution_id: str) -> None:
+    await until_waiting(bench, execution_id)
+    await bench.system.executions.signal(execution_id, "message.received", {"type": "approval"})
+
+
+DRIVEN: dict[str, Drive] = {"001_7_step_spec_defer_http": _send_a_message}
+"""Examples that end only when the world does something."""
+OF_ITS_OWN_TIME = {
+    "001_7_step_spec_exclusive_postgres": "step_name",
+    "003_11_quantum": "poll_qpu_job",
+}
+"""Steps whose course is not said: how far parallel iterations get before a rule ends the loop, and
+how often a job is asked about. Only their end is told."""
+LAST_OF_TWO = frozenset({"000_patch_next_static_args", "003_7_2_next_list_with_args"})
+"""Two branches end the execution; its result is that of the one that happens to be the last."""
+
+
+def make_tables(postgres: dict[str, Any]) -> None:
+    import psycopg
+
+    with psycopg.connect(**postgres) as database:
+        database.execute((HERE / "schema.sql").read_text(encoding="utf-8"))  # type: ignore[call-overload]
+
+
+def account_of(name: str, text: str, postgres: dict[str, Any]) -> Any:
+    """What this text does when it runs, told as the example of that name is."""
+    found = account(text, postgres, DRIVEN.get(name))
+    if name in LAST_OF_TWO:
+        del found["result"]
+    if (timed := OF_ITS_OWN_TIME.get(name)) is not None:
+        steps = {step: told for step, told in found["steps"].items() if f"{timed}[" not in step}
+        found["steps"] = {**steps, timed: steps[timed][-2:]}
+        found.pop("asked", None)
+    return found
+
+
+@pytest.mark.parametrize("verdict", RUNNABLE, ids=lambda verdict: verdict.path.stem)
+def test_e2_the_example_runs_as_the_document_says(
+    verdict: Verdict, postgres: dict[str, Any]
+) -> None:
+    make_tables(postgres)
+
+    found = account_of(verdict.path.stem, verdict.text, postgres)
+
+    assert found == EXPECTED[verdict.path.stem]
+
+
+def test_every_account_belongs_to_an_example() -> None:
+    assert EXPECTED.keys() == {verdict.path.stem for verdict in RUNNABLE}
+
+
+def test_the_services_answer_as_the_page_says() -> None:
+    services = Services()
+
+    assert [services.answer("GET", "/flaky", None)[0] for _ in range(3)] == [503, 503, 200]
+    assert services.answer("GET", "/items?page=3", None)[1]["paging"]["hasMore"] is False
+
+
+def _print_accounts(names: list[str]) -> None:
+    from contextlib import contextmanager
+
+    server = contextmanager(postgres_server.__wrapped__)
+    with server() as running:
+        for verdict in RUNNABLE:
+            if names and verdict.path.stem not in names:
+                continue
+            fields = postgres.__wrapped__(running)
+            make_tables(fields)
+            try:
+                found = account_of(verdict.path.stem, verdict.text, fields)
+            except Exception as error:  # noqa: BLE001  told beside the others
+                found = {"broken": f"{type(error).__name__}: {error}"}
+            told = yaml.safe_dump({verdict.path.stem: found}, sort_keys=False, width=100)
+            print(told, flush=True)
+
+
+if __name__ == "__main__":
+    _print_accounts(sys.argv[1:])
