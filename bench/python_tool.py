@@ -8,6 +8,7 @@ import time
 
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.python import TOOL, Python
+from noetl.tools.running.files import in_memory
 from noetl.tools.running.resources import ToolResources
 from noetl.worker.sandbox import SandboxPool
 
@@ -37,6 +38,7 @@ async def round_of(resources: ToolResources) -> float:
                 log=TaskLog(),
                 resources=resources,
                 read_result=no_credential,
+                files=resources.files("1", "a", *in_memory({})),
             )
             assert TOOL.run is not None
             outcome = await TOOL.run(config, context)
