@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 GUARDS = {"always": None, "never": "{{ false }}", "error": "{{ error }}"}
+EXITS = {"always": "not error", "flag": "not error and result.flag", "error": "error"}
+"""When a rule on `step.exit` sends the token on."""
 JOINS = ("auto", "auto", "auto", "each", "all", "any", 2, 3)
 
 
@@ -30,6 +32,16 @@ def arcs(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
 
 
 @st.composite
+def exits(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
+    """Event rules that send the token on when the step has ended; to later steps only."""
+    if index == count - 1 or draw(st.integers(0, 3)) > 0:
+        return []
+    later = st.integers(index + 1, count - 1).map(lambda to: f"s{to}")
+    rule = st.fixed_dictionaries({"to": later, "when": st.sampled_from(tuple(EXITS))})
+    return draw(st.lists(rule, min_size=1, max_size=2))
+
+
+@st.composite
 def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[str, Any]]:
     """Steps as the reference reads them. Without arcs at all nothing would happen: the first
     steps are a chain or a fork more often than not."""
@@ -44,11 +56,12 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
             "join": draw(st.sampled_from(joins)),
             "mode": draw(st.sampled_from(("exclusive", "inclusive", "inclusive"))),
             "arcs": own,
+            "rules": draw(exits(index, count)),
             "deny": draw(st.integers(0, 9)) == 0,
             "ignore": draw(st.integers(0, 5)) == 0,
             "best_effort": draw(st.booleans()),
         }
-    led_to = {arc["to"] for spec in steps.values() for arc in spec["arcs"]}
+    led_to = {way["to"] for spec in steps.values() for way in spec["arcs"] + spec["rules"]}
     for name, spec in steps.items():
         if name not in led_to:
             spec["join"] = "auto"  # the compiler refuses a join to which no arc leads
@@ -100,6 +113,8 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
     made: dict[str, Any] = {"step": name, "spec": settings}
     if "case" in extra:
         made["case"] = extra["case"]
+    elif spec["rules"]:
+        made["case"] = [_exit(rule) for rule in spec["rules"]]
     if spec["tool"]:
         made["tool"] = {"kind": "noop"}
         if "loop" in extra:
@@ -109,6 +124,11 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         "arcs": [_arc(name, index, arc) for index, arc in enumerate(spec["arcs"])],
     }
     return made
+
+
+def _exit(rule: dict[str, Any]) -> dict[str, Any]:
+    when = f"{{{{ event.name == 'step.exit' and {EXITS[rule['when']]} }}}}"
+    return {"when": when, "then": {"next": [{"step": rule["to"]}]}}
 
 
 def _arc(step: str, index: int, arc: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Written from the page alone, so that the engine has something to disagree with. It knows tokens,
 admission, joins, routing, failure arcs and failure modes; bodies of steps are answered by the test.
 
-A step is `{tool, join, mode, arcs, deny, ignore, best_effort}`, an arc `{to, when, turns, delay}`.
+A step is `{tool, join, mode, arcs, rules, deny, ignore, best_effort}`, an arc `{to, when, turns,
+delay}`, an event rule on `step.exit` `{to, when}`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ class Token(NamedTuple):
     step: str
     arc: tuple[str, int] | None
     past: frozenset[tuple[str, int]]
+
+
+def ruled(spec: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The ways out that rules are, numbered from -1 down."""
+    return [(-1 - index, rule) for index, rule in enumerate(spec["rules"])]
 
 
 class Reference:
@@ -44,10 +50,11 @@ class Reference:
         found: set[str] = set()
         pending = [step]
         while pending:
-            for arc in self.steps[pending.pop()]["arcs"]:
-                if arc["to"] not in found:
-                    found.add(arc["to"])
-                    pending.append(arc["to"])
+            spec = self.steps[pending.pop()]
+            for way in [*spec["arcs"], *spec["rules"]]:
+                if way["to"] not in found:
+                    found.add(way["to"])
+                    pending.append(way["to"])
         return found
 
     # --- What happens ---
@@ -91,6 +98,8 @@ class Reference:
         if self.failing:
             return  # nothing new while an execution fails
         spec = self.steps[step]
+        if self._follow_a_rule(step, past, ok=ok):
+            return
         chosen = []
         for index, arc in enumerate(spec["arcs"]):
             if self._holds(step, index, arc, ok=ok):
@@ -106,6 +115,15 @@ class Reference:
             self.tokens, self.delayed = [], []
             if not spec["best_effort"]:
                 self.open, self._ended = {}, []
+
+    def _follow_a_rule(self, step: str, past: frozenset[Any], *, ok: bool) -> bool:
+        """The first rule that holds sends the token in place of all arcs, and handles a failure."""
+        for index, rule in enumerate(self.steps[step]["rules"]):
+            flag = ok and self.steps[step]["tool"] and self.flags[step]
+            if {"always": ok, "flag": flag, "error": not ok}[rule["when"]]:
+                self._place(rule["to"], (step, -1 - index), past, delayed=False)
+                return True
+        return False
 
     def _holds(self, step: str, index: int, arc: dict[str, Any], *, ok: bool) -> bool:
         if not ok and not self.steps[step]["ignore"] and arc["when"] != "error":
@@ -164,7 +182,7 @@ class Reference:
             arcs = {
                 (name, index)
                 for name, spec in self.steps.items()
-                for index, arc in enumerate(spec["arcs"])
+                for index, arc in [*enumerate(spec["arcs"]), *ruled(spec)]
                 if arc["to"] == step
             }
             return list(firsts.values()) if not more or arcs <= firsts.keys() else []

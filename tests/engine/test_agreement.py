@@ -109,6 +109,7 @@ def plain(targets: list[str], *, tool: bool = False) -> dict[str, Any]:
         "join": "auto",
         "mode": "inclusive",
         "arcs": [{"to": target, **arc} for target in targets],
+        "rules": [],
         "deny": False,
         "ignore": False,
         "best_effort": False,
