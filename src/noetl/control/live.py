@@ -9,7 +9,7 @@ from noetl.engine.program import Program
 from noetl.engine.turn import Decision
 from noetl.model import events as facts
 from noetl.model import refs
-from noetl.model.events import Event, ExecutionRequested
+from noetl.model.events import Event, ExecutionRequested, VarsSet
 from noetl.model.ids import ExecutionId, event_id
 from noetl.model.state import ExecutionState
 from noetl.store.base import EventRow, Loaded, Summary, Write
@@ -57,6 +57,10 @@ class Live:
         for event in decision.events:
             seq += 1
             write.events.append(_row(self.execution_id, seq, event))
+            if isinstance(event, VarsSet):
+                # Beside the log, for whoever looks at variables with SQL.
+                write.vars |= {name: refs.encode(value) for name, value in event.values.items()}
+                write.vars |= dict.fromkeys(event.removed)
 
     def close(self, write: Write) -> None:
         """Complete the write with what follows from the state it leaves."""
