@@ -13,6 +13,8 @@ from tests.engine.generated import nets, written
 from tests.engine.playing import Play
 from tests.engine.reference import Reference
 
+LINKS = st.tuples(st.booleans(), st.booleans())
+"""A step of a branch: whether it has a tool, and whether an event rule sends its token on."""
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -72,16 +74,17 @@ def test_l5_the_engine_agrees_with_the_reference_at_length(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=5), st.randoms())
+@given(st.lists(st.lists(LINKS, max_size=4), min_size=1, max_size=5), st.randoms())
 def test_l6_auto_runs_a_step_once_after_all_live_branches_whatever_their_lengths(
-    branches: list[list[bool]], dice: random.Random
+    branches: list[list[tuple[bool, bool]]], dice: random.Random
 ) -> None:
-    """Branches of steps with and without tools, from a fork to a join."""
+    """Branches of steps with and without tools, joined by arcs and event rules, fork to join."""
 
-    def chain(branch: int, length: list[bool]) -> dict[str, Any]:
+    def chain(branch: int, length: list[tuple[bool, bool]]) -> dict[str, Any]:
         names = [*(f"b{branch}_{index}" for index in range(len(length))), "join"]
         return {
-            names[index]: plain([names[index + 1]], tool=tool) for index, tool in enumerate(length)
+            names[index]: plain([names[index + 1]], tool=tool, by_rule=by_rule)
+            for index, (tool, by_rule) in enumerate(length)
         }
 
     heads = [f"b{index}_0" if branch else "join" for index, branch in enumerate(branches)]
@@ -102,14 +105,15 @@ def test_l6_auto_runs_a_step_once_after_all_live_branches_whatever_their_lengths
     assert sorted(played.ran()) == sorted(steps)
 
 
-def plain(targets: list[str], *, tool: bool = False) -> dict[str, Any]:
+def plain(targets: list[str], *, tool: bool = False, by_rule: bool = False) -> dict[str, Any]:
     arc = {"when": "always", "turns": 0, "delay": False}
+    rules = [{"to": target, "when": "always"} for target in targets] if by_rule else []
     return {
         "tool": tool,
         "join": "auto",
         "mode": "inclusive",
-        "arcs": [{"to": target, **arc} for target in targets],
-        "rules": [],
+        "arcs": [] if by_rule else [{"to": target, **arc} for target in targets],
+        "rules": rules,
         "deny": False,
         "ignore": False,
         "best_effort": False,
