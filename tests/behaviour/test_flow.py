@@ -344,12 +344,13 @@ def test_t07_a_timeout_kills_what_runs(kind, limit, tmp_path):
 
     async def work(bench: Bench) -> Run:
         run = await bench.run(playbook(flow))
-        await until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+        await until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), 3)
         return run
 
     done = on_bench(work)
 
     assert done.error["kind"] == "timeout"
+    assert done.document["duration_seconds"] < 5
     assert int(pid.read_text()) != os.getpid()
     assert not (tmp_path / "late").exists()
 

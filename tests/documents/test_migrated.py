@@ -52,3 +52,7 @@ def test_a_migrated_example_does_what_it_did(
     found = account_of(name, text, postgres)
 
     assert essence(found) == essence(EXPECTED[name])
+
+
+def test_migrate_has_examples_to_rewrite() -> None:
+    assert len(rewritten()) > 50
