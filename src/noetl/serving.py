@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from noetl.client import HttpControl
     from noetl.server.access import Access
+    from noetl.server.metrics import AskNats
     from noetl.server.services import Services
     from noetl.settings import Settings
+    from noetl.store.access import SessionStore
     from noetl.wiring import System
     from noetl.worker.worker import Worker
 
@@ -50,6 +52,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     from noetl.server.app import build
     from noetl.server.serving import is_loopback, listening
 
+    wiring.operator_key(settings).require()
     async with wiring.embedded(settings, work=False, serves=True) as system:
         services = _services(system, settings)
         is_open = await services.access.is_open()
@@ -76,11 +79,36 @@ async def access(settings: Settings) -> AsyncIterator[Access]:
     """Users and tokens in a database that no server has."""
     from noetl.control.clock import SystemClock
     from noetl.server.access import Access
-    from noetl.server.sessions import DatabaseSessions
+    from noetl.server.sessions import Sessions
 
     clock = SystemClock()
     async with wiring.open_for_writing(settings, patience=1.0) as store:
-        yield Access(store, DatabaseSessions(store, clock), clock)
+        yield Access(store, Sessions(store, clock), clock)
+
+
+def _session_store(system: System) -> SessionStore:
+    """The database; where there is NATS, with copies there."""
+    if system.nats is None:
+        return system.store
+    from noetl.store.nats.sessions import CopiedSessions
+
+    return CopiedSessions(system.nats.sessions, system.store)
+
+
+def _nats_figures(system: System) -> AskNats | None:
+    """How to ask how NATS does."""
+    from noetl.server.metrics import NatsFigures
+
+    nats = system.nats
+    if nats is None:
+        return None
+    return lambda: NatsFigures(
+        is_connected=nats.line.is_connected,
+        connects=nats.line.connects,
+        failures=nats.line.failures,
+        copies_found=nats.bodies.found,
+        copies_missed=nats.bodies.missed,
+    )
 
 
 def _services(system: System, settings: Settings) -> Services:
@@ -90,10 +118,11 @@ def _services(system: System, settings: Settings) -> Services:
     from noetl.server.leases import Leases
     from noetl.server.metrics import Metrics
     from noetl.server.services import Services
-    from noetl.server.sessions import DatabaseSessions
+    from noetl.server.sessions import Sessions
 
     store, clock = system.store, system.clock
-    sessions = DatabaseSessions(store, clock)
+    sessions = Sessions(_session_store(system), clock)
+    nats = _nats_figures(system)
     return Services(
         executions=system.executions,
         records=Records(store),
@@ -101,12 +130,14 @@ def _services(system: System, settings: Settings) -> Services:
         keys=system.keys,
         store=store,
         orchestrator=system.orchestrator,
-        control=LocalControl(system.orchestrator, store, system.keys.credential),
+        tokens=system.tokens,
+        control=LocalControl(system.orchestrator, store, system.keys.credential, system.tokens),
         clock=clock,
         access=Access(store, sessions, clock),
         sessions=sessions,
         leases=Leases(store, clock),
-        metrics=Metrics(),
+        metrics=Metrics(nats),
+        nats=nats,
         rotate_keys=lambda: wiring.rotate_keys(settings, system.keys),
         draining=asyncio.Event(),
     )
@@ -114,7 +145,7 @@ def _services(system: System, settings: Settings) -> Services:
 
 @asynccontextmanager
 async def worker(
-    settings: Settings, *, pool: str, slots: int, worker_id: str
+    settings: Settings, *, pool: str, slots: int, worker_id: str, kinds: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Worker, HttpControl]]:
     """A worker for servers somewhere else: the same class, another control."""
     from noetl.client import HttpControl
@@ -126,7 +157,7 @@ async def worker(
 
     resources = ToolResources(SandboxPool, wiring.tool_rules(settings))
     try:
-        async with HttpControl(settings.server_urls, settings.token) as control:
+        async with HttpControl(settings.server_urls, settings.token, kinds) as control:
             made = Worker(
                 control,
                 tools(),

@@ -73,7 +73,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         """The value as it may be printed."""
         if value is None or self.secrecy == "none":
             return value
-        return MASK if self.secrecy == "whole" else _without_password(str(value))
+        if self.secrecy == "whole":
+            return MASK
+        return ",".join(map(_without_password, re.split(",(?=[a-z]+://)", str(value))))
 
     def _quoted(self, text: str) -> str:
         # A value we cannot parse may hold its secret anywhere, so none of it is repeated.
@@ -163,7 +165,9 @@ DATABASE = Kind(
 HTTP = Kind(
     _urls(_url("http", "https")), "a URL like https://noetl.example.com, or several with commas"
 )
-NATS = Kind(_url("nats", "tls", "ws", "wss"), "a URL like nats://host:4222")
+NATS = Kind(
+    _urls(_url("nats", "tls", "ws", "wss")), "a URL like nats://host:4222, or several with commas"
+)
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
@@ -195,7 +199,7 @@ TABLE: tuple[Setting, ...] = (
         field="nats_url",
         kind=NATS,
         secrecy="password",
-        help="NATS for faster wake-ups between machines; optional. Used from 0.3 on.",
+        help="NATS for wake-ups between machines, sessions and results; several with commas.",
     ),
     Setting(
         name="NOETL_TOKEN",

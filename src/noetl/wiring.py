@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from noetl.control.keys import Keys
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.tokens import Tokens
     from noetl.dsl import Compiled
     from noetl.dsl.migrate import Migration as Migration
     from noetl.model.ids import ExecutionId
     from noetl.secrets.keychain import Sources
-    from noetl.secrets.vault import Key, Vault
+    from noetl.secrets.operator_key import OperatorKey
+    from noetl.secrets.vault import Vault
     from noetl.settings import Settings
     from noetl.store.base import Runtime, Store
+    from noetl.store.nats import Nats
     from noetl.tools.registry import Known
     from noetl.tools.running.resources import Rules
 
@@ -117,10 +120,12 @@ class System(msgspec.Struct, frozen=True):
     executions: Executions
     catalog: Catalog
     keys: Keys
+    tokens: Tokens
     store: Store
     orchestrator: Orchestrator
     clock: Clock
     membership: Membership
+    nats: Nats | None = None
 
 
 @asynccontextmanager
@@ -137,20 +142,26 @@ async def embedded(
     from noetl.control.executions import Executions
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.tokens import Tokens
 
-    async with open_for_writing(settings, patience) as store:
+    async with (
+        open_for_writing(settings, patience) as store,
+        _nats(settings, store, serves=serves) as nats,
+    ):
         clock = await _clock(store)
         me = _runtime(clock) if serves else None
-        orchestrator = Orchestrator(store, clock)
+        orchestrator = Orchestrator(store, clock, limits=settings.limits)
         keys = _keys(settings, store, clock)
         system = System(
             executions=Executions(orchestrator, store, clock, keys.missing),
             catalog=Catalog(store, compiler(settings), clock),
             keys=keys,
+            tokens=Tokens(store, keys, clock),
             store=store,
             orchestrator=orchestrator,
             clock=clock,
             membership=Membership(store, clock, me),
+            nats=nats,
         )
         async with (
             _running(orchestrator.run(), _requests(settings, system.executions)),
@@ -172,6 +183,30 @@ async def _clock(store: Store) -> Clock:
     clock = SharedClock()
     await clock.follow(store.time)
     return clock
+
+
+@asynccontextmanager
+async def _nats(settings: Settings, store: Store, *, serves: bool) -> AsyncIterator[Nats | None]:
+    """NATS beside the database, if it is configured and there is anything to share."""
+    if settings.nats_url is None or (store.exclusive and not serves):
+        yield None
+        return
+    from importlib.util import find_spec
+
+    from noetl.errors import BadSetting
+
+    if find_spec("nats") is None:
+        raise BadSetting(
+            "NOETL_NATS_URL is set, but the library for NATS is not installed here."
+            ' Install it with `pip install "noetl[nats]"`, or unset NOETL_NATS_URL.'
+        )
+    from noetl.store.nats import Nats
+
+    nats = Nats(settings.nats_url.split(","), await store.installation())
+    if not store.exclusive:
+        store.channel, store.copies = nats.channel, nats.bodies
+    async with _running(nats.run()):
+        yield nats
 
 
 def _process_name() -> str:
@@ -257,7 +292,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[None
 
     resources = ToolResources(SandboxPool, tool_rules(settings))
     worker = Worker(
-        LocalControl(system.orchestrator, system.store, system.keys.credential),
+        LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
         tools(),
         resources,
         worker_id=f"{EMBEDDED}{_process_name()}",
@@ -277,26 +312,22 @@ async def rotate_keys(settings: Settings, keys: Keys) -> int:
 
     With a key file the new key is made here. With NOETL_SECRET_KEY it is the first of several.
     """
-    from noetl.secrets.vault import Vault, add_key, drop_old_keys
-
-    if settings.secret_key is not None:
-        return await keys.rotate(Vault(_keys_from_text(settings.secret_key)))
     await keys.prepare()
-    path = _key_file(settings)
-    moved = await keys.rotate(Vault(add_key(path)))
-    drop_old_keys(path)
+    key = operator_key(settings)
+    moved = await keys.rotate(key.renewed())
+    key.forget_old()
     return moved
 
 
-def _keys_from_text(text: str) -> list[Key]:
-    from noetl.secrets.vault import key_from_text
+def operator_key(settings: Settings) -> OperatorKey:
+    """The key that credentials are encrypted with, or where it would be made."""
+    from noetl.secrets.operator_key import OperatorKey
 
-    return [key_from_text(part) for part in text.split(",")]
-
-
-def _key_file(settings: Settings) -> Path:
+    if is_server(settings.database_url):
+        return OperatorKey(settings.secret_key, None)
     database = _database_file(settings)
-    return (database.parent if database is not None else Path(".noetl")) / "secret.key"
+    folder = database.parent if database is not None else Path(".noetl")
+    return OperatorKey(settings.secret_key, folder / "secret.key")
 
 
 @asynccontextmanager
@@ -405,11 +436,7 @@ def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     from noetl.control.keys import Keys
 
     def open_vault(may_create: bool) -> Vault:
-        from noetl.secrets.vault import Vault, keys_from_file
-
-        if settings.secret_key is not None:
-            return Vault(_keys_from_text(settings.secret_key))
-        return Vault(keys_from_file(_key_file(settings), may_create=may_create))
+        return operator_key(settings).vault(may_create=may_create)
 
     return Keys(store, open_vault, clock, secret_sources(settings))
 

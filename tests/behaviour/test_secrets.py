@@ -8,43 +8,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import quote
 
-import msgspec
 import pytest
 
 from noetl.control import documents
+from tests import canaries
 from tests.examples.conftest import Shop
 from tests.examples.system import ROOT, Bench, Run, on_bench, playbook, ran, temporary_folder
 
 CANARY = 'c4nary/Päss+w0rd 8%?=&"x'
-FORMS = (
-    CANARY,
-    quote(CANARY),
-    quote(CANARY, safe=""),
-    quote(CANARY.encode("latin-1"), safe=""),
-    base64.b64encode(CANARY.encode()).decode(),
-    base64.urlsafe_b64encode(CANARY.encode()).decode(),
-    base64.b64encode(f"ada:{CANARY}".encode()).decode(),
-    msgspec.json.encode(CANARY).decode()[1:-1],
-    CANARY.encode("unicode_escape").decode(),
-    "c4nary/P",
-)
+PIECE = "c4nary/P"
+"""Enough of it to show that it was there."""
 KEYCHAIN = "- { name: door, kind: credential }"
 
 
-def leaks(data: bytes) -> list[str]:
-    """The forms of the canary that stand in there."""
-    return [form for form in FORMS if form.encode() in data]
-
-
-def assert_clean(folder: Path, *texts: str) -> None:
-    """No form of the canary in any file below the folder, nor in these texts."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            assert leaks(path.read_bytes()) == [], path.name
-    for text in texts:
-        assert leaks(text.encode("utf-8", "surrogatepass")) == []
+def assert_clean(*places: Path | str) -> None:
+    """No form of the canary in any file below these folders, nor in these texts."""
+    canaries.assert_clean((CANARY, PIECE), *places)
 
 
 def test_the_search_for_canaries_finds_them(tmp_path):
@@ -53,7 +33,7 @@ def test_the_search_for_canaries_finds_them(tmp_path):
     with pytest.raises(AssertionError):
         assert_clean(tmp_path)
     with pytest.raises(AssertionError):
-        assert_clean(tmp_path / "nothing", f"a {CANARY} b")
+        assert_clean(f"a {CANARY} b")
 
 
 async def played(bench: Bench, flow: str, **sections: str) -> Run:
@@ -90,6 +70,8 @@ WAYS = {
     "a python print": f"kind: python\n    code: print(s)\n    args: {{ s: {SECRET} }}",
     "a python exception": "kind: python\n    code: raise ValueError(s)\n"
     f"    args: {{ s: {SECRET} }}",
+    "hex of it": "kind: shell\n    cmd: printenv S | od -An -v -tx1 | tr -d ' \\n'\n"
+    f"    env: {{ S: {SECRET} }}",
     "base64 and text around": "kind: python\n    code: |\n      import base64\n"
     "      result = base64.b64encode(('x' + s + 'y').encode()).decode()\n"
     f"    args: {{ s: {SECRET} }}",

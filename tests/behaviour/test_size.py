@@ -218,7 +218,7 @@ def test_t32_a_damaged_event_stops_its_own_execution_only():
         ended = await bench.run(text)
         with sqlite3.connect(bench.folder / "noetl.db") as database:
             database.execute(
-                "UPDATE noetl_event SET body = x'00' WHERE execution_id = ? AND seq = 2",
+                "UPDATE noetl_log SET events = x'00' WHERE execution_id = ?",
                 [ended.document["execution_id"]],
             )
         database.close()

@@ -40,11 +40,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def damage(url: str) -> None:
     if url.startswith("sqlite"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
-            file.execute("UPDATE noetl_event SET step = 'x' WHERE seq = 1")
+            file.execute("UPDATE noetl_log SET events = x'5b5d'")
         file.close()
     else:
         with psycopg.connect(url) as database:
-            database.execute("UPDATE noetl.event SET step = 'x' WHERE seq = 1")
+            database.execute("UPDATE noetl.log SET events = '[]'")
 
 
 def test_a_database_is_made_used_checked_and_its_damage_named(url: str, tmp_path: Path):
@@ -66,4 +66,4 @@ def test_a_database_is_made_used_checked_and_its_damage_named(url: str, tmp_path
     damage(url)
     bad = noetl(tmp_path, "db", "check", "--db", url)
     assert bad.returncode == 1
-    assert "event 1 is missing or changed" in bad.stdout
+    assert "or one before it" in bad.stdout

@@ -91,7 +91,7 @@ def test_a_new_package_installs_keeps_the_contract_and_runs(noetl, tmp_path):
     result = run(*COMMAND, "run", "example.yaml", "--json", "--set", "whom=moon")
 
     assert made.code == 0
-    assert "8 passed" in tested
+    assert "9 passed" in tested
     assert 'plug-in "weather_report" of noetl-weather-report' in listed
     assert json.loads(result)["result"]["said"] == "hello moon"
     assert os.listdir(site)

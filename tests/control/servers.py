@@ -23,9 +23,9 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests
 
 
 @asynccontextmanager
-async def servers(url: str, count: int) -> AsyncIterator[list[System]]:
+async def servers(url: str, count: int, **environment: str) -> AsyncIterator[list[System]]:
     """So many, without workers: tests lease and report themselves."""
-    settings = Settings.from_environment({"NOETL_DATABASE_URL": url})
+    settings = Settings.from_environment({"NOETL_DATABASE_URL": url, **environment})
     async with AsyncExitStack() as stack:
         found = [
             await stack.enter_async_context(wiring.embedded(settings, work=False, serves=True))

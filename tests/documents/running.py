@@ -1,9 +1,9 @@
 """Runs an example of the documents in a whole system, and tells what happened.
 
 An account holds what must be the same every time: how it ended, what it yielded, what was asked of
-the services, and what happened to each step in order. Ids, times, addresses and what only says who
-worked (commands, tokens, leases) are left out; iterations stand for themselves, since parallel
-ones end in any order.
+the services and written into tables, and what happened to each step in order. Ids, times, addresses
+and what only says who worked (commands, tokens, leases) are left out; iterations stand for
+themselves, since parallel ones end in any order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
 
 from noetl.model.events import Event
 from tests.documents.services import Services, serving
@@ -20,8 +23,9 @@ from tests.examples.system import Bench, Run, on_bench
 
 ADDRESS = "http://127.0.0.1:8080"
 HOSTS_OF_THE_DOCUMENTS = ("https://api.example.com", "https://example.com")
-VOLATILE = frozenset({"headers", "elapsed", "_tokens", "duration"})
+VOLATILE = frozenset({"headers", "elapsed", "_tokens", "duration", "counts"})
 """Keys of results whose values are different each time."""
+_ROWS = sql.SQL("SELECT to_jsonb(found) - 'id' FROM {} AS found ORDER BY 1")
 IDS = re.compile(r"\b\d{17,19}\b|\baer-[0-9a-f]{24}\b")
 TOLD = (
     "task",
@@ -39,15 +43,27 @@ TOLD = (
     "status",
 )
 """What is told of an event besides its name, where it has it."""
-UNTOLD = ("command.", "token.", "task.started", "loop.iteration.started", "playbook.", "workflow.")
+UNTOLD = ("command.", "token.", "task.started", "task.log", "loop.iteration.started")
+UNTOLD += ("playbook.", "workflow.")
 
 Drive = Callable[[Bench, str], Awaitable[None]]
 """What the world does to a running execution."""
 
 
-def account(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> Any:
-    """Run the example, and tell."""
+class Life(NamedTuple):
+    """An example that has run, and what it left in the world."""
+
+    run: Run
+    asked: list[str]
+    rows: dict[str, list[Any]]
+    """What it wrote, by table."""
+    url: str
+
+
+def lived(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> Life:
+    """Run the example."""
     services = Services()
+    before = _contents(postgres)
     with serving(services) as url:
         for written in (ADDRESS, *HOSTS_OF_THE_DOCUMENTS):
             text = text.replace(written, url)
@@ -60,7 +76,23 @@ def account(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> 
             return await bench.ended(execution_id)
 
         run = on_bench(work)
-    return told(run, services, url)
+    after = _contents(postgres)
+    return Life(
+        run=run,
+        asked=sorted(f"{one.method} {one.path}" for one in services.asked),
+        rows={name: rows for name, rows in after.items() if rows != before[name]},
+        url=url,
+    )
+
+
+def _contents(postgres: dict[str, Any]) -> dict[str, list[Any]]:
+    """The rows of each table in an order of their own: parallel iterations write as they come."""
+    with psycopg.connect(**postgres) as database:
+        names = database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        return {
+            name: [row for (row,) in database.execute(_ROWS.format(sql.Identifier(name)))]
+            for (name,) in names.fetchall()
+        }
 
 
 async def _prepare(bench: Bench, postgres: dict[str, Any]) -> None:
@@ -73,16 +105,20 @@ async def _prepare(bench: Bench, postgres: dict[str, Any]) -> None:
     await bench.system.catalog.register(child)
 
 
-def told(run: Run, services: Services, url: str) -> dict[str, Any]:
+def told(life: Life) -> dict[str, Any]:
+    """The account of the example."""
+    run, url = life.run, life.url
     document = run.document
     found: dict[str, Any] = {"status": document["status"]}
     for part in ("result", "ctx", "vars"):
         if document[part]:
-            found[part] = _plain(document[part], url)
+            found[part] = plain(document[part], url)
     if document["error"]:
-        found["error"] = _plain(document["error"]["message"], url)
-    if services.asked:
-        found["asked"] = sorted(f"{one.method} {one.path}" for one in services.asked)
+        found["error"] = plain(document["error"]["message"], url)
+    if life.asked:
+        found["asked"] = life.asked
+    if life.rows:
+        found["rows"] = plain(life.rows, url)
     found["steps"] = story(run.events)
     return found
 
@@ -93,21 +129,24 @@ def story(events: list[Event]) -> dict[str, list[str]]:
     step_of: dict[str, str] = {}
     for event in events:
         kind = str(type(event).__struct_config__.tag)
-        run_id = getattr(event, "step_run_id", None) or ""
-        step = getattr(event, "step", "") or step_of.get(run_id, "")
-        if step and run_id:
-            step_of[run_id] = step
-        if kind.startswith(UNTOLD):
-            continue
-        iteration = getattr(event, "iteration", None)
-        place = step or "the execution"
-        if iteration is not None:
-            place += f"[{iteration}]"
-        steps.setdefault(place, []).append(_line(kind, event))
-    return dict(sorted(steps.items(), key=lambda item: _place(item[0])))
+        place = place_of(event, step_of)
+        if not kind.startswith(UNTOLD):
+            steps.setdefault(place, []).append(_line(kind, event))
+    return dict(sorted(steps.items(), key=lambda item: _order(item[0])))
 
 
-def _place(name: str) -> tuple[str, int]:
+def place_of(event: Event, step_of: dict[str, str]) -> str:
+    """The step or the iteration that an event is about; `step_of` learns which run is whose."""
+    run_id = getattr(event, "step_run_id", None) or ""
+    step = getattr(event, "step", "") or step_of.get(run_id, "")
+    if step and run_id:
+        step_of[run_id] = step
+    iteration = getattr(event, "iteration", None)
+    place = step or "the execution"
+    return place if iteration is None else f"{place}[{iteration}]"
+
+
+def _order(name: str) -> tuple[str, int]:
     step, _, rest = name.partition("[")
     return step, int(rest[:-1]) if rest else -1
 
@@ -129,12 +168,12 @@ def _line(kind: str, event: Event) -> str:
     return " ".join(words)
 
 
-def _plain(value: Any, url: str) -> Any:
+def plain(value: Any, url: str) -> Any:
     """The value without what is different each time."""
     if isinstance(value, dict):
-        return {key: _plain(part, url) for key, part in value.items() if key not in VOLATILE}
+        return {key: plain(part, url) for key, part in value.items() if key not in VOLATILE}
     if isinstance(value, list):
-        return [_plain(part, url) for part in value]
+        return [plain(part, url) for part in value]
     if isinstance(value, str):
         return IDS.sub("<id>", value.replace(url, ADDRESS))
     return value

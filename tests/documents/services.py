@@ -22,11 +22,12 @@ Answer = tuple[int, Any]
 
 
 class Asked(NamedTuple):
-    """One request: method, path with its query, and the decoded body."""
+    """One request: method, path with its query, the decoded body, and its idempotency key."""
 
     method: str
     path: str
     body: Any
+    key: str | None
 
 
 class Services:
@@ -37,12 +38,12 @@ class Services:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def answer(self, method: str, target: str, body: Any) -> Answer:
+    def answer(self, method: str, target: str, body: Any, key: str | None = None) -> Answer:
         """The answer to one request. Requests are counted by path."""
         parts = urlsplit(target)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         with self._lock:
-            self.asked.append(Asked(method, target, body))
+            self.asked.append(Asked(method, target, body, key))
             self._counts[parts.path] += 1
             count = self._counts[parts.path]
         return self._of(parts.path, query, count)
@@ -56,6 +57,8 @@ class Services:
                 return 200, {"items": [page], "page": page, "has_more": page < PAGES}
             case "/flaky":
                 return (503, {"sorry": count}) if count <= FAILURES_FIRST else (200, {"try": count})
+            case "/busy":
+                return (429, {"sorry": count}) if count < FAILURES_FIRST else (200, {"try": count})
             case "/status":
                 return 200, {"status": "pending" if count <= FAILURES_FIRST else "ready"}
             case "/missing":
@@ -75,10 +78,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(raw) if raw else None
-        status, answer = self.services.answer(self.command, self.path, body)
+        key = self.headers.get("Idempotency-Key")
+        status, answer = self.services.answer(self.command, self.path, body, key)
         encoded = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        if status == 429:
+            self.send_header("Retry-After", "1")
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
         self.wfile.write(encoded)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 
-from tests.documents.running import Drive, account, until_waiting
+from tests.documents.running import Drive, lived, told, until_waiting
 from tests.documents.services import Services
 from tests.documents.verdicts import HERE, Verdict, all_verdicts
 from tests.examples.system import Bench
@@ -45,15 +46,16 @@ LAST_OF_TWO = frozenset({"000_patch_next_static_args", "003_7_2_next_list_with_a
 
 
 def make_tables(postgres: dict[str, Any]) -> None:
-    import psycopg
-
+    """The tables as the examples expect to find them, whatever was there before."""
     with psycopg.connect(**postgres) as database:
+        database.execute("DROP SCHEMA public CASCADE")
+        database.execute("CREATE SCHEMA public")
         database.execute((HERE / "schema.sql").read_text(encoding="utf-8"))  # type: ignore[call-overload]
 
 
 def account_of(name: str, text: str, postgres: dict[str, Any]) -> Any:
     """What this text does when it runs, told as the example of that name is."""
-    found = account(text, postgres, DRIVEN.get(name))
+    found = told(lived(text, postgres, DRIVEN.get(name)))
     if name in LAST_OF_TWO:
         del found["result"]
     if (timed := OF_ITS_OWN_TIME.get(name)) is not None:

@@ -111,10 +111,9 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         if key in extra:
             settings[key] = extra[key]
     made: dict[str, Any] = {"step": name, "spec": settings}
-    if "case" in extra:
-        made["case"] = extra["case"]
-    elif spec["rules"]:
-        made["case"] = [_exit(rule) for rule in spec["rules"]]
+    # Both: a join may have been drawn for a step to which only a rule leads.
+    if case := [*map(_exit, spec["rules"]), *extra.get("case", ())]:
+        made["case"] = case
     if spec["tool"]:
         made["tool"] = {"kind": "noop"}
         if "loop" in extra:

@@ -9,6 +9,7 @@ import duckdb
 
 from examples.demo_server import PORT
 from noetl.model.events import RetryStarted, TaskDone
+from noetl.tools import sql
 from tests.examples.system import example, ran
 
 DEMO_URL = f"http://127.0.0.1:{PORT}"
@@ -50,3 +51,26 @@ def test_transfer_goes_on_behind_the_last_batch_when_the_service_asked_to_wait(s
     assert found == [(430, sum(range(430)))]
     lines = (tmp_path / "p.csv").read_text().splitlines()
     assert lines[:2] == ["room,place", "rooms-0,0"]
+
+
+def test_download_reads_a_body_that_was_kept_by_reference(shop):
+    done = ran(example("download").replace(DEMO_URL, shop.url))
+
+    cents = sum(0 if n % 50 == 0 else 100 + n for n in range(1, 251))
+    assert done.result["begins"] == '{"orders":'
+    assert (done.result["orders"], done.result["total"]) == (250, cents / 100)
+    [fetched] = [fact for fact in done.of(TaskDone) if fact.step == "start"]
+    assert fetched.outcome.result["data"]["_ref"]["size"] == done.result["size"]
+
+
+def test_databases_of_several_makers_get_the_same_prices(tmp_path):
+    workload = {"places": f"sqlite:///{tmp_path}/"}
+
+    first, again = (ran(example("databases"), workload) for _ in range(2))
+
+    assert first.result == again.result
+    assert set(first.result) == {tool.kind for tool in sql.TOOLS}
+    for kind in first.result:
+        with closing(sqlite3.connect(tmp_path / f"{kind}.db")) as connection:
+            found = connection.execute("SELECT item, cents FROM prices ORDER BY item").fetchall()
+        assert found == [("hammer", 1250), ("saw", 1990)]

@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import psycopg
+import pytest
 
 from tests.control.servers import run, servers, started, working
+from tests.faults.cluster import MARKS, WORKING, Cluster, Effects, check_ended, until
+from tests.server.processes import Server
+from tests.servers import postgres_running, restart, url_of
 
 LEASE_SECONDS = 4.0
 """What was handed out in an answer that never came lies idle for so long."""
+RESTARTS = 2
+RESTART_SECONDS = 2.0
 STEPS = """
 workflow:
 - {step: start, tool: {kind: noop}, next: middle}
@@ -70,3 +82,66 @@ def test_t5_a_commit_whose_answer_was_lost_is_not_done_twice(database_url: str):
                 assert types.count("step.done") == 3
 
     run(story)
+
+
+# --- With processes, and a database that is really gone for a while ---
+
+
+@pytest.mark.parametrize("executions", [60, pytest.param(500, marks=pytest.mark.long)])
+def test_t05_processes_come_through_restarts_of_the_database(
+    tmp_path: Path, counted: Effects, executions: int
+):
+    with postgres_running() as postgres:
+        cluster = Cluster(tmp_path, url_of(postgres, "postgres"))
+        try:
+            server = cluster.server()
+            for _ in range(2):
+                cluster.worker(server, slots=8)
+            with restarting(postgres) as restarts:
+                ids = [started_somehow(server, counted, key) for key in range(executions)]
+                counted.wait_for(executions * len(MARKS))
+                until(lambda: len(restarts) >= RESTARTS, "it is never restarted")
+            check_ended(server, counted, ids)
+            assert len(set(ids)) == executions
+            assert counted.total == executions * len(MARKS), "some were started twice"
+            assert server.get("/api/executions", status="RUNNING")["executions"] == []
+        finally:
+            cluster.end()
+
+
+@contextmanager
+def restarting(postgres: Any) -> Iterator[list[float]]:
+    """Restart the database every other second."""
+    enough = threading.Event()
+    restarts: list[float] = []
+
+    def strike() -> None:
+        while not enough.wait(RESTART_SECONDS):
+            restart(postgres)
+            restarts.append(time.monotonic())
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        yield restarts
+    finally:
+        enough.set()
+        thread.join()
+
+
+def started_somehow(server: Server, effects: Effects, key: int) -> str:
+    """Ask until it is taken; the same key starts the same execution."""
+    found: list[str] = []
+
+    def is_taken() -> bool:
+        entry = server.ask("POST", "/api/catalog/register", {"content": WORKING})
+        if entry.status == 200:
+            wanted = {"path": entry.json["path"], "workload": {"url": effects.url}}
+            headers = {"Idempotency-Key": f"start-{key}"}
+            reply = server.ask("POST", "/api/execute", wanted, headers=headers)
+            assert reply.status in (200, 503), reply.raw
+            found.extend([reply.json["execution_id"]] if reply.status == 200 else [])
+        return bool(found)
+
+    until(is_taken, "nothing can be started")
+    return found[0]

@@ -1,7 +1,7 @@
 """T6: the effect and its mark are one transaction, so kill -9 at any moment repeats none.
 
-A loop adds to counters in PostgreSQL with `effect: once`, each iteration to its own. `noetl run` is
-killed again and again, often between the database's commit and our own record of it.
+A loop adds to counters in PostgreSQL with `effect: once`, each iteration to its own. Whoever works
+is killed again and again, often between the database's commit and our own record of it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import random
 import time
 
 import psycopg
+import pytest
 
+from tests.faults.cluster import Cluster, start_many
 from tests.faults.runs import Place, kill
-from tests.tools.conftest import postgres as postgres
-from tests.tools.conftest import postgres_server as postgres_server
 
 ITERATIONS = 60
 KILLS = 5
+WORKERS_KILLED = 2
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -40,11 +41,7 @@ workflow:
 
 
 def test_t06_effects_happen_once_however_often_the_process_is_killed(postgres, tmp_path):
-    with psycopg.connect(**postgres) as connection:
-        connection.execute("CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL)")
-        connection.execute(
-            "INSERT INTO counter SELECT g, 0 FROM generate_series(0, %s) AS g", [ITERATIONS - 1]
-        )
+    make_counters(postgres)
     place = Place(tmp_path)
     place.write("once.yaml", PLAYBOOK % ITERATIONS)
     words = [f"{name}={value}" for name, value in postgres.items()]
@@ -53,11 +50,7 @@ def test_t06_effects_happen_once_however_often_the_process_is_killed(postgres, t
 
     running = place.start("run", "once.yaml", "--resume")
     for _ in range(KILLS):
-        before = done(postgres)
-        deadline = time.monotonic() + 60
-        # Kill it while it works, not while it starts.
-        while done(postgres) < before + 2 and running.poll() is None:
-            assert time.monotonic() < deadline, "nothing happens"
+        wait_for_more(postgres, running)
         time.sleep(dice.uniform(0, 0.1))
         kill(running)
         running = place.start("run", "once.yaml", "--resume")
@@ -65,9 +58,55 @@ def test_t06_effects_happen_once_however_often_the_process_is_killed(postgres, t
 
     [(_, status)] = place.executions()
     assert status == "COMPLETED", said
-    with psycopg.connect(**postgres) as connection:
+    assert_each_once(postgres)
+
+
+@pytest.mark.parametrize(
+    "cluster", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
+def test_t06_effects_happen_once_however_often_workers_and_servers_are_killed(
+    postgres, cluster: Cluster
+):
+    make_counters(postgres)
+    server = cluster.server()
+    server.post("/api/credentials", {"name": "counters", "type": "postgres", "data": postgres})
+    worker = cluster.worker(server)
+    [execution_id] = start_many(server, PLAYBOOK % ITERATIONS, [{}])
+    dice = random.Random(6)
+    for _ in range(WORKERS_KILLED):
+        wait_for_more(postgres, worker.process)
+        time.sleep(dice.uniform(0, 0.1))
+        worker.kill()
+        worker = cluster.worker(server)
+    server.kill()
+    server = cluster.server(port=server.port)
+
+    document = server.ended(execution_id)
+
+    assert document["status"] == "COMPLETED", document["error"]
+    assert_each_once(postgres)
+
+
+def make_counters(login):
+    with psycopg.connect(**login) as connection:
+        connection.execute("CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL)")
+        connection.execute(
+            "INSERT INTO counter SELECT g, 0 FROM generate_series(0, %s) AS g", [ITERATIONS - 1]
+        )
+
+
+def assert_each_once(login):
+    with psycopg.connect(**login) as connection:
         found = connection.execute("SELECT n, count(*) FROM counter GROUP BY n").fetchall()
     assert found == [(1, ITERATIONS)]
+
+
+def wait_for_more(login, process):
+    """Until something has been done: kill it while it works, not while it starts."""
+    before = done(login)
+    deadline = time.monotonic() + 60
+    while before + 2 > done(login) and done(login) < ITERATIONS and process.poll() is None:
+        assert time.monotonic() < deadline, "nothing happens"
 
 
 def done(login):

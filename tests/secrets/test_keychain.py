@@ -93,7 +93,7 @@ def test_a_file_is_a_value_or_fields(tmp_path):
     [
         ("credential", {"credential": "nobody"}),
         ("credential", {"key": "gone"}),
-        ("secret_manager", {"provider": "vault"}),
+        ("secret_manager", {"provider": "nobody"}),
         ("static", {}),
         ("basic", {"credential": "nobody"}),
     ],

@@ -18,6 +18,7 @@ from tests.cli.conftest import COMMAND, clean_environment
 
 SECONDS_MAX = 60.0
 READY_FD = "_NOETL_READY_FD"
+SECRET_KEY = "the-key-that-servers-of-a-test-share"
 
 
 class Reply(NamedTuple):
@@ -40,13 +41,15 @@ class Reply(NamedTuple):
 class Process:
     """`noetl …` that says when it is ready."""
 
+    command: tuple[str, ...] = COMMAND
+
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         read_end, write_end = os.pipe()
         config = {"XDG_CONFIG_HOME": str(folder / "config")}
         self.log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments],
+                [*self.command, *arguments],
                 cwd=folder,
                 env=clean_environment(**config, **environment) | {READY_FD: str(write_end)},
                 stdin=subprocess.DEVNULL,
@@ -83,6 +86,8 @@ class Server(Process):
         self, folder: Path, *, kind: str = "server", port: int = 0, **environment: str
     ) -> None:
         start = [kind, "start"] if kind == "server" else [kind]
+        if environment.get("NOETL_DATABASE_URL", "").startswith("postgresql:"):
+            environment.setdefault("NOETL_SECRET_KEY", SECRET_KEY)
         super().__init__(folder, *start, "--port", str(port), **environment)
         self.url = self.said
         self.port = urlsplit(self.url).port or 0

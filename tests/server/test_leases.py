@@ -31,19 +31,22 @@ class Agent:
         return dict(command)
 
     def report(self, command: dict[str, Any], **changes: Any) -> Reply:
-        body = {
-            "command_id": command["command_id"],
-            "execution_id": command["execution_id"],
-            "token": command["lease"]["token"],
-            "number": 1,
-            "ending": {"result": "done by hand"},
-            "closes": True,
-        }
-        return self.ask("POST", "/api/commands/report", {**body, **changes})
+        return self.ask("POST", "/api/commands/report", {**last_word(command), **changes})
 
     def renew(self, command: dict[str, Any]) -> Any:
-        leases = {command["command_id"]: command["lease"]["token"]}
+        leases = [command["lease"]["token"]]
         return self.ask("POST", "/api/commands/renew", {"leases": leases}).json
+
+
+def last_word(command: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "command_id": command["command_id"],
+        "execution_id": command["execution_id"],
+        "token": command["lease"]["token"],
+        "number": 1,
+        "ending": {"result": "done by hand"},
+        "closes": True,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,32 @@ def execution(guarded: Guarded) -> str:
     server.post("/api/catalog/register", {"content": HELLO}, token=author)
     started = server.post("/api/execute", {"path": "tried/hello"}, token=author)
     return str(started["execution_id"])
+
+
+def test_s4_of_a_list_of_reports_each_is_judged_by_itself(guarded, agents, execution):
+    holder, other = agents
+    command = holder.lease()
+    good = last_word(command)
+    forged = {**good, "token": "forged"}
+
+    stolen = other.ask("POST", "/api/commands/report", [good, {"no": "report"}]).json["answers"]
+    mixed = holder.ask("POST", "/api/commands/report", [forged, [], good, good]).json["answers"]
+
+    assert [one["error"]["code"] for one in stolen] == ["lease_lost", "bad_request"]
+    assert [one["error"]["code"] for one in mixed[:2]] == ["lease_lost", "bad_request"]
+    assert any(one.get("accepted") for one in mixed[2:])
+    assert holder.report(holder.lease()).status == 200
+    seen = guarded.server.get(f"/api/executions/{execution}", token=guarded.tokens["viewer"])
+    assert seen["status"] == "COMPLETED"
+
+
+def test_more_reports_than_anybody_has_slots_are_refused(agents):
+    holder, _ = agents
+
+    reply = holder.ask("POST", "/api/commands/report", [{}] * 1001)
+
+    assert reply.status == 400
+    assert "1000" in reply.json["error"]["message"]
 
 
 def test_s4_a_report_counts_from_the_worker_that_holds_the_lease_only(guarded, agents, execution):
@@ -157,6 +186,21 @@ def test_s4_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
     ]
     assert reads[:2] == [("admin/", None), ("pool-a/w", execution)]
     assert SECRET not in str(audit)
+
+
+def test_s4_tokens_are_shared_under_a_lease_only(guarded, agents, execution):
+    holder, other = agents
+    command = holder.lease()
+    path, body = f"/api/auth-cache/{'ab' * 32}", {"token": SECRET, "expires_in": 60}
+
+    assert other.ask("PUT", path, body, execution_id=execution).status == 403
+    assert holder.ask("PUT", path, body, execution_id=execution).status == 200
+    assert other.ask("GET", path, execution_id=execution).status == 403
+    assert holder.ask("GET", path).status == 403
+    assert holder.ask("GET", path, execution_id=execution).json["token"] == SECRET
+    assert guarded.server.ask("GET", path, token=guarded.tokens["author"]).status == 403
+    holder.report(command)
+    holder.report(holder.lease())
 
 
 def test_s4_results_are_kept_and_read_under_a_lease_only(agents, execution):

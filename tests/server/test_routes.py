@@ -32,6 +32,12 @@ workflow:
   - step: after
     tool: {kind: noop}
 """
+CALLING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: calling, path: tried/calling}
+workflow: [{step: start, tool: {kind: playbook, path: tried/waits}}]
+"""
 WRONG = HELLO.replace("next: shout", "next: shuot")
 
 
@@ -241,8 +247,22 @@ def test_cancelling_interrupts_what_runs_and_ended_stays_ended(dev):
     assert dev.get(f"/api/executions/{execution_id}")["error"]["message"] == "wrong file"
     assert (again.status, again.code) == (409, "finished")
     assert dev.get(f"/api/executions/{execution_id}/why")["waits_for"] == []
-    kept = dev.ask("POST", f"/api/executions/{execution_id}/cancel", {"cascade": False})
-    assert kept.status == 400
+
+
+@pytest.mark.parametrize(("cascade", "status"), [(True, "CANCELLED"), (False, "COMPLETED")])
+def test_what_an_execution_called_ends_with_it_unless_it_is_let_go(dev, cascade, status):
+    dev.post("/api/catalog/register", {"content": WAITING})
+    execution_id = dev.start(CALLING)
+    child = dev.wait_for(execution_id, "child.started")["payload"]["child"]
+    dev.wait_for(child, "step.waiting")
+
+    dev.post(f"/api/executions/{execution_id}/cancel", {"cascade": cascade})
+    event = {"name": "order.shipped", "data": {"number": 7}}
+    sent = dev.ask("POST", f"/api/executions/{child}/events", event)
+
+    assert sent.status == (409 if cascade else 200)
+    assert dev.ended(child)["status"] == status
+    assert dev.ended(execution_id)["status"] == "CANCELLED"
 
 
 def test_a_paused_execution_goes_on_when_it_is_resumed(dev):

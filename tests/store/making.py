@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from noetl.model.commands import Command
 from noetl.model.ids import ExecutionId
-from noetl.store.base import CatalogEntry, EventRow, NewCommand, StoredCredential, Summary, Write
+from noetl.store.base import (
+    CatalogEntry,
+    EventRow,
+    Facts,
+    NewCommand,
+    StoredCredential,
+    Summary,
+    Write,
+)
 
 NOON = 1_760_000_000.0
 MINUTE = 60.0
@@ -14,15 +25,22 @@ ONE, TWO, THREE = "7000000000000000001", "7000000000000000002", "700000000000000
 
 
 def event(seq: int, **fields: Any) -> EventRow:
-    given = {
-        "event_id": f"event-{seq}",
-        "type": "task.done",
-        "at": NOON + seq,
-        "step": "fetch",
-        "step_run_id": "run-1",
-        "body": b'{"seq":%d}' % seq,
-    }
-    return EventRow(seq, **given | fields)
+    """An event as it is read; fields that choose nothing are only in its body."""
+    shown = {"type": "task.done", "at": NOON + seq, "step": "fetch", "step_run_id": "run-1"}
+    body = shown | {"seq": seq} | fields
+    chosen = {name: body[name] for name in shown}
+    return EventRow(seq, **chosen, body=msgspec.json.encode(body))
+
+
+def facts(rows: Iterable[EventRow]) -> list[Facts]:
+    """The same as it is written."""
+    bodies = [row.body for row in rows]
+    return [Facts(len(bodies), b",".join(bodies))] if bodies else []
+
+
+def array(rows: Iterable[EventRow]) -> bytes:
+    """What is loaded of events that were written together."""
+    return b"[" + b",".join(row.body for row in rows) + b"]"
 
 
 def events(first: int, last: int) -> list[EventRow]:
@@ -42,14 +60,16 @@ def summary(execution_id: ExecutionId = ONE, **fields: Any) -> Summary:
 
 def start(execution_id: ExecutionId = ONE, *, count: int = 1, **fields: Any) -> Write:
     """The first write of an execution: so many events."""
-    given = {"events": events(1, count), "summary": summary(execution_id)}
-    return Write(execution_id=execution_id, seq_before=0, **given | fields)
+    given = {"events": events(1, count), "summary": summary(execution_id)} | fields
+    given["events"] = facts(given["events"])
+    return Write(execution_id=execution_id, seq_before=0, **given)
 
 
 def more(seq_before: int, execution_id: ExecutionId = ONE, **fields: Any) -> Write:
     """A later write: by default of one event."""
-    given = {"events": [event(seq_before + 1)]}
-    return Write(execution_id=execution_id, seq_before=seq_before, **given | fields)
+    given = {"events": [event(seq_before + 1)]} | fields
+    given["events"] = facts(given["events"])
+    return Write(execution_id=execution_id, seq_before=seq_before, **given)
 
 
 def command(name: str, execution_id: ExecutionId = ONE, **fields: Any) -> Command:

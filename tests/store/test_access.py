@@ -75,25 +75,20 @@ async def test_a_token_is_found_by_its_digest_and_its_name_is_taken_once(store):
     assert await store.tokens() == []
 
 
-async def test_a_session_that_is_put_again_counts_for_longer(store):
-    first = session("1", "1")
-    await store.put_session(first)
-    later = msgspec.structs.replace(first, expires_at=NOON + 2 * HOUR, last_activity_at=NOON + 60)
-    await store.put_session(later)
-
-    assert await store.session("1" * 64) == later
-    assert await store.sessions("ada") == [later]
-
-
-async def test_sessions_are_listed_newest_first_and_forgotten_when_their_time_is_over(store):
+async def test_sessions_are_forgotten_when_their_time_is_over(store):
     await store.put_session(session("1", "1"))
     await store.put_session(session("2", "2", at=NOON + 60))
 
-    assert [found.session_id for found in await store.sessions("ada")] == ["2", "1"]
     await store.delete_expired(NOON + HOUR)
+
     assert [found.session_id for found in await store.sessions("ada")] == ["2"]
-    assert await store.delete_session("2")
-    assert not await store.delete_session("2")
+
+
+async def test_a_database_knows_its_name_for_ever(store):
+    name = await store.installation()
+
+    assert len(name) == 32
+    assert await store.installation() == name
 
 
 async def test_the_audit_log_shows_the_newest_first(store):

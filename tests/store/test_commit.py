@@ -15,8 +15,8 @@ from tests.store.making import (
     THREE,
     TWO,
     born_leased,
-    event,
     events,
+    facts,
     free,
     more,
     start,
@@ -42,7 +42,7 @@ def full(seq_before: int, word: str) -> Write:
     return Write(
         execution_id=ONE,
         seq_before=seq_before,
-        events=events(seq_before + 1, seq_before + 2),
+        events=facts(events(seq_before + 1, seq_before + 2)),
         commands=free(f"command {word}"),
         timers=[(f"timer {word}", NOON)],
         results=[("r", word.encode())],
@@ -104,10 +104,6 @@ async def test_an_execution_that_does_not_exist_is_at_seq_0(store: Store):
     assert await store.load(ONE) is None
 
 
-async def test_event_ids_are_unique_only_within_their_execution(store: Store):
-    assert await store.commit([start(ONE), start(TWO)]) == []
-
-
 async def test_one_batch_may_carry_an_execution_further_in_several_writes(store: Store):
     moved = await store.commit(
         [
@@ -147,7 +143,7 @@ async def test_many_callers_at_once_lose_nothing(store: Store):
 
 async def test_a_write_that_cannot_be_stored_fails_alone(store: Store):
     def unstorable() -> Write:
-        return start(TWO, events=[event(1, step="\ud800")])
+        return start(TWO, summary=summary(TWO, path="\ud800"))
 
     good = [store.commit([start(str(number))]) for number in range(10, 15)]
     answers = await asyncio.gather(
@@ -163,8 +159,6 @@ async def test_a_write_that_cannot_be_stored_fails_alone(store: Store):
 @pytest.mark.parametrize(
     "nonsense",
     [
-        start(ONE, events=[event(2)]),
-        start(ONE, events=[event(1), event(3)]),
         start(ONE, summary=None),
         start(ONE, summary=summary(TWO)),
         start(ONE, summary=summary(status="ALMOST")),

@@ -146,6 +146,16 @@ async def test_a_credential_is_created_replaced_and_deleted(store: Store):
     assert await store.credential("pg") is None
 
 
+async def test_a_credential_is_sealed_anew_only_if_nobody_changed_it(store: Store):
+    await store.put_credential(credential("pg", data=b"changed"))
+
+    assert await store.reseal_credential("pg", old=b"before", new=b"anew") is False
+    assert await store.credential("pg") == credential("pg", data=b"changed")
+    assert await store.reseal_credential("pg", old=b"changed", new=b"anew") is True
+    assert await store.credential("pg") == credential("pg", data=b"anew")
+    assert await store.reseal_credential("none", old=b"changed", new=b"anew") is False
+
+
 async def test_credentials_are_listed_by_name(store: Store):
     for name in ("b", "c", "a"):
         await store.put_credential(credential(name))

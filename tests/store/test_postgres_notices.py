@@ -7,7 +7,7 @@ import pytest
 
 from noetl.errors import Corrupted, StoreBusy, StoreError
 from noetl.store.postgres import PostgresStore
-from tests.store.making import MINUTE, NOON, ONE, TWO, event, events, free, more, start
+from tests.store.making import MINUTE, NOON, ONE, TWO, array, events, free, more, start, summary
 
 
 async def filled(url: str) -> PostgresStore:
@@ -18,12 +18,14 @@ async def filled(url: str) -> PostgresStore:
             [
                 start(
                     execution_id,
-                    count=7,
+                    count=1 if execution_id == ONE else 7,
                     commands=free("a", "b", execution_id=execution_id, args={"x": "argument"}),
                     results=[("k", b"a result")],
                 )
             ]
         )
+    for seq in range(1, 7):
+        await store.commit([more(seq, ONE)])
     return store
 
 
@@ -36,7 +38,7 @@ async def assert_only_the_first_suffers(store: PostgresStore) -> None:
     with pytest.raises(Corrupted, match=ONE) as raised:
         await store.load(ONE)
     assert "noetl db check" in str(raised.value)
-    assert await store.load(TWO) == (0, None, [row.body for row in events(1, 7)])
+    assert await store.load(TWO) == (0, None, [array(events(1, 7))])
     assert await store.events(TWO) == events(1, 7)
     assert {row.execution_id for row in await store.summaries()} == {ONE, TWO}
     assert await store.commit([more(7, TWO)]) == []
@@ -53,25 +55,23 @@ async def test_an_untouched_database_has_no_problems(database_url: str):
 
 
 FLIPPED = "set_byte(body, 3, get_byte(body, 3) # 4)"
+FLIPPED_EVENTS = FLIPPED.replace("body", "events")
 
 
 @pytest.mark.parametrize(
     "statement",
     [
         *(
-            f"UPDATE noetl.event SET body = {FLIPPED} WHERE execution_id = %(id)s AND seq = {seq}"
+            f"UPDATE noetl.log SET events = {FLIPPED_EVENTS}"
+            f" WHERE execution_id = %(id)s AND seq = {seq}"
             for seq in (1, 4, 7)
         ),
-        "DELETE FROM noetl.event WHERE execution_id = %(id)s AND seq = 1",
-        "DELETE FROM noetl.event WHERE execution_id = %(id)s AND seq = 7",
-        "DELETE FROM noetl.event WHERE execution_id = %(id)s",
-        "UPDATE noetl.event SET seq = 9 WHERE execution_id = %(id)s AND seq = 7",
-        "UPDATE noetl.event SET event_id = 'x' WHERE execution_id = %(id)s AND seq = 3",
-        "UPDATE noetl.event SET type = 'x' WHERE execution_id = %(id)s AND seq = 3",
-        "UPDATE noetl.event SET at = at + 0.001 WHERE execution_id = %(id)s AND seq = 3",
-        "UPDATE noetl.event SET step = 'x' WHERE execution_id = %(id)s AND seq = 3",
-        "UPDATE noetl.event SET step_run_id = 'x' WHERE execution_id = %(id)s AND seq = 3",
-        "UPDATE noetl.event SET checksum = checksum + 1 WHERE execution_id = %(id)s AND seq = 7",
+        "DELETE FROM noetl.log WHERE execution_id = %(id)s AND seq = 1",
+        "DELETE FROM noetl.log WHERE execution_id = %(id)s AND seq = 7",
+        "DELETE FROM noetl.log WHERE execution_id = %(id)s",
+        "UPDATE noetl.log SET seq = 9 WHERE execution_id = %(id)s AND seq = 7",
+        "UPDATE noetl.log SET events = '[]' WHERE execution_id = %(id)s AND seq = 3",
+        "UPDATE noetl.log SET checksum = checksum + 1 WHERE execution_id = %(id)s AND seq = 7",
         "UPDATE noetl.execution SET seq = seq - 1 WHERE execution_id = %(id)s",
         f"UPDATE noetl.queue SET body = {FLIPPED} WHERE execution_id = %(id)s",
     ],
@@ -88,7 +88,7 @@ async def test_t13_a_changed_event_is_not_served_and_the_events_before_it_are(da
     store = await filled(database_url)
     change(
         database_url,
-        f"UPDATE noetl.event SET body = {FLIPPED} WHERE execution_id = %(id)s AND seq = 5",
+        f"UPDATE noetl.log SET events = {FLIPPED_EVENTS} WHERE execution_id = %(id)s AND seq = 5",
     )
 
     assert len(await store.events(ONE, limit=4)) == 4
@@ -143,7 +143,7 @@ async def test_what_cannot_be_stored_says_so_and_changes_nothing(database_url: s
     store = await filled(database_url)
 
     with pytest.raises(StoreError, match="Nothing was"):
-        await store.commit([more(7, ONE, events=[event(8, step="a\0b")])])
+        await store.commit([more(7, ONE, summary=summary(ONE, path="a\0b"))])
 
     assert len(await store.events(ONE)) == 7
     await store.close()

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from noetl.store.base import Store
-from tests.store.making import MINUTE, NOON, ONE, THREE, TWO, event, events, more, start, summary
+from tests.store.making import (
+    MINUTE,
+    NOON,
+    ONE,
+    THREE,
+    TWO,
+    array,
+    event,
+    events,
+    more,
+    start,
+    summary,
+)
 
 
 async def test_what_is_not_there_is_none_or_empty(store: Store):
@@ -23,7 +35,7 @@ async def test_what_is_not_there_is_none_or_empty(store: Store):
 async def test_without_a_snapshot_all_events_are_loaded(store: Store):
     await store.commit([start(count=3)])
 
-    assert await store.load(ONE) == (0, None, [row.body for row in events(1, 3)])
+    assert await store.load(ONE) == (0, None, [array(events(1, 3))])
 
 
 async def test_the_newest_snapshot_is_loaded_with_the_events_after_it(store: Store):
@@ -31,7 +43,7 @@ async def test_the_newest_snapshot_is_loaded_with_the_events_after_it(store: Sto
     await store.commit([more(2, events=events(3, 4), snapshot=b"second")])
     await store.commit([more(4, events=events(5, 6))])
 
-    assert await store.load(ONE) == (4, b"second", [event(5).body, event(6).body])
+    assert await store.load(ONE) == (4, b"second", [array(events(5, 6))])
 
 
 async def test_the_log_stays_whole_beside_a_snapshot(store: Store):
@@ -42,14 +54,14 @@ async def test_the_log_stays_whole_beside_a_snapshot(store: Store):
 
 async def test_events_come_back_as_they_were_written(store: Store):
     odd = [
-        event(1, body=b"\x00\xff" * 3, step="", step_run_id="", type="ünïcode", at=0.1 + 0.2),
-        event(2, body=b"", at=5, step="a'b\"c\n"),
-        event(3, body=b"x" * 300_000),
+        event(1, text="\x00\xff" * 3, step="", step_run_id="", type="ünïcode", at=0.1 + 0.2),
+        event(2, at=5.0, step="a'b\"c\n\0"),
+        event(3, text="x" * 300_000),
     ]
     await store.commit([start(events=odd)])
 
     assert await store.events(ONE) == odd
-    assert await store.load(ONE) == (0, None, [row.body for row in odd])
+    assert await store.load(ONE) == (0, None, [array(odd)])
 
 
 async def test_events_can_be_paged_through(store: Store):

@@ -10,7 +10,19 @@ import pytest
 
 from noetl.errors import Corrupted
 from noetl.store.sqlite import SqliteStore
-from tests.store.making import MINUTE, NOON, ONE, TWO, event, events, free, more, start, summary
+from tests.store.making import (
+    MINUTE,
+    NOON,
+    ONE,
+    TWO,
+    array,
+    event,
+    events,
+    free,
+    more,
+    start,
+    summary,
+)
 
 MIB = 1 << 20
 
@@ -27,12 +39,14 @@ async def filled(path: Path) -> None:
         [
             start(
                 ONE,
-                events=[event(seq, body=b"precious event %d" % seq) for seq in range(1, 8)],
+                events=[event(1, text="precious event 1")],
                 commands=free("precious", args={"x": "precious argument"}),
                 results=[("k", b"precious result"), ("big", b"precious file" * 100_000)],
             )
         ]
     )
+    for seq in range(2, 8):
+        await store.commit([more(seq - 1, events=[event(seq, text=f"precious event {seq}")])])
     await store.commit([start(TWO, count=7, commands=free("other", execution_id=TWO))])
     await store.close()
 
@@ -50,7 +64,7 @@ async def assert_only_the_first_suffers(path: Path) -> None:
     with pytest.raises(Corrupted, match=ONE) as raised:
         await store.load(ONE)
     assert "noetl db check" in str(raised.value)
-    assert await store.load(TWO) == (0, None, [row.body for row in events(1, 7)])
+    assert await store.load(TWO) == (0, None, [array(events(1, 7))])
     assert await store.events(TWO) == events(1, 7)
     assert {row.execution_id for row in await store.summaries()} == {ONE, TWO}
     assert await store.commit([more(7, TWO)]) == []
@@ -96,8 +110,8 @@ async def test_a_text_that_is_no_text_any_more_is_noticed(path: Path):
     await store.commit([start(TWO, count=7)])
     await store.close()
     data = path.read_bytes()
-    assert data.count(b"peculiarrun-1") == 1
-    path.write_bytes(data.replace(b"peculiarrun-1", b"peculi\xffrrun-1"))
+    assert data.count(b'peculiar"') == 1
+    path.write_bytes(data.replace(b'peculiar"', b'peculi\xffr"'))
 
     await assert_only_the_first_suffers(path)
 
@@ -111,17 +125,14 @@ def change(path: Path, statement: str, *parameters: object) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 1",
-        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 4",
-        "DELETE FROM noetl_event WHERE execution_id = ? AND seq = 7",
-        "DELETE FROM noetl_event WHERE execution_id = ?",
-        "UPDATE noetl_event SET seq = 9 WHERE execution_id = ? AND seq = 7",
-        "UPDATE noetl_event SET event_id = 'x' WHERE execution_id = ? AND seq = 3",
-        "UPDATE noetl_event SET type = 'x' WHERE execution_id = ? AND seq = 3",
-        "UPDATE noetl_event SET at = at + 0.001 WHERE execution_id = ? AND seq = 3",
-        "UPDATE noetl_event SET step = 'x' WHERE execution_id = ? AND seq = 3",
-        "UPDATE noetl_event SET step_run_id = 'x' WHERE execution_id = ? AND seq = 3",
-        "UPDATE noetl_event SET checksum = checksum + 1 WHERE execution_id = ? AND seq = 7",
+        "DELETE FROM noetl_log WHERE execution_id = ? AND seq = 1",
+        "DELETE FROM noetl_log WHERE execution_id = ? AND seq = 4",
+        "DELETE FROM noetl_log WHERE execution_id = ? AND seq = 7",
+        "DELETE FROM noetl_log WHERE execution_id = ?",
+        "UPDATE noetl_log SET seq = 9 WHERE execution_id = ? AND seq = 7",
+        "UPDATE noetl_log SET events = x'5b5d' WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_log SET events = zeroblob(0) WHERE execution_id = ? AND seq = 3",
+        "UPDATE noetl_log SET checksum = checksum + 1 WHERE execution_id = ? AND seq = 7",
         "UPDATE noetl_execution SET seq = seq - 1 WHERE execution_id = ?",
     ],
 )

@@ -54,9 +54,18 @@ async def test_an_older_schema_is_upgraded_in_place(tmp_path: Path):
     assert db.execute("SELECT execution_id, note FROM noetl_execution").fetchall() == [
         (ONE, "none; yet")
     ]
-    assert db.execute("SELECT count(*) FROM noetl_event").fetchone() == (3,)
     migrate(db, "here", (*MIGRATIONS, BETTER))
     db.close()
+
+
+async def test_people_can_look_at_events_with_sql(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    await filled(path)
+
+    db = sqlite3.connect(path)
+    rows = db.execute("SELECT seq, type, at, step, step_run_id, body FROM noetl_event").fetchall()
+    db.close()
+    assert rows == [(*one[:5], one.body.decode()) for one in events(1, 3)]
 
 
 async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path):
@@ -118,7 +127,7 @@ def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
 
 
 READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes"}
-PAGED = {"events_after", "events_page", "due_timers"} | {
+PAGED = {"log_after", "log_before", "due_timers"} | {
     name for name in QUERIES if name.startswith("summaries")
 }
 

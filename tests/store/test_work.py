@@ -6,7 +6,7 @@ import asyncio
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import token_of
-from noetl.store.base import Lapsed, NewCommand, Store
+from noetl.store.base import Holder, Lapsed, NewCommand, Store
 from tests.store.making import (
     MINUTE,
     NOON,
@@ -63,6 +63,18 @@ async def test_a_command_is_leased_once(store: Store):
     assert await claim(store, "w2", now=NOON + 9 * MINUTE) == []
 
 
+async def test_who_holds_a_command_is_known_until_it_is_closed(store: Store):
+    await store.commit([start(commands=[*free("a", "free"), born_leased("b", "w2", NOON)])])
+    [lease] = await claim(store, "w1", limit=1)
+
+    held = await store.holders(["a", "b", "free", "unknown"])
+    assert held == {"a": Holder(ONE, "w1"), "b": Holder(ONE, "w2")}
+    assert lease.command.command_id == "a"
+    await store.commit([more(1, closed=["a"])])
+    assert await store.holders(["a", "b"]) == {"b": Holder(ONE, "w2")}
+    assert await store.holders([]) == {}
+
+
 async def test_highest_priority_first_then_oldest(store: Store):
     await store.commit([start(commands=free("a", "b") + free("c", priority=5))])
     await store.commit([start(TWO, commands=free("d", execution_id=TWO, priority=5))])
@@ -80,6 +92,16 @@ async def test_a_claim_takes_no_more_than_its_limit_and_only_of_its_pool(store: 
     assert await claim(store, limit=0) == []
     assert await claim(store, pool="none") == []
     assert names(await claim(store)) == ["c"]
+
+
+async def test_a_claim_may_name_the_commands_it_is_about(store: Store):
+    await store.commit([start(commands=free("a", "b", "c") + free("g", pool="gpu"))])
+    whole = {"pool": "default", "limit": 9, "expires_at": NOON + MINUTE}
+
+    assert await store.claim("w1", **whole, commands=[]) == []
+    assert names(await store.claim("w1", **whole, commands=["c", "a", "g", "?"])) == ["a", "c"]
+    assert names(await store.claim("w1", **whole, commands=["a", "b"], executions=[TWO])) == []
+    assert names(await claim(store)) == ["b"]
 
 
 async def test_claims_at_the_same_time_never_share_a_command(store: Store):

@@ -4,6 +4,8 @@ import pytest
 
 from tests.conftest import postgres as postgres
 from tests.conftest import postgres_server as postgres_server
+from tests.tools.canary_system import guarded
+from tests.tools.services import answering, never, refusing
 from tests.tools.web import serving
 
 
@@ -20,3 +22,23 @@ def web(web_server):
     web_server.records.clear()
     web_server.received.clear()
     return web_server
+
+
+@pytest.fixture(scope="session")
+def silent():
+    """A web server that never answers, but refuses under /403 and hands out JSON under /ok."""
+    routes = [
+        *(("*", f"/{code}{{rest:.*}}", refusing(code)) for code in (400, 403, 404, 429, 503)),
+        ("*", "/ok{rest:.*}", refusing(200, {"data": {"value": "x"}})),
+        ("*", "/nul{rest:.*}", refusing(200, {"data": "a\0b"})),
+        ("*", "/text{rest:.*}", refusing(200, "no mapping")),
+        ("*", "/{rest:.*}", never),
+    ]
+    with answering(*routes) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def canary_system():
+    with guarded() as system:
+        yield system

@@ -78,6 +78,7 @@ class Bench:
         finally:
             await files.close()
         msgspec.json.encode(outcome)
+        assert outcome.error is None or outcome.error.kind in tool.errors, outcome
         return outcome
 
 

@@ -271,6 +271,7 @@ class Cluster:
         self.deleted: list[str] = []
         self.tokens: set[str | None] = set()
         self.states: list[dict[str, Any]] = [PENDING, ended(0)]
+        self.logs: list[str] = []
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         self.tokens.add(request.headers.get("Authorization"))
@@ -288,7 +289,11 @@ class Cluster:
         return web.json_response({"items": [pod]})
 
     async def log(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(text='{"n": 2}\n')
+        if not self.logs:
+            return web.Response(text='{"n": 2}\n')
+        assert len(self.logs) == 1 or request.query["limitBytes"] == "65536"
+        text = self.logs.pop(0)
+        return web.Response(text=text) if text else web.Response(status=400)
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         assert request.query["propagationPolicy"] == "Background"
@@ -378,6 +383,19 @@ def test_a_job_is_created_watched_read_and_deleted(cluster):
             "securityContext": {"runAsUser": 1000},
         }
     ]
+
+
+def test_what_a_pod_prints_is_told_while_it_runs_and_only_once(cluster):
+    running = {"phase": "Running"}
+    cluster.states = [running, running, running, ended(0)]
+    cluster.logs = ["", "one\n", "one\ntwo\n", "one\ntwo\nthree\n"]
+    told: list[str] = []
+    fields = {"server": cluster.url, "token": "canary-token", "namespace": "lab"}
+    config = {"runtime": "kubernetes", "auth": fields, "image": "img/a"}
+    outcome = ran("container", config, log=told.append)
+
+    assert told == ["one\n", "two\n", "three\n"]
+    assert outcome.result["stdout"] == "one\ntwo\nthree\n"
 
 
 @pytest.mark.parametrize(

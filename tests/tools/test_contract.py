@@ -1,57 +1,47 @@
-"""Every built-in kind that runs keeps the contract of `noetl.tools.testing`."""
+"""The kinds that run programs and talk to services keep the contract of `noetl.tools.testing`.
+
+Those that work with tables are in `test_contract_data.py`, those that the system itself runs in
+`test_contract_system.py`; `test_kinds.py` sees that none is forgotten.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import nats as nats_client
 import pytest
+from nats.js.api import StreamConfig
 
 from noetl.tools import (
-    artifact,
     container,
-    duckdb,
     http,
     llm,
     mcp,
     nats,
     noop,
-    postgres,
     python,
     quantum,
     secrets,
     shell,
-    sql,
-    sqlite,
     store,
-    transfer,
 )
-from noetl.tools.registry import BUILT_IN
-from noetl.tools.testing import CANARY, ToolContract, Trial, Trials
+from noetl.tools.testing import CANARY, Trial, Trials
 from noetl.worker.sandbox import SandboxPool
+from tests.tools import test_failures
+from tests.tools.canary_system import Searched
 from tests.tools.chat_server import Chat
-from tests.tools.services import answering, nats_server, never, refusing, s3_server
+from tests.tools.services import answering, nats_server, s3_server
 
 MCP_SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 TOKEN = {"key": {"token": CANARY}}
+NOWHERE = "http://127.0.0.1:1"
 
 
-@pytest.fixture(scope="module")
-def silent():
-    """A web server that never answers, but refuses under /403 and hands out JSON under /ok."""
-    routes = [
-        ("*", "/403{rest:.*}", refusing(403)),
-        ("*", "/503{rest:.*}", refusing(503)),
-        ("*", "/ok{rest:.*}", refusing(200, {"data": {"value": "x"}})),
-        ("*", "/{rest:.*}", never),
-    ]
-    with answering(*routes) as url:
-        yield url
-
-
-class Sandboxed(ToolContract):
+class Sandboxed(Searched):
     """A kind that runs code in processes of the worker."""
 
     __test__ = False
@@ -60,7 +50,7 @@ class Sandboxed(ToolContract):
         return SandboxPool(1, packages=packages)
 
 
-class TestNoop(ToolContract):
+class TestNoop(Searched):
     tool = noop.TOOL
 
     @pytest.fixture
@@ -73,7 +63,7 @@ class TestPython(Sandboxed):
     tool = python.TOOL
 
     @pytest.fixture
-    def trials(self):
+    def trials(self, silent):
         return Trials(
             good=Trial({"code": "result = 1"}),
             failing=(
@@ -81,12 +71,17 @@ class TestPython(Sandboxed):
                 Trial({"code": "1 +"}, fails="parse"),
                 Trial({"code": "result = {1}"}, fails="schema"),
                 Trial({"script": "/no/such.py"}, fails="not_found"),
+                Trial({"script": "/"}, fails="auth"),
+                Trial({"code": "", "libs": ["no-such-package"]}, fails="client_error"),
+                Trial({"script": "http://127.0.0.1:1/a.py"}, fails="connection"),
+                Trial({"script": f"{silent}/429/a.py"}, fails="rate_limit"),
+                Trial({"script": f"{silent}/503/a.py", "auth": "key"}, {}, TOKEN, "server_error"),
             ),
             endless=Trial({"code": "import time\ntime.sleep(3600)"}),
         )
 
 
-class TestShell(ToolContract):
+class TestShell(Searched):
     tool = shell.TOOL
 
     @pytest.fixture
@@ -97,13 +92,14 @@ class TestShell(ToolContract):
                 Trial({"cmd": "exit 3"}, fails="exception"),
                 Trial({"cmd": ["no-such-program"]}, fails="not_found"),
                 Trial({"cmd": "true", "env_allow": ["NOETL_TOKEN"]}, fails="auth"),
+                Trial({"cmd": ["echo", "a\0b"]}, fails="client_error"),
                 Trial({"cmd": "echo x", "decode": "json"}, fails="parse"),
             ),
             endless=Trial({"cmd": "trap '' TERM; sleep 3600 & wait; sleep 3600"}),
         )
 
 
-class TestHttp(ToolContract):
+class TestHttp(Searched):
     tool = http.TOOL
 
     @pytest.fixture
@@ -112,7 +108,11 @@ class TestHttp(ToolContract):
             good=Trial({"url": f"{silent}/ok", "auth": "key"}, credentials=TOKEN),
             failing=(
                 Trial({"url": f"{silent}/403", "auth": "key"}, credentials=TOKEN, fails="auth"),
-                Trial({"url": f"{silent}/503"}, fails="server_error"),
+                Trial({"url": f"{silent}/404", "auth": "key"}, {}, TOKEN, "not_found"),
+                Trial({"url": f"{silent}/429", "auth": "key"}, {}, TOKEN, "rate_limit"),
+                Trial({"url": f"{silent}/503", "auth": "key"}, {}, TOKEN, "server_error"),
+                Trial({"url": f"{silent}/ok", "decode": "xml"}, fails="parse"),
+                Trial({"url": f"{silent}/nul"}, fails="schema"),
                 Trial({"url": "no address"}, fails="client_error"),
                 Trial({"url": "http://127.0.0.1:1"}, fails="connection"),
             ),
@@ -120,62 +120,7 @@ class TestHttp(ToolContract):
         )
 
 
-class TestPostgres(ToolContract):
-    tool = postgres.TOOL
-
-    @pytest.fixture
-    def trials(self, postgres):
-        def task(command: str, fails: Any = None, **fields: Any) -> Trial:
-            credentials = {"db": {**postgres, **fields}}
-            return Trial({"command": command, "auth": "db"}, credentials=credentials, fails=fails)
-
-        wrong = {"user": "locked", "password": CANARY}
-        return Trials(
-            good=task("SELECT 1"),
-            failing=(
-                task("SELECT 1", "auth", **wrong),
-                task("SELEC 1", "client_error"),
-                task(
-                    "CREATE TABLE t (n int CHECK (n > 0)); INSERT INTO t VALUES (0)",
-                    "db_constraint",
-                ),
-            ),
-            endless=task("SELECT pg_sleep(3600)"),
-        )
-
-
-ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-
-
-class TestSqlite(ToolContract):
-    tool = sqlite.TOOL
-
-    @pytest.fixture
-    def trials(self, tmp_path):
-        place = {"database": str(tmp_path / "t.db")}
-        return Trials(
-            good=Trial({**place, "command": "SELECT 1"}),
-            failing=(Trial({**place, "command": "SELEC 1"}, fails="client_error"),),
-            endless=Trial({**place, "command": ENDLESS}),
-        )
-
-
-class TestDuckDb(ToolContract):
-    tool = duckdb.TOOL
-
-    @pytest.fixture
-    def trials(self):
-        slow = (
-            "SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range % 7 = b.range"
-        )
-        return Trials(
-            good=Trial({"command": "SELECT 1"}),
-            failing=(Trial({"command": "SELEC 1"}, fails="client_error"),),
-            endless=Trial({"command": slow}),
-        )
-
-
-class TestSecrets(ToolContract):
+class TestSecrets(Searched):
     tool = secrets.TOOL
     yields_secrets = True
 
@@ -188,13 +133,16 @@ class TestSecrets(ToolContract):
                 Trial({"secret": "nobody"}, fails="not_found"),
                 Trial({**managed, "url": f"{silent}/403"}, credentials=TOKEN, fails="auth"),
                 Trial({**managed, "url": f"{silent}/503"}, credentials=TOKEN, fails="server_error"),
+                Trial({**managed, "url": f"{silent}/429"}, credentials=TOKEN, fails="rate_limit"),
+                Trial({**managed, "url": f"{silent}/text"}, credentials=TOKEN, fails="parse"),
+                Trial({**managed, "url": NOWHERE}, credentials=TOKEN, fails="connection"),
                 Trial({**managed}, credentials=TOKEN, fails="client_error"),
             ),
             endless=Trial({**managed, "url": silent}, credentials=TOKEN),
         )
 
 
-class TestLlm(ToolContract):
+class TestLlm(Searched):
     tool = llm.TOOL
 
     @pytest.fixture
@@ -208,14 +156,18 @@ class TestLlm(ToolContract):
                 failing=(
                     Trial({**good, "schema": {"type": "object"}}, {}, TOKEN, "schema"),
                     Trial({**asked, "url": f"{silent}/403"}, {}, TOKEN, "auth"),
+                    Trial({**asked, "url": f"{silent}/400"}, {}, TOKEN, "client_error"),
+                    Trial({**asked, "url": f"{silent}/404"}, {}, TOKEN, "not_found"),
+                    Trial({**asked, "url": f"{silent}/429"}, {}, TOKEN, "rate_limit"),
                     Trial({**asked, "url": f"{silent}/503"}, {}, TOKEN, "server_error"),
+                    Trial({**asked, "url": NOWHERE}, {}, TOKEN, "connection"),
                     Trial({**asked, "url": f"{silent}/ok"}, {}, TOKEN, "parse"),
                 ),
                 endless=Trial({**asked, "url": silent}, credentials=TOKEN),
             )
 
 
-class TestMcp(ToolContract):
+class TestMcp(Searched):
     tool = mcp.TOOL
 
     @pytest.fixture
@@ -228,19 +180,37 @@ class TestMcp(ToolContract):
                 Trial({**started, "tool_name": "fail"}, fails="exception"),
                 Trial({**started, "tool_name": "add"}, fails="client_error"),
                 Trial({**web, "url": f"{silent}/403"}, credentials=TOKEN, fails="auth"),
+                Trial({"command": ["no-such-server"], "tool_name": "x"}, fails="not_found"),
+                Trial({**web, "url": f"{silent}/429"}, credentials=TOKEN, fails="rate_limit"),
+                Trial({**web, "url": f"{silent}/503"}, credentials=TOKEN, fails="server_error"),
                 Trial({**web, "url": f"{silent}/ok"}, credentials=TOKEN, fails="parse"),
+                Trial({**web, "url": NOWHERE}, credentials=TOKEN, fails="connection"),
             ),
             endless=Trial({**started, "tool_name": "sleep"}),
         )
 
 
-class TestNats(ToolContract):
+async def prepare(url: str) -> None:
+    """A text that is no JSON, and a subject that is listened to without an answer."""
+    connection = await nats_client.connect(url, user="me", password=CANARY)
+    stream = connection.jetstream()
+    bucket = await stream.create_key_value(bucket="texts")
+    await bucket.put("greeting", b"hello")
+    await stream.add_stream(StreamConfig(name="deaf", subjects=["deaf"], no_ack=True))
+    await connection.close()
+
+
+class TestNats(Searched):
     tool = nats.TOOL
+    shown_by: ClassVar = {
+        "server_error": test_failures.test_a_nats_server_that_is_full_is_a_server_error
+    }
 
     @pytest.fixture(scope="class")
     @classmethod
     def server(cls):
         with nats_server("--user", "me", "--pass", CANARY) as url:
+            asyncio.run(prepare(url))
             yield url
 
     @pytest.fixture
@@ -250,6 +220,7 @@ class TestNats(ToolContract):
             return Trial({**config, "auth": "nats"}, credentials={"nats": fields}, fails=fails)
 
         published = {"op": "publish", "subject": "a", "value": 1}
+        greeting = {"op": "kv_get", "bucket": "texts", "key": "greeting"}
         return Trials(
             good=task(published),
             failing=(
@@ -257,24 +228,29 @@ class TestNats(ToolContract):
                 task({"op": "kv_get", "bucket": "gone", "key": "k"}, fails="not_found"),
                 task({"op": "request", "subject": "nobody"}, fails="connection"),
                 task({"op": "kv_get"}, fails="client_error"),
+                task({**greeting, "decode": "json"}, fails="parse"),
             ),
+            endless=task({"op": "request", "subject": "deaf", "timeout": "1h"}),
         )
 
 
-class TestStore(ToolContract):
+class TestStore(Searched):
     tool = store.TOOL
 
     @pytest.fixture(scope="class")
     @classmethod
     def server(cls):
         with s3_server() as url:
+            plain = {"Content-Type": "text/plain"}
+            text = urllib.request.Request(f"{url}/trial/text", b"hello", plain, method="PUT")
+            urllib.request.urlopen(text).close()
             yield url
 
     @pytest.fixture
     def trials(self, server, silent):
-        def task(op: str, key: str, endpoint: str, fails: Any = None) -> Trial:
+        def task(op: str, key: str | None, endpoint: str, fails: Any = None, **more: str) -> Trial:
             fields = {"access_key_id": "AK", "secret_access_key": CANARY, "region": "eu-west-1"}
-            config = {"op": op, "url": "s3://trial", "auth": "s3", "key": key, "value": "x"}
+            config = {"op": op, "url": "s3://trial", "auth": "s3", "key": key, "value": "x", **more}
             credentials = {"s3": {**fields, "endpoint": endpoint}}
             return Trial(config, credentials=credentials, fails=fails)
 
@@ -284,6 +260,9 @@ class TestStore(ToolContract):
                 task("get", "gone", server, "not_found"),
                 task("get", "../a", server, "auth"),
                 task("get", "a", f"{silent}/403", "auth"),
+                task("get", None, server, "client_error"),
+                task("get", "text", server, "parse", decode="json"),
+                task("get", "a", f"{silent}/429", "rate_limit"),
                 task("get", "a", f"{silent}/503", "server_error"),
                 task("get", "a", "http://127.0.0.1:1", "connection"),
             ),
@@ -294,6 +273,9 @@ class TestStore(ToolContract):
 class TestQuantum(Sandboxed):
     __test__ = True
     tool = quantum.TOOL
+    shown_by: ClassVar = {
+        "server_error": test_failures.test_a_simulation_that_breaks_down_is_a_server_error
+    }
 
     @pytest.fixture
     def trials(self):
@@ -302,98 +284,40 @@ class TestQuantum(Sandboxed):
             good=Trial({"op": "run", "circuit": [["x", 0]], "shots": 1}),
             failing=(
                 Trial({"op": "run", "circuit": [["warp", 0]]}, fails="parse"),
-                Trial({"op": "run"}, fails="client_error"),
+                Trial({"op": "run", "job_id": "x"}, fails="client_error"),
                 Trial({"op": "status", "job_id": "x"}, fails="not_found"),
             ),
             endless=Trial({"op": "run", "circuit": hard}),
         )
 
 
-class TestContainer(ToolContract):
+class TestContainer(Searched):
     tool = container.TOOL
 
     @pytest.fixture
     def trials(self, tmp_path, monkeypatch, silent):
         """With a stand-in for the engine: what it does is the subject of another module."""
         program = tmp_path / "docker"
-        acts = "*good*) exit 0 ;; *) exec /bin/sleep 3600 ;;"
+        acts = "*good*) echo x ;; *three*) exit 3 ;; *) exec /bin/sleep 3600 ;;"
         program.write_text(f'#!/bin/sh\n[ "$1" = run ] || exit 0\ncase "$*" in {acts} esac\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        cluster = {"k8s": {"server": f"{silent}/403", "token": CANARY}}
         job = {"runtime": "kubernetes", "auth": "k8s", "image": "x"}
+
+        def refused(server: str, fails: Any) -> Trial:
+            return Trial(job, {}, {"k8s": {"server": server, "token": CANARY}}, fails)
+
         engine = {"runtime": "docker"}
         return Trials(
             good=Trial({**engine, "image": "good"}),
             failing=(
-                Trial(job, credentials=cluster, fails="auth"),
+                refused(f"{silent}/403", "auth"),
+                refused(f"{silent}/503", "server_error"),
+                refused(NOWHERE, "connection"),
+                Trial({**engine, "image": "three"}, fails="exception"),
+                Trial({**engine, "image": "good", "decode": "json"}, fails="parse"),
                 Trial({"runtime": "podman", "image": "x"}, fails="not_found"),
                 Trial({**engine, "image": "x", "command": "'"}, fails="client_error"),
             ),
             endless=Trial({**engine, "image": "sleep"}),
         )
-
-
-class TestSql(ToolContract):
-    """The other names of it (mysql, …) run the same code."""
-
-    tool = sql.TOOLS[0]
-
-    @pytest.fixture
-    def trials(self, tmp_path):
-        place = {"auth": "db"}
-        credentials = {"db": {"url": f"sqlite:///{tmp_path}/t.db"}}
-        return Trials(
-            good=Trial({**place, "command": "SELECT 1"}, credentials=credentials),
-            failing=(
-                Trial({**place, "command": "SELEC 1"}, {}, credentials, "client_error"),
-                Trial({**place, "command": "SELECT 1"}, fails="auth"),
-            ),
-            endless=Trial({**place, "command": ENDLESS}, credentials=credentials),
-        )
-
-
-class TestTransfer(ToolContract):
-    tool = transfer.TOOL
-
-    @pytest.fixture
-    def trials(self, tmp_path, silent):
-        (tmp_path / "a.csv").write_text("n\n1\n")
-        target = {"kind": "file", "path": str(tmp_path / "b.csv")}
-        gone = {"kind": "file", "path": str(tmp_path / "gone.csv")}
-        web = {"kind": "http", "url": silent, "auth": "key"}
-        refused = {**web, "url": f"{silent}/403"}
-        source = {"kind": "file", "path": str(tmp_path / "a.csv")}
-        return Trials(
-            good=Trial({"source": source, "target": target}),
-            failing=(
-                Trial({"source": gone, "target": target}, fails="not_found"),
-                Trial({"source": refused, "target": target}, {}, TOKEN, "auth"),
-            ),
-            endless=Trial({"source": web, "target": target}, credentials=TOKEN),
-        )
-
-
-class TestArtifact(ToolContract):
-    tool = artifact.TOOL
-
-    @pytest.fixture
-    def trials(self):
-        # Nothing is kept in a trial: what is no reference is its own value.
-        return Trials(
-            good=Trial({"ref": {"_ref": {"store": "result", "key": "k"}}}),
-            failing=(Trial({"ref": {"no": "reference"}}, fails="client_error"),),
-        )
-
-
-def contracts(base: type[ToolContract]) -> Iterator[type[ToolContract]]:
-    for case in base.__subclasses__():
-        yield case
-        yield from contracts(case)
-
-
-def test_every_kind_that_runs_is_held_to_the_contract():
-    held = {case.tool.kind for case in contracts(ToolContract) if hasattr(case, "tool")}
-    names_of_sql = {tool.kind for tool in sql.TOOLS[1:]}
-
-    assert held | names_of_sql == {tool.kind for tool in BUILT_IN if tool.run is not None}

@@ -338,7 +338,8 @@ def test_files_are_copied_in_and_out(postgres, tmp_path):
     ("config", "kind"),
     [
         ({"table": "m", "copy": {"source": "nope.csv"}}, "not_found"),
-        ({"table": "m", "copy": {"source": "s3://bucket/x"}}, "auth"),
+        ({"table": "m", "copy": {"source": "s3://bucket"}}, "client_error"),
+        ({"table": "m", "copy": {"source": "ftp://host/x"}}, "auth"),
         ({"table": "m", "copy": {"source": {"_ref": {"key": "k"}}}}, "client_error"),
         ({"command": "SELECT 1", "copy": {"source": "x.csv"}}, "client_error"),
         ({"table": "nope", "copy": {"target": "x.csv"}}, "client_error"),

@@ -96,9 +96,9 @@ def test_the_first_word_is_found_behind_comments():
         ("duckdb", "SELECT $$:a$$", {"a": 1}, Bound("SELECT $$:a$$")),
         (
             "postgres",
-            "SELECT %(a)s, 'x%', '%%', '%(a)s', 5 % 2",
+            "SELECT %(a)s, 'x%', '%%', '%(a)s', 5 % 2, 5 %% 2",
             {"a": 1},
-            Bound("SELECT %(a)s, 'x%%', '%%', '%%(a)s', 5 %% 2", {"a": 1}),
+            Bound("SELECT %(a)s, 'x%%', '%%', '%%(a)s', 5 %% 2, 5 %% 2", {"a": 1}),
         ),
         ("postgres", "SELECT 'x%', '%s'", {"a": 1}, Bound("SELECT 'x%', '%s'")),
         ("postgres", "SELECT a::text, :b", {"b": 1}, Bound("SELECT a::text, :b")),

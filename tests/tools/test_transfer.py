@@ -7,11 +7,16 @@ import sqlite3
 from contextlib import closing
 
 import duckdb
+import msgspec
 import psycopg
 import pytest
+from aiohttp.web import Response
 
 from noetl.model.ids import derive
+from noetl.tools.running.transfer_targets import Mark, Notes, ToService
+from noetl.tools.transfer import ToHttp
 from tests.tools.running import failure, on_bench, ran
+from tests.tools.services import answering
 
 ROWS = [
     {"id": n, "name": name, "price": n / 4, "ok": n % 2 == 0}
@@ -447,3 +452,40 @@ def test_objects_of_a_store_are_ends_too(tmp_path):
         "two",
     ]
     assert failure(missing)[0] == "not_found"
+
+
+def test_a_web_service_gets_each_batch_that_it_took_once(tmp_path, web):
+    """The third batch is refused; the attempt after that begins with it."""
+    records = [{"id": n} for n in range(10)]
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps(one) + "\n" for one in records))
+    source = {"kind": "file", "path": str(tmp_path / "in.ndjson")}
+    answers = [200, 200, 503, 200, 200]
+    taken: list[list[int]] = []
+
+    async def take(request):
+        taken.append([one["id"] for one in await request.json()])
+        return Response(status=answers[len(taken) - 1])
+
+    async def work(bench):
+        target = {"kind": "http", "url": f"{url}/records"}
+        config = {"source": source, "target": target, "batch_size": 3}
+        return [await bench.run("transfer", config) for _ in range(3)]
+
+    with answering(("POST", "/records", take)) as url:
+        first, second, third = on_bench(work)
+
+    assert failure(first)[0] == "server_error"
+    assert second.result == {"records": 10, "batches": 4, "skipped": 6}
+    assert third.result == {"records": 10, "batches": 4, "skipped": 10}
+    assert taken == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [6, 7, 8], [9]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8, 13])
+def test_the_last_batch_that_was_noted_is_found_however_many_there_are(count):
+    notes = {
+        f"batch {n}": msgspec.json.encode(Mark(records=n * 7, batches=n))
+        for n in range(1, count + 1)
+    }
+    end = ToService(ToHttp(url="http://x"), None, None, Notes(notes.__setitem__, notes.get))
+
+    assert end.mark() == Mark(records=count * 7, batches=count)

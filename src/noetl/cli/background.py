@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from noetl.cli.printing import print_json, print_line, say
 
 FOLDER = Path(".noetl")
 LOOK_SECONDS = 0.05
-START_SECONDS = 20.0
+START_SECONDS = 45.0
+"""So long we wait until it is ready. A worker without a server goes on trying after that."""
+LINES_SHOWN = 5
 STOP_SECONDS = 60.0
 READY_FD = "_NOETL_READY_FD"
 
@@ -65,6 +68,7 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
     FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
     read_end, write_end = os.pipe()
     with daemon.log_file.open("ab") as log:
+        said_before = log.tell()
         process = subprocess.Popen(  # noqa: S603  our own command, with our own arguments
             [sys.executable, "-m", "noetl.cli", *arguments],
             stdin=subprocess.DEVNULL,
@@ -76,18 +80,28 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         )
     os.close(write_end)
     with os.fdopen(read_end, "rb") as ready:
+        is_decided, _, _ = select.select([ready], [], [], START_SECONDS)
         # One line when it is ready; nothing, and the end, when it could not start.
-        said = ready.readline().decode().strip()
+        said = ready.readline().decode().strip() if is_decided else "it is not ready yet"
     if not said:
         process.wait()
         say(f"{daemon.name} did not start; see {daemon.log_file}:")
-        for line in daemon.log_file.read_text(errors="replace").splitlines()[-5:]:
-            say(f"  {line}")
+        _show_log(daemon, said_before)
         return FAILED
     daemon.pid_file.write_text(f"{process.pid}\n")
     say(f"{daemon.name} is running (pid {process.pid}): {said}")
     say(f"its log is {daemon.log_file}")
+    if not is_decided:
+        _show_log(daemon, said_before)
     return OK
+
+
+def _show_log(daemon: Daemon, since: int) -> None:
+    """What it said last."""
+    with daemon.log_file.open("rb") as log:
+        log.seek(since)
+        for line in log.read().decode(errors="replace").splitlines()[-LINES_SHOWN:]:
+            say(f"  {line}")
 
 
 def tell_ready(text: str) -> None:

@@ -309,7 +309,7 @@ def resume_command(
 async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bool) -> int:
     from noetl import wiring
     from noetl.cli.acting import act, find
-    from noetl.cli.running import run_to_end
+    from noetl.cli.running import run_to_end, working_here
 
     execution_id = await find(settings, written)
     if detach or is_running(settings):
@@ -324,7 +324,7 @@ async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bo
     async with wiring.embedded(settings, work=False) as system:
         await system.executions.resume(execution_id)
         root = await _root(system, execution_id)
-        async with wiring.working(system, settings, {root}):
+        async with working_here(system, settings, {root}):
             return await run_to_end(system, execution_id, as_json=as_json)
 
 
@@ -353,6 +353,7 @@ def resume_all_command(db: str | None) -> None:
 
 async def _resume_all(settings: Settings) -> int:
     from noetl import wiring
+    from noetl.cli.running import working_here
 
     async with wiring.embedded(settings, work=False) as system:
         rows = [await system.store.summary(found) for found in await system.store.unfinished()]
@@ -365,7 +366,7 @@ async def _resume_all(settings: Settings) -> int:
             say("no execution was interrupted")
             return OK
         say(f"going on with {counted(len(chosen), 'execution')}")
-        async with wiring.working(system, settings, {row.execution_id for row in chosen}):
+        async with working_here(system, settings, {row.execution_id for row in chosen}):
             codes = await asyncio.gather(*(_watch(system, row) for row in chosen))
     return max(codes)
 
@@ -422,7 +423,7 @@ async def _rerun(
 ) -> int:
     from noetl import wiring
     from noetl.cli.acting import find
-    from noetl.cli.running import run_to_end
+    from noetl.cli.running import run_to_end, working_here
 
     old = await find(settings, written)
     if settings.server_url is not None:
@@ -431,5 +432,5 @@ async def _rerun(
         return await rerun_there(settings, old, step, given, as_json=as_json)
     async with wiring.embedded(settings, work=False) as system:
         new = await system.executions.rerun(old, step=step, workload=given)
-        async with wiring.working(system, settings, {new}):
+        async with working_here(system, settings, {new}):
             return await run_to_end(system, new, as_json=as_json)

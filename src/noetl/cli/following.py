@@ -77,10 +77,10 @@ async def _draw(
     from rich.console import Console
 
     from noetl.cli.liveview import show_live
-    from noetl.cli.running import retries_in
+    from noetl.cli.running import news_in
 
     async def state_of(wanted: str) -> ExecutionState:
         return followed.state if wanted == execution_id else await records.state(wanted)
 
     over = _until_over(settings, followed, speak=False)
-    await show_live(execution_id, state_of, retries_in(store), over, Console(stderr=True))
+    await show_live(execution_id, state_of, news_in(store), over, Console(stderr=True))

@@ -52,6 +52,11 @@ def _retry(fact: Any) -> str:
     return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
 
 
+def _printed(fact: Any) -> str:
+    lines = "".join(f"\n  {line}" for line in fact.text.splitlines())
+    return f"{fact.step}: {fact.task} says{lines}"
+
+
 def _failed(fact: Any) -> str:
     return f"{fact.step}: failed: {one_line(fact.error.message)}"
 
@@ -74,6 +79,7 @@ _NEWS: dict[str, Callable[[Any], str]] = {
     "message.received": lambda fact: f"heard {fact.name}",
     "approval.received": lambda fact: f"heard {fact.name}",
     "retry.started": _retry,
+    "task.log": _printed,
     "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
     "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",
     "playbook.paused": lambda fact: f"paused{_because(fact.reason)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -36,19 +36,29 @@ MARKS = {
 COLOURS = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow", "PAUSED": "yellow"}
 
 StateOf = Callable[[str], Awaitable["ExecutionState"]]
-RetriesAfter = Callable[[str, int], Awaitable[dict[str, str]]]
-"""What to say about steps that are being tried again: those of an execution since an event."""
+
+
+class News(NamedTuple):
+    """What to say about a step that runs: that it is tried again, or what it has just printed."""
+
+    words: str = ""
+    colour: str = "dim"
+
+
+NO_NEWS = News()
+NewsAfter = Callable[[str, int], Awaitable[dict[str, News]]]
+"""What to say about the steps of an execution since an event."""
 
 
 async def show_live(
     execution_id: str,
     state_of: StateOf,
-    retries: RetriesAfter,
+    news: NewsAfter,
     ended: Awaitable[object],
     console: Console,
 ) -> None:
     """Draw the execution until `ended` comes back."""
-    view = _View(execution_id, state_of, retries, console)
+    view = _View(execution_id, state_of, news, console)
     over = asyncio.ensure_future(ended)
     with Live(
         await view.frame(), console=console, refresh_per_second=FRAMES_PER_SECOND, transient=False
@@ -64,15 +74,15 @@ class _View:
     """Draws one execution; spinners keep turning between frames."""
 
     def __init__(
-        self, execution_id: str, state_of: StateOf, retries: RetriesAfter, console: Console
+        self, execution_id: str, state_of: StateOf, news: NewsAfter, console: Console
     ) -> None:
         self._execution_id = execution_id
         self._state_of = state_of
-        self._retries_after = retries
+        self._news_after = news
         self._console = console
         self._spinner = Spinner("dots", style="cyan")
         self._seen: dict[str, int] = {}
-        self._retries: dict[str, dict[str, str]] = {}
+        self._news: dict[str, dict[str, News]] = {}
 
     async def frame(self, *, whole: bool = False) -> RenderableType:
         state = await self._state_of(self._execution_id)
@@ -109,15 +119,15 @@ class _View:
         after = self._seen.get(execution_id, 0)
         self._seen[execution_id] = state.seq
         if state.seq > after:
-            retries = self._retries.setdefault(execution_id, {})
-            retries |= await self._retries_after(execution_id, after)
+            known = self._news.setdefault(execution_id, {})
+            known |= await self._news_after(execution_id, after)
         running = {run.step: run for run in state.runs.values()}
         rows = []
         for name, summary in list(state.steps.items()):
-            retried = self._retries.get(execution_id, {}).get(name, "")
+            news = self._news.get(execution_id, {}).get(name, NO_NEWS)
             run = running.get(name)
             wait = _wait(run, state) if run is not None and run.waiting else ""
-            rows.append(self._row(name, summary, wait, retried, depth))
+            rows.append(self._row(name, summary, wait, news, depth))
             for child in list(run.children)[:3] if run is not None and depth < DEPTH_MAX else ():
                 rows += await self._rows(child, await self._state_of(child), depth + 1)
         return rows
@@ -127,7 +137,7 @@ class _View:
         name: str,
         summary: StepSummary,
         wait: str,
-        retried: str,
+        news: News,
         depth: int,
     ) -> tuple[RenderableType, ...]:
         is_running = summary.status == "running"
@@ -136,13 +146,13 @@ class _View:
             mark = Text(*MARKS[summary.status])
         elif wait:
             mark = Text("◷", style="cyan")
-        remark = _remark(summary, wait, retried if is_running else "")
+        remark = _remark(summary, wait, news.words if is_running else "")
         return (
             mark,
             Text("  " * depth + name),
             _bar(summary) if summary.loop_total is not None else Text(""),
             Text(_time_of(summary), style="dim"),
-            Text(remark, style="red" if summary.error else "yellow" if retried else "dim"),
+            Text(remark, style="red" if summary.error else news.colour),
         )
 
 
@@ -165,7 +175,7 @@ def _time_of(summary: StepSummary) -> str:
     return length((summary.ended_at or summary.started_at) - summary.started_at)
 
 
-def _remark(summary: StepSummary, wait: str, retried: str) -> str:
+def _remark(summary: StepSummary, wait: str, news: str) -> str:
     if summary.error is not None:
         return one_line(summary.error.message)[:REMARK_MAX]
     parts = []
@@ -173,7 +183,7 @@ def _remark(summary: StepSummary, wait: str, retried: str) -> str:
         parts.append(f"run {summary.runs}")
     if summary.loop_failed:
         parts.append(f"{summary.loop_failed} failed")
-    parts.append(wait or retried)
+    parts.append(wait or news)
     return ", ".join(part for part in parts if part)[:REMARK_MAX]
 
 

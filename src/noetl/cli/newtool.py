@@ -71,6 +71,7 @@ TOOL = Tool(
     summary="Says something.",
     config=CLASS,
     run=run,
+    errors=("client_error", "timeout"),
     aliases={"credential": "auth"},
     needs=(("text",),),
 )

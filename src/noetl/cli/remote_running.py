@@ -16,7 +16,7 @@ from noetl.cli.lines import plain_line
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 from noetl.cli.remote import RemoteExecutions, RemoteFollowing, connected
-from noetl.cli.running import conclude, print_output, retries_in
+from noetl.cli.running import conclude, news_in, print_output
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def _show(client: Client, execution_id: str) -> None:
 
     await followed.catch_up()
     over = _until_over(followed, speak=False)
-    await show_live(execution_id, state_of, retries_in(remote), over, Console(stderr=True))
+    await show_live(execution_id, state_of, news_in(remote), over, Console(stderr=True))
 
 
 async def _until_over(followed: RemoteFollowing, *, speak: bool) -> None:

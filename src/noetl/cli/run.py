@@ -94,7 +94,7 @@ async def _run(
     settings: Settings, target: str, given: dict[str, Any], *, as_json: bool, resume: bool | None
 ) -> int:
     from noetl import wiring
-    from noetl.cli.running import run_to_end
+    from noetl.cli.running import run_to_end, working_here
     from noetl.errors import NotFound
 
     compiled = None
@@ -114,7 +114,7 @@ async def _run(
             execution_id = await system.executions.start(*chosen, given)
         elif given:
             say("going on with the workload it was started with; --new starts with another")
-        async with wiring.working(system, settings, {execution_id}):
+        async with working_here(system, settings, {execution_id}):
             return await run_to_end(system, execution_id, as_json=as_json)
 
 

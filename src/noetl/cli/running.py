@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,13 +18,26 @@ from noetl.cli.printing import one_line, print_json, print_text, say
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from noetl.cli.liveview import NewsAfter
     from noetl.model.events import TaskDone
+    from noetl.settings import Settings
     from noetl.store.base import EventRow
     from noetl.wiring import System
 
 OUTPUT_SHOWN = 4_000
 FAILURES_SHOWN = 3
 FAILURES_KEPT = 100
+
+
+@asynccontextmanager
+async def working_here(system: System, settings: Settings, chosen: set[str]) -> AsyncIterator[None]:
+    """Run the tasks of these executions in this process."""
+    from noetl import wiring
+    from noetl.cli.hiding import hide_process
+
+    hide_process()
+    async with wiring.working(system, settings, chosen):
+        yield
 
 
 async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int:
@@ -110,7 +123,7 @@ async def _show_live(system: System, execution_id: str, console: Console) -> Non
     await show_live(
         execution_id,
         system.orchestrator.state,
-        retries_in(system.store),
+        news_in(system.store),
         system.orchestrator.wait_for_end(execution_id),
         console,
     )
@@ -124,21 +137,25 @@ class Events(Protocol):
     ) -> list[EventRow]: ...
 
 
-def retries_in(store: Events) -> Callable[[str, int], Awaitable[dict[str, str]]]:
-    """For the live view: which steps were tried again since an event, in words."""
-    from noetl.model.events import RetryStarted, decode
+def news_in(store: Events) -> NewsAfter:
+    """For the live view: which steps were tried again or printed something since an event."""
+    from noetl.cli.liveview import News
+    from noetl.model.events import RetryStarted, TaskLogged, decode
 
-    async def retries(execution_id: str, after: int) -> dict[str, str]:
-        rows = await store.events(execution_id, after=after, types=("retry.started",), limit=1000)
+    types = ("retry.started", "task.log")
+
+    async def news(execution_id: str, after: int) -> dict[str, News]:
         found = {}
-        for row in rows:
+        for row in await store.events(execution_id, after=after, types=types, limit=1000):
             fact = decode(row.body)
             if isinstance(fact, RetryStarted):
                 wait = f", after {fact.delay:.3g} s" if fact.delay else ""
-                found[fact.step] = f"try {fact.attempt} of {fact.task}{wait}"
+                found[fact.step] = News(f"try {fact.attempt} of {fact.task}{wait}", "yellow")
+            elif isinstance(fact, TaskLogged):
+                found[fact.step] = News(one_line(fact.text.rstrip().rpartition("\n")[2]))
         return found
 
-    return retries
+    return news
 
 
 def conclude(document: dict[str, Any], *, as_json: bool) -> int:

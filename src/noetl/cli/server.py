@@ -57,8 +57,8 @@ def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
     if detach:
         from noetl.cli.background import Daemon, start
 
-        arguments = ["server", "start", "--host", host, "--port", str(port)]
-        sys.exit(start(Daemon("server"), arguments + (["--db", db] if db is not None else [])))
+        arguments = ["server", "start", f"--host={host}", f"--port={port}"]
+        sys.exit(start(Daemon("server"), arguments + ([f"--db={db}"] if db is not None else [])))
     run(local_settings(db), host, port, work=False)
 
 
@@ -82,8 +82,10 @@ def status_command(as_json: bool) -> None:
 def run(settings: Settings, host: str, port: int, *, work: bool) -> None:
     """Serve in this process."""
     from noetl import logs
+    from noetl.cli.hiding import hide_process
 
     logs.set_up(settings.log)
+    hide_process()
     # Tools run on the loop that they are tested on, in every process that runs tools.
     with asyncio.Runner(loop_factory=None if work else _fast_loop()) as runner:
         runner.run(_serve(settings, host, port, work=work))

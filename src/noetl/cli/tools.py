@@ -80,6 +80,7 @@ def _as_data(known: Known) -> dict[str, Any]:
         "extra": tool.extra or None,
         "aliases": dict(tool.aliases),
         "needs": [list(group) for group in tool.needs],
+        "errors": list(tool.errors),
     }
 
 
@@ -97,6 +98,8 @@ def _page(known: Known) -> list[str]:
     if tool.needs:
         groups = (" or ".join(f"`{name}`" for name in group) for group in tool.needs)
         lines.append(f"  A task must write {', and '.join(groups)}.")
+    if tool.errors:
+        lines.append(f"  It may fail with {', '.join(tool.errors)}.")
     schema = _schema(known)
     defined = schema["$defs"]
     fields = defined[schema["$ref"].rpartition("/")[2]]["properties"]

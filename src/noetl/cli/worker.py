@@ -49,6 +49,7 @@ pool_option = click.option(
 @command.command("start")
 @pool_option
 @click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 16]")
+@click.option("--kinds", default="", help="Tool kinds it runs, with commas. [default: all]")
 @click.option("--name", default=None, help="What it is called in records; must be unique.")
 @click.option(
     "--grace",
@@ -62,6 +63,7 @@ pool_option = click.option(
 def start_command(
     pool: str,
     slots: int | None,
+    kinds: str,
     name: str | None,
     grace: float,
     server: str | None,
@@ -77,16 +79,20 @@ def start_command(
         from noetl.cli.background import Daemon, start
 
         daemon = Daemon(_daemon_name(pool))
-        arguments = ["worker", "start", "--pool", pool, "--grace", str(grace)]
-        arguments += ["--server", str(settings.server_url)]
-        arguments += ["--slots", str(slots)] if slots is not None else []
-        arguments += ["--name", name] if name is not None else []
+        arguments = ["worker", "start", f"--pool={pool}", f"--grace={grace}"]
+        arguments += [f"--server={settings.server_url}"]
+        arguments += [f"--slots={slots}"] if slots is not None else []
+        arguments += [f"--kinds={kinds}"] if kinds else []
+        arguments += [f"--name={name}"] if name is not None else []
         sys.exit(start(daemon, arguments))
     from noetl import logs
+    from noetl.cli.hiding import hide_process
 
     logs.set_up(settings.log)
+    hide_process()
     worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    asyncio.run(_work(settings, pool, slots or settings.slots, worker_id, grace))
+    chosen = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
+    asyncio.run(_work(settings, pool, slots or settings.slots, worker_id, grace, chosen))
 
 
 def _daemon_name(pool: str) -> str:
@@ -114,12 +120,16 @@ def status_command(as_json: bool) -> None:
 # --- Working -----------------------------------------------------------------------------------
 
 
-async def _work(settings: Settings, pool: str, slots: int, worker_id: str, grace: float) -> None:
+async def _work(
+    settings: Settings, pool: str, slots: int, worker_id: str, grace: float, kinds: tuple[str, ...]
+) -> None:
     from noetl import serving
     from noetl.cli.background import tell_ready
     from noetl.version import __version__
 
-    async with serving.worker(settings, pool=pool, slots=slots, worker_id=worker_id) as made:
+    async with serving.worker(
+        settings, pool=pool, slots=slots, worker_id=worker_id, kinds=kinds
+    ) as made:
         worker, control = made
         ending = asyncio.Event()
         loop = asyncio.get_running_loop()

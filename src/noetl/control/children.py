@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from noetl.control.jobs import Job, merged, parent_job
 from noetl.control.live import Live
-from noetl.control.programs import Programs
-from noetl.control.support import refusal
+from noetl.control.programs import Programs, refuse_large
 from noetl.engine import advance
 from noetl.engine.turn import Decision, StartChild, TellParent
-from noetl.errors import NotFound
+from noetl.errors import NotFound, TooLarge
 from noetl.model.events import ExecutionRequested
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
@@ -19,10 +18,13 @@ async def child_job(programs: Programs, effect: StartChild, now: float) -> Job:
     parent, request = effect.parent, effect.request
     try:
         program, entry = await programs.by_path(request.path, request.version)
+        refuse_large(program, request.workload)
     except NotFound as error:
         missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
-        ended = TellParent(parent, "FAILED", None, missing)
-        return parent_job(effect.child, ended, now)
+        return parent_job(effect.child, TellParent(parent, "FAILED", None, missing), now)
+    except TooLarge as error:
+        refused = TaskError(kind="client_error", code=error.code, message=str(error))
+        return parent_job(effect.child, TellParent(parent, "FAILED", None, refused), now)
     requested = ExecutionRequested(
         at=now,
         path=entry.path,
@@ -43,7 +45,6 @@ async def child_job(programs: Programs, effect: StartChild, now: float) -> Job:
             effect.child,
             requested,
             workload=workload,
-            refused=refusal(live.program.net),
         )
 
     return Job(effect.child, decide, create=create)

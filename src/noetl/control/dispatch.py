@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId, token_of
-from noetl.store.base import NewCommand
+from noetl.store.base import Holder, NewCommand
+
+STOPS_MAX = 10_000
 
 
 class Waiter:
@@ -34,11 +36,14 @@ class Waiter:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Held(NamedTuple):
-    """A lease that this process handed out: whom to tell, should its command be over."""
+class Stops:
+    """What a worker should stop and has not been told yet."""
 
-    execution_id: ExecutionId
-    worker_id: str
+    __slots__ = ("commands", "signal")
+
+    def __init__(self) -> None:
+        self.commands: set[CommandId] = set()
+        self.signal = asyncio.Event()
 
 
 class Dispatch:
@@ -46,14 +51,16 @@ class Dispatch:
 
     def __init__(self, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
-        self.held: dict[CommandId, Held] = {}
+        self.held: dict[CommandId, Holder] = {}
+        """Leases that are out, as far as this process knows: whom to tell when one is over."""
         self.backlog: dict[str, int] = {}
         """Open commands per pool that nobody waited for: a hint when to claim."""
         self._waiting: dict[str, deque[Waiter]] = {}
         self._promised: list[Waiter] = []
         """Waiters with leases that are being stored just now."""
-        self._cancelled: dict[str, set[CommandId]] = {}
-        self._cancel_signals: dict[str, asyncio.Event] = {}
+        self._stops: dict[str, Stops] = {}
+        self.on_stop: Callable[[str, CommandId], None] | None = None
+        """Who else should know what a worker of ours should stop: it may ask elsewhere."""
 
     # --- Workers that wait ---
 
@@ -134,21 +141,38 @@ class Dispatch:
     # --- Leases that are out ---
 
     def hold(self, lease: Lease, worker_id: str) -> None:
-        self.held[lease.command.command_id] = Held(lease.command.execution_id, worker_id)
+        self.held[lease.command.command_id] = Holder(lease.command.execution_id, worker_id)
 
     def close(self, command_id: CommandId, *, tell: bool) -> None:
         """The command is over; if a worker still has it, it must stop."""
         held = self.held.pop(command_id, None)
         if held is not None and tell:
-            self._cancelled.setdefault(held.worker_id, set()).add(command_id)
-            self._signal(held.worker_id).set()
+            self.stop(held.worker_id, {command_id})
+            if self.on_stop is not None:
+                self.on_stop(held.worker_id, command_id)
 
-    def _signal(self, worker_id: str) -> asyncio.Event:
-        return self._cancel_signals.setdefault(worker_id, asyncio.Event())
+    def stop(self, worker_id: str, commands: Iterable[CommandId]) -> None:
+        """These are over: this worker should stop them, as soon as it asks."""
+        stops = self._stops_for(worker_id)
+        # Whoever never asks here hears of it when it renews its leases.
+        stops.commands.update(islice(commands, max(0, STOPS_MAX - len(stops.commands))))
+        stops.signal.set()
 
     async def cancelled(self, worker_id: str) -> set[CommandId]:
         """Wait for commands that this worker should stop."""
-        signal = self._signal(worker_id)
-        await signal.wait()
-        signal.clear()
-        return self._cancelled.pop(worker_id, set())
+        stops = self._stops_for(worker_id)
+        await stops.signal.wait()
+        stops.signal.clear()
+        commands, stops.commands = stops.commands, set()
+        return commands
+
+    def has_asked(self, worker_id: str) -> bool:
+        """Whether this worker asks here what it should stop, or did lately."""
+        return worker_id in self._stops
+
+    def _stops_for(self, worker_id: str) -> Stops:
+        stops = self._stops.pop(worker_id) if worker_id in self._stops else Stops()
+        self._stops[worker_id] = stops
+        if len(self._stops) > STOPS_MAX:
+            self._stops.pop(next(iter(self._stops)))
+        return stops

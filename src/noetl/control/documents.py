@@ -9,7 +9,7 @@ import msgspec
 
 from noetl.engine.program import Program
 from noetl.model.events import decode
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, derive, event_id
 from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
@@ -170,7 +170,11 @@ def summary(row: Summary) -> dict[str, Any]:
     }
 
 
-SERVER_EVENTS = frozenset({"task.started", "task.done", "retry.started", "policy.unmatched"})
+WORKER_EVENTS = (
+    *("task.", "retry.", "poll.", "sink.", "policy.", "chain.restarted"),
+    *("loop.iteration.", "loop.frame."),
+)
+"""What workers tell of; the server tells of everything else."""
 _ENTITIES = ("playbook", "workflow", "step", "task", "loop", "token", "command", "timer", "child")
 
 
@@ -182,12 +186,12 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
         payload.pop(name, None)
     entity = row.type.partition(".")[0]
     return {
-        "event_id": row.event_id,
+        "event_id": event_id(execution_id, row.seq, row.at),
         "seq": row.seq,
         "event_type": row.type,
         "name": row.type,
         "timestamp": moment(row.at),
-        "source": "worker" if row.type in SERVER_EVENTS else "server",
+        "source": "worker" if row.type.startswith(WORKER_EVENTS) else "server",
         "execution_id": execution_id,
         "step": row.step or None,
         "step_run_id": row.step_run_id or None,
@@ -212,7 +216,6 @@ def restored(envelope: dict[str, Any]) -> EventRow:
     }
     return EventRow(
         seq=envelope["seq"],
-        event_id=envelope["event_id"],
         type=envelope["event_type"],
         at=fact["at"],
         step=envelope["step"] or "",
@@ -233,9 +236,15 @@ def catalog_entry(entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
+def credential_id(name: str) -> str:
+    """Another name for a credential, which is as good as its own."""
+    return derive("credential", name)
+
+
 def credential(row: StoredCredential) -> dict[str, Any]:
     """A credential without any secret."""
     return {
+        "id": credential_id(row.name),
         "name": row.name,
         "type": row.type,
         "description": row.description,

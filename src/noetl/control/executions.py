@@ -12,11 +12,12 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.control.jobs import merged
 from noetl.control.orchestrator import Orchestrator
+from noetl.control.programs import refuse_large
 from noetl.control.requests import Request
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
-from noetl.errors import Finished, NotFound, StoreError
+from noetl.errors import Conflict, Finished, NotFound, StoreError
 from noetl.model.events import ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
@@ -61,6 +62,7 @@ class Executions:
         now = self._clock.now()
         execution_id = new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
+        refuse_large(program, payload)
         request = ExecutionRequested(
             at=now,
             path=path,
@@ -77,7 +79,7 @@ class Executions:
                 workload=merged(program.net.workload, payload),
                 refused=await self._check(program.net),
             )
-        except StoreError:
+        except (Conflict, StoreError):
             # Somebody may have used the same key at the same moment.
             known = await self._store.by_key(key) if key is not None else None
             if known is None:
@@ -144,9 +146,11 @@ class Executions:
         state = await self._orchestrator.state(execution_id)
         return waiting.reasons(state, await self._store.open_commands(execution_id))
 
-    async def cancel(self, execution_id: ExecutionId, reason: str = "") -> None:
+    async def cancel(
+        self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True
+    ) -> None:
         await self._refuse_finished(execution_id)
-        await self._orchestrator.cancel(execution_id, reason)
+        await self._orchestrator.cancel(execution_id, reason, cascade=cascade)
 
     async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
         await self._refuse_finished(execution_id)
@@ -219,6 +223,7 @@ class Executions:
         now = self._clock.now()
         new = new_id(now)
         payload = merged(old.payload, workload or {})
+        refuse_large(program, payload)
         request = ExecutionRequested(
             at=now,
             path=old.path,

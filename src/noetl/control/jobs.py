@@ -11,7 +11,7 @@ from noetl.control.dispatch import Waiter
 from noetl.control.live import Live
 from noetl.engine import advance
 from noetl.engine.turn import CancelChild, Decision, EndLoop, TellParent
-from noetl.errors import Finished, NoetlError, SignalRefused
+from noetl.errors import Finished, LeaseLost, NoetlError, SignalRefused
 from noetl.model.commands import Lease, Report
 from noetl.model.events import ChildFinished
 from noetl.model.ids import CommandId, ExecutionId
@@ -122,6 +122,22 @@ def report_job(report: Report, now: float, waiter: Waiter | None) -> Job:
         coming=() if ending is None else (ending.result, *ending.tasks.values()),
         names=_names_left(report) if ending is not None else None,
         speaks_for=report.command_id,
+    )
+
+
+def refused_job(report: Report, now: float) -> Job:
+    """What somebody says who is known not to hold the lease."""
+
+    def decide(live: Live) -> Decision:
+        return advance.refused(live.program, live.state, report.execution_id, now, report)
+
+    return Job(report.execution_id, decide)
+
+
+def lease_lost(report: Report) -> LeaseLost:
+    return LeaseLost(
+        f"the lease on command {report.command_id} lapsed, or the command is over."
+        " Drop this result; whoever goes on with the work will report."
     )
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from noetl.control.clock import Clock
 from noetl.errors import NoetlError, NotFound
 from noetl.model.ids import ExecutionId
-from noetl.model.net import Net
+from noetl.model.net import KeychainEntry, Net
 from noetl.model.outcome import TaskError
-from noetl.secrets.keychain import Sources, resolve
+from noetl.secrets.keychain import Sources, manager_of, resolve
 from noetl.store.access import CachedSecret
 from noetl.store.base import Store, StoredCredential
+from noetl.templates import compile_value
 
 if TYPE_CHECKING:
     from noetl.secrets.vault import Vault
@@ -34,7 +33,7 @@ class Keys:
         self._clock = clock
         self._sources = sources
 
-    async def _vault(self) -> Vault:
+    async def vault(self) -> Vault:
         """Opened when it is first needed: most executions use no stored credential."""
         if self._opened is None:
             sealed = await self._store.credentials()
@@ -43,7 +42,7 @@ class Keys:
 
     async def prepare(self) -> None:
         """See to it that there is a key. Raises WrongKey if the one that was used is gone."""
-        await self._vault()
+        await self.vault()
 
     async def put(
         self, name: str, kind: str, fields: dict[str, Any], description: str = ""
@@ -51,7 +50,7 @@ class Keys:
         """Create a credential, or replace it."""
         now = self._clock.now()
         old = await self._store.credential(name)
-        vault = await self._vault()
+        vault = await self.vault()
         await self._store.put_credential(
             StoredCredential(
                 name=name,
@@ -66,7 +65,7 @@ class Keys:
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""
         found = await self._store.credential(name)
-        return None if found is None else (await self._vault()).open(name, found.data)
+        return None if found is None else (await self.vault()).open(name, found.data)
 
     async def hand_out(
         self,
@@ -82,7 +81,7 @@ class Keys:
         row = await self._store.credential(name)
         if row is None:
             raise NotFound(f'there is no credential "{name}".')
-        vault = await self._vault()
+        vault = await self.vault()
         fields = vault.open(name, row.data)
         now = self._clock.now()
         await self._store.put_cached_secret(
@@ -104,12 +103,27 @@ class Keys:
 
     async def missing(self, net: Net) -> TaskError | None:
         """The first keychain entry that cannot be resolved, as the reason not to start."""
+        names = {entry.name for entry in net.keychain}
         for entry in net.keychain:
             try:
-                await resolve(entry, self._existing, self._sources)
+                await self._check(entry, names)
             except NoetlError as error:
                 return TaskError(kind="auth", code=error.code, message=str(error))
         return None
+
+    async def _check(self, entry: KeychainEntry, names: set[str]) -> None:
+        """Raises NotFound or NotAllowed for what is known to be missing before anything runs.
+
+        What a manager outside keeps, and what depends on the run, is found out by the worker.
+        """
+        if not compile_value(entry.config).is_literal:
+            return
+        if manager_of(entry) is None:
+            await resolve(entry, self._existing, self._sources)
+            return
+        auth = entry.config.get("auth")
+        if isinstance(auth, str) and auth not in names:
+            await self._existing(auth)
 
     async def _existing(self, name: str) -> dict[str, Any]:
         found = await self.credential(name)
@@ -121,12 +135,18 @@ class Keys:
         return found
 
     async def rotate(self, new: Vault) -> int:
-        """Put every credential under the newest key of another vault; how many were not yet."""
-        moved = 0
-        for found in await self._store.credentials():
-            if not new.is_current(found.data):
-                data = new.rotated(found.name, found.data)
-                await self._store.put_credential(msgspec.structs.replace(found, data=data))
-                moved += 1
+        """Put every credential under the newest key of another vault; how many were not yet.
+
+        One that is changed meanwhile stays as changed, and is looked at again.
+        """
+        # First, so that what is stored from now on is under the new key.
         self._opened = new
+        moved = 0
+        while old := await self._not_under(new):
+            for found in old:
+                data = new.rotated(found.name, found.data)
+                moved += await self._store.reseal_credential(found.name, old=found.data, new=data)
         return moved
+
+    async def _not_under(self, vault: Vault) -> list[StoredCredential]:
+        return [one for one in await self._store.credentials() if not vault.is_current(one.data)]

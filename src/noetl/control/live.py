@@ -10,9 +10,11 @@ from noetl.engine.turn import Decision
 from noetl.model import events as facts
 from noetl.model import refs
 from noetl.model.events import Event, ExecutionRequested, VarsSet
-from noetl.model.ids import ExecutionId, event_id
+from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
-from noetl.store.base import EventRow, Loaded, Summary, Write
+from noetl.store.base import Facts, Loaded, Summary, Write
+
+_decode_events = msgspec.json.Decoder(list[Event]).decode
 
 SNAPSHOT_EVERY = 500
 """Events between snapshots at least; it doubles with the log, so that all of them together cost
@@ -53,11 +55,11 @@ class Live:
 
     def add(self, write: Write, decision: Decision) -> None:
         """Put a decision's facts into the write that will store them."""
-        seq = write.seq_before + len(write.events)
+        if decision.events:
+            # Between the brackets: several decisions become one array.
+            write.events.append(Facts(len(decision.events), facts.encode(decision.events)[1:-1]))
         for event in decision.events:
-            seq += 1
-            write.events.append(_row(self.execution_id, seq, event))
-            if isinstance(event, VarsSet):
+            if type(event) is VarsSet:
                 # Beside the log, for whoever looks at variables with SQL.
                 write.vars |= {name: refs.encode(value) for name, value in event.values.items()}
                 write.vars |= dict.fromkeys(event.removed)
@@ -91,32 +93,21 @@ class Live:
         )
 
 
-def _row(execution_id: ExecutionId, seq: int, event: Event) -> EventRow:
-    return EventRow(
-        seq,
-        event_id(execution_id, seq, event.at),
-        str(type(event).__struct_config__.tag),
-        event.at,
-        getattr(event, "step", "") or "",
-        getattr(event, "step_run_id", "") or "",
-        facts.encode(event),
-    )
-
-
 def fold(loaded: Loaded) -> ExecutionState:
     """The state that a stored execution is in."""
     state = ExecutionState()
     if loaded.snapshot is not None:
         state = _decode_state(loaded.snapshot)
-    for body in loaded.events:
-        evolve(state, facts.decode(body))
+    for events in loaded.events:
+        for event in _decode_events(events):
+            evolve(state, event)
     return state
 
 
 def key_of(loaded: Loaded) -> str | None:
     """The idempotency key of a stored execution, as far as its first event is at hand."""
     if loaded.snapshot is None and loaded.events:
-        first = facts.decode(loaded.events[0])
+        first = _decode_events(loaded.events[0])[0]
         if isinstance(first, ExecutionRequested):
             return first.key
     return None

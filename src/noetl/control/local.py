@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetl.control.orchestrator import Orchestrator
+from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
 from noetl.errors import NotFound
+from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Store
@@ -19,10 +21,17 @@ Credentials = Callable[[str], Awaitable[dict[str, Any] | None]]
 class LocalControl:
     """What a worker needs, without a network in between."""
 
-    def __init__(self, orchestrator: Orchestrator, store: Store, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        credentials: Credentials,
+        tokens: Tokens | None = None,
+    ) -> None:
         self._orchestrator = orchestrator
         self._store = store
         self._credentials = credentials
+        self._tokens = tokens
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         return await self._orchestrator.lease(worker_id, pool=pool, want=want, wait=wait)
@@ -62,3 +71,12 @@ class LocalControl:
                 f'there is no credential "{name}". `noetl credential set {name} …` stores one.'
             )
         return found
+
+    async def access_token(self, key: str, execution_id: ExecutionId) -> AccessToken | None:
+        return await self._tokens.find(key) if self._tokens is not None else None
+
+    async def keep_access_token(
+        self, key: str, token: AccessToken, execution_id: ExecutionId
+    ) -> None:
+        if self._tokens is not None:
+            await self._tokens.keep(key, token)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from noetl.control import bodies
 from noetl.control.live import Live, fold, key_of
 from noetl.control.programs import Programs
-from noetl.errors import NotFound
+from noetl.errors import Conflict, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Store
 
@@ -33,6 +33,12 @@ class Memory:
 
     def put(self, live: Live) -> None:
         self._live[live.execution_id] = live
+
+    async def refuse_taken_key(self, live: Live) -> None:
+        """Raises Conflict if another execution was started under its idempotency key."""
+        known = await self._store.by_key(live.key) if live.key is not None else None
+        if known is not None:
+            raise Conflict(f"execution {known.execution_id} was started under the same key.")
 
     def drop(self, execution_id: ExecutionId) -> None:
         """It is not what is stored; read it again when it is needed."""

@@ -15,7 +15,7 @@ from noetl.control.membership import BEAT_SECONDS, Membership
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.wakeup import News, Wakeup
 from noetl.errors import NoetlError
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Channel, Store, Write
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ class Neighbours:
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
         orchestrator.on_stored = self._tell
+        orchestrator.dispatch.on_stop = self._tell_stop
 
     async def run(self) -> None:
         """For ever."""
@@ -59,6 +60,10 @@ class Neighbours:
         if not self._membership.is_alone:
             self._wakeup.tell(writes)
 
+    def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
+        if not self._membership.is_alone:
+            self._wakeup.tell_stop(worker_id, command_id)
+
     async def hear(self, news: News) -> None:
         """Take notice of what others wrote."""
         orchestrator = self._orchestrator
@@ -71,11 +76,24 @@ class Neighbours:
             orchestrator.dispatch.wake(pool)
         if news.timers:
             orchestrator.timer_changed.set()
-        for execution_id in moved & {
-            held.execution_id for held in orchestrator.dispatch.held.values()
-        }:
-            await orchestrator.stop_closed(execution_id)
+        for worker_id, commands in news.stops.items():
+            if orchestrator.dispatch.has_asked(worker_id):
+                orchestrator.dispatch.stop(worker_id, commands)
+        for execution_id in moved & self._worked_on():
+            await self._stop_closed(execution_id)
         self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
+
+    def _worked_on(self) -> set[ExecutionId]:
+        """Executions that workers of ours work on."""
+        return {held.execution_id for held in self._orchestrator.dispatch.held.values()}
+
+    async def _stop_closed(self, execution_id: ExecutionId) -> None:
+        """Others may have closed commands that workers of ours run: tell them to stop."""
+        dispatch = self._orchestrator.dispatch
+        state = await self._orchestrator.state(execution_id)
+        for command_id, held in list(dispatch.held.items()):
+            if held.execution_id == execution_id and command_id not in state.holders:
+                dispatch.close(command_id, tell=True)
 
     async def _keep_looking(self) -> None:
         while True:
@@ -87,7 +105,7 @@ class Neighbours:
 
     async def look(self) -> None:
         """Find what news should have brought, for those who wait for something here."""
-        awaited = self._orchestrator.awaited()
+        awaited = self._orchestrator.audience.executions() | self._worked_on()
         heads = await self._store.heads(awaited) if awaited else {}
         if self._looks % LOOKS_REMEMBERED == 0:
             self._seen.clear()

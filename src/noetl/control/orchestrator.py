@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from noetl.control import bodies
 from noetl.control.audience import Audience
@@ -26,14 +26,15 @@ from noetl.control.jobs import (
     fail,
     following,
     lapse_job,
+    lease_lost,
     leased_job,
+    refused_job,
     report_job,
     signal_job,
 )
 from noetl.control.live import Live
 from noetl.control.memory import Memory
 from noetl.control.programs import Programs
-from noetl.control.support import refusal
 from noetl.engine import advance
 from noetl.engine.turn import (
     CancelChild,
@@ -46,10 +47,11 @@ from noetl.engine.turn import (
     StartChild,
     TellParent,
 )
-from noetl.errors import LeaseLost, NoetlError, StoreError
+from noetl.errors import NoetlError, NotFound, StoreError
 from noetl.model.commands import Answer, Lease, Report
 from noetl.model.events import ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
+from noetl.model.net import Limits
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
@@ -64,10 +66,17 @@ COMMIT_ATTEMPTS_MAX = 5
 class Orchestrator:
     """The control plane of one process."""
 
-    def __init__(self, store: Store, clock: Clock, *, lease_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        lease_seconds: float = 30.0,
+        limits: Limits | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self.programs = Programs(store)
+        self.programs = Programs(store, limits)
         self.dispatch = Dispatch(lease_seconds)
         self._memory = Memory(store, self.programs)
         self._jobs: deque[Job] = deque()
@@ -113,7 +122,7 @@ class Orchestrator:
                 workload=workload,
                 before=before,
                 entry=entry,
-                refused=refused or refusal(live.program.net),
+                refused=refused,
             )
 
         await self._submit(Job(execution_id, decide, create=create))
@@ -128,11 +137,14 @@ class Orchestrator:
         else:
             job.has_voice = False
         if not job.has_voice:
-            raise LeaseLost(
-                f"the lease on command {report.command_id} lapsed, or the command is over."
-                " Drop this result; whoever goes on with the work will report."
-            )
+            raise lease_lost(report)
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
+
+    async def refuse(self, report: Report) -> NoReturn:
+        """Whoever says this does not hold the lease. It changes nothing, and is recorded."""
+        with suppress(NotFound):
+            await self._submit(refused_job(report, self._clock.now()))
+        raise lease_lost(report)
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open now, or what comes within `wait` seconds."""
@@ -180,11 +192,14 @@ class Orchestrator:
         if len(leases) >= want:
             # There may be more, for others who wait.
             self.dispatch.opened(pool)
+        self.note_claimed(leases, worker_id, now)
+        return leases
+
+    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
         for lease in leases:
             self.dispatch.hold(lease, worker_id)
             # Nobody waits for this: that it is leased is stored already.
             self._put(leased_job(lease, worker_id, now))
-        return leases
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases; the commands that are no longer this worker's."""
@@ -193,11 +208,14 @@ class Orchestrator:
         held = await self._store.renew(shown, now=now, expires_at=now + self.dispatch.lease_seconds)
         return tokens.keys() - held
 
-    async def cancel(self, execution_id: ExecutionId, reason: str = "") -> None:
-        await self.happen(
-            execution_id,
-            lambda live, now: advance.cancel(live.program, live.state, execution_id, now, reason),
-        )
+    async def cancel(
+        self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True
+    ) -> None:
+        def decide(live: Live, now: float) -> Decision:
+            state = live.state
+            return advance.cancel(live.program, state, execution_id, now, reason, cascade=cascade)
+
+        await self.happen(execution_id, decide)
 
     async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
         await self.happen(
@@ -367,7 +385,10 @@ class Orchestrator:
         if not is_known and job.has_moved:
             is_known = await self._store.load(job.execution_id) is not None
         if job.create is not None and not is_known:
-            self._memory.put(job.create())
+            live = job.create()
+            if job.has_moved:
+                await self._memory.refuse_taken_key(live)
+            self._memory.put(live)
         return await self._memory.get(job.execution_id)
 
     async def _perform(
@@ -431,7 +452,7 @@ class Orchestrator:
             live = self._memory.find(execution_id)
             if execution_id in moved or live is None:
                 continue
-            live.stored = write.seq_before + len(write.events)
+            live.stored = write.seq_after
             timers = timers or bool(write.timers)
             self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
             if live.state.is_finished:
@@ -472,15 +493,3 @@ class Orchestrator:
         """Whether what is in memory is older than that."""
         live = self._memory.find(execution_id)
         return live is not None and live.stored < seq
-
-    def awaited(self) -> set[ExecutionId]:
-        """Executions that somebody here waits for, watches or works on."""
-        held = {held.execution_id for held in self.dispatch.held.values()}
-        return self.audience.executions() | held
-
-    async def stop_closed(self, execution_id: ExecutionId) -> None:
-        """Others may have closed commands that workers of ours run: tell them to stop."""
-        state = await self.state(execution_id)
-        for command_id, held in list(self.dispatch.held.items()):
-            if held.execution_id == execution_id and command_id not in state.holders:
-                self.dispatch.close(command_id, tell=True)

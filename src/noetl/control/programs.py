@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from noetl.dsl.layers import combine
 from noetl.engine.program import Program
-from noetl.errors import NotFound
+from noetl.errors import NotFound, TooLarge
 from noetl.model import net as nets
-from noetl.model.net import Net
+from noetl.model.net import Limits, Net, Values
 from noetl.store.base import CatalogEntry, Store
 
 CACHED_MAX = 500
@@ -14,8 +17,10 @@ CACHED_MAX = 500
 class Programs:
     """The programs this process has used lately."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        """`limits` are the operator's of today: nets that were compiled earlier keep to them."""
         self._store = store
+        self._limits = limits or Limits()
         self._cache: dict[str, Program] = {}
 
     async def by_digest(self, digest: str) -> Program:
@@ -24,14 +29,14 @@ class Programs:
             body = await self._store.net(digest)
             if body is None:
                 raise NotFound(f"no net {digest[:12]} is stored; register its playbook again.")
-            found = self._remember(Program(nets.decode(body), digest))
+            found = self._remember(nets.decode(body), digest)
         return found
 
     async def keep(self, net: Net, digest: str) -> Program:
         """Store a net that is run without being in the catalog."""
         if digest not in self._cache:
             await self._store.put_net(digest, nets.encode(net))
-            self._remember(Program(net, digest))
+            self._remember(net, digest)
         return self._cache[digest]
 
     async def by_path(self, path: str, version: int | None) -> tuple[Program, CatalogEntry]:
@@ -41,8 +46,25 @@ class Programs:
             raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
         return await self.by_digest(entry.digest), entry
 
-    def _remember(self, program: Program) -> Program:
+    def _remember(self, net: Net, digest: str) -> Program:
+        executor = msgspec.structs.replace(
+            net.executor, limits=combine(self._limits, net.executor.limits)
+        )
+        program = Program(msgspec.structs.replace(net, executor=executor), digest)
         if len(self._cache) >= CACHED_MAX:
             self._cache.pop(next(iter(self._cache)))
-        self._cache[program.digest] = program
+        self._cache[digest] = program
         return program
+
+
+def refuse_large(program: Program, payload: Values) -> None:
+    """Raises TooLarge for a payload that is larger than the limits of the playbook allow."""
+    most = program.net.executor.limits.max_payload_bytes
+    if most is None:
+        return
+    size = len(msgspec.json.encode(payload))
+    if size > most:
+        raise TooLarge(
+            f"the payload has {size:,} bytes, and the limit for {program.net.path} is {most:,}"
+            " (`max_payload_bytes`). Put large data into a file or a table and say where it is."
+        )

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from noetl.errors import StoreError
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Channel, Write
 
 logger = logging.getLogger(__name__)
@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.005
 """Between two messages at least: what happens meanwhile travels together."""
 RECONNECT_SECONDS = 1.0
-EXECUTIONS_MAX = 250
-"""A message of PostgreSQL holds 8 000 bytes. What does not fit is found by looking."""
+EXECUTIONS_MAX = 120
+STOPS_MAX = 50
+"""A message of PostgreSQL holds 8 000 bytes. What does not fit is found by looking, or when leases
+are renewed."""
 
 
 class News(msgspec.Struct, omit_defaults=True):
@@ -34,10 +36,12 @@ class News(msgspec.Struct, omit_defaults=True):
     """Where commands wait for a worker."""
     timers: bool = False
     """Some were set."""
+    stops: dict[str, set[CommandId]] = {}
+    """By worker, commands that it should stop: it may ask another server than ours for them."""
 
     def add(self, writes: Iterable[Write]) -> None:
         for write in writes:
-            self.executions[write.execution_id] = write.seq_before + len(write.events)
+            self.executions[write.execution_id] = write.seq_after
             self.timers = self.timers or bool(write.timers)
             self.pools |= {new.command.pool for new in write.commands if new.worker_id is None}
 
@@ -60,8 +64,15 @@ class Wakeup:
         self._untold.add(writes)
         self._something.set()
 
+    def tell_stop(self, worker_id: str, command_id: CommandId) -> None:
+        """Let the others know soon what a worker should stop."""
+        if sum(map(len, self._untold.stops.values())) < STOPS_MAX:
+            self._untold.stops.setdefault(worker_id, set()).add(command_id)
+            self._something.set()
+
     async def send(self) -> None:
         """Pass on what was told, for ever; what cannot be passed on is dropped."""
+        reached = True
         while True:
             await self._something.wait()
             self._something.clear()
@@ -70,18 +81,25 @@ class Wakeup:
                 del news.executions[execution_id]
             try:
                 await self._channel.send(msgspec.json.encode(news).decode())
+                reached = True
             except StoreError as error:
-                logger.warning("other servers were not told: %s", error)
+                if reached:  # once: it may take long
+                    logger.warning("other servers are not told just now: %s", error)
+                reached = False
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def listen(self) -> None:
         """Hear what the others say, for ever."""
+        heard = True
         while True:
             try:
                 async for text in self._channel.messages():
+                    heard = True
                     news = msgspec.json.decode(text, type=News)
                     if news.sender != self._name:
                         await self._hear(news)
             except (StoreError, msgspec.DecodeError) as error:
-                logger.warning("other servers cannot be heard just now: %s", error)
+                if heard:  # once: it may take long
+                    logger.warning("other servers cannot be heard just now: %s", error)
+                heard = False
             await asyncio.sleep(RECONNECT_SECONDS)

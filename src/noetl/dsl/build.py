@@ -14,6 +14,9 @@ ROOT = Home()
 
 def build(building: Building, root: Mapping) -> Net:
     """Everything the playbook says. Parts with the wrong shape are left out: they are reported."""
+    # First, because a step that uses an entry needs what the entry reads.
+    keychain = _keychain(building, field(root, "keychain"))
+    building.secret_uses = list(building.uses)
     executor = field(root, "executor")
     building.limits = combine(building.limits, written_limits(executor))
     outer = executor_knobs(executor)
@@ -36,7 +39,7 @@ def build(building: Building, root: Mapping) -> Net:
         labels=_labels(metadata),
         entry=_entry(executor, [found.name for found in steps]),
         workload=building.values(field(root, "workload"), Where.WORKLOAD, ROOT),
-        keychain=_keychain(building, field(root, "keychain")),
+        keychain=keychain,
         executor=_executor(building, executor),
         steps=steps,
         workbook=blocks,

@@ -72,6 +72,8 @@ class Building:
         self.limits = limits
         self.expressions = Expressions()
         self.uses: list[Use] = []
+        self.secret_uses: list[Use] = []
+        """Those of the keychain, which any step may come to evaluate."""
         self.blocks: dict[str, tuple[Block, list[Use]]] = {}
         """Workbook entries with their templates, for the steps that call them."""
         self.debug: dict[str, Place] = {}

@@ -270,6 +270,30 @@ def parallel_writes_combine(building: Building, net: Net) -> None:
                     )
 
 
+def sinks_have_something_to_store(building: Building, net: Net) -> None:
+    for step in net.steps:
+        if step.sink is not None and not step.tasks:
+            building.report.add(
+                "sink-without-tool",
+                f'step "{step.name}" has a `sink`, but no tool whose result it could store. Give'
+                " the step a tool, or write the sink as the step's tool.",
+                building.at(step.sink),
+            )
+
+
+def cursors_belong_to_steps(building: Building, net: Net) -> None:
+    """A claim is leased and recorded frame by frame, which one call of an entry cannot be."""
+    for block in net.workbook:
+        if block.loop is not None and block.loop.cursor is not None:
+            building.report.add(
+                "cursor-in-workbook",
+                f'workbook entry "{block.name}" loops over a `cursor`; an entry is one call, and'
+                " its frames could not be recorded one by one. Put the loop on a step, and call"
+                " the entry for each row.",
+                building.at(block.loop),
+            )
+
+
 CHECKS: tuple[Check, ...] = (
     names_are_unique,
     names_are_usable,
@@ -279,4 +303,6 @@ CHECKS: tuple[Check, ...] = (
     references_exist,
     joins_are_possible,
     parallel_writes_combine,
+    sinks_have_something_to_store,
+    cursors_belong_to_steps,
 )

@@ -71,6 +71,8 @@ RULES = _errors(
     bad_rule="A rule with neither `when` nor `else`, with both, or without `then`.",
     empty_rules="A policy without rules.",
     join_impossible="A join that no number of tokens can satisfy.",
+    sink_without_tool="A `sink` of a step that has no tool whose result it could store.",
+    cursor_in_workbook="A workbook entry that loops over a `cursor`.",
 ) | _warnings(
     entry_is_first="There is no step `start`; the first step is taken as the entry.",
     parallel_ctx_write="Iterations of a parallel loop write the same ctx key without a reducer.",

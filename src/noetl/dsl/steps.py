@@ -41,6 +41,7 @@ from noetl.model.problems import Place
 
 BODY = frozenset(
     {
+        Where.KEYCHAIN,
         Where.STEP,
         Where.LOOP,
         Where.TASK,
@@ -202,7 +203,7 @@ def _form(building: Building, node: Node | None, home: Home) -> tuple[FormField,
 
 def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use], bool]:
     """The templates that running a step may evaluate, and whether it may read anything at all."""
-    uses, whole = list(own), False
+    uses, whole = [*building.secret_uses, *own], False
     seen: set[str] = set()
     bodies: list[Step | Block] = [step]
     while bodies:
@@ -210,10 +211,10 @@ def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use],
             # Code that looks around in `context` reads what no template tells us.
             code = str(task.config.get("code", "context"))
             whole = whole or (task.kind == "python" and "context" in code)
-            name = task.config.get("task")
+            name = str(task.config.get("task"))
             if task.kind != "workbook" or name in seen:
                 continue
-            seen.add(str(name))
+            seen.add(name)
             if name in building.blocks:
                 block, block_uses = building.blocks[name]
                 bodies.append(block)

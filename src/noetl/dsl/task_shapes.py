@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
@@ -133,6 +133,10 @@ def _field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
+    _check_value(key, node, _field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
+
+
+def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspection) -> None:
     """Check a value as far as it is written out.
 
     A template stands for a value we cannot know, so where one is refused we take it away and
@@ -140,7 +144,12 @@ def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> No
     """
     if isinstance(node, Scalar) and _is_template(node):
         return
-    wanted = _field_types(tool.config)[tool.aliases.get(key, key)]
+    bare = get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
+    if get_origin(bare) is dict and isinstance(node, Mapping):
+        # Each by itself: msgspec does not say under which free key something is wrong.
+        for part in node.entries.values():
+            _check_value(key, part, get_args(bare)[1], tool, look)
+        return
     value = nodes.plain(node)
     for _ in range(TEMPLATES_TAKEN_AWAY_MAX):
         try:

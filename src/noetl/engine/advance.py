@@ -18,10 +18,16 @@ from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_e
 from noetl.engine.joining import fire_ready
 from noetl.engine.listening import fail_run
 from noetl.engine.program import Program
-from noetl.engine.reporting import absorb_report, close_command, lost_for_good, run_of
+from noetl.engine.reporting import (
+    absorb_report,
+    close_command,
+    lost_for_good,
+    refuse_report,
+    run_of,
+)
 from noetl.engine.routing import route
 from noetl.engine.running import command_for, issue
-from noetl.engine.turn import Decision, Issue, Turn
+from noetl.engine.turn import CancelChild, Decision, Issue, Turn
 from noetl.errors import Finished
 from noetl.model.commands import Report
 from noetl.model.events import (
@@ -183,6 +189,17 @@ def reported(
 ) -> Decision:
     """A worker that holds the lease has something to say."""
     return _advance(program, state, execution_id, at, lambda turn: absorb_report(turn, report))
+
+
+def refused(
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    report: Report,
+) -> Decision:
+    """Somebody who does not hold the lease has something to say."""
+    return _advance(program, state, execution_id, at, lambda turn: refuse_report(turn, report))
 
 
 def lapsed(
@@ -383,9 +400,18 @@ def _waits(run: Run, iteration: int | None) -> bool:
 
 
 def cancel(
-    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float, reason: str
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    reason: str,
+    *,
+    cascade: bool = True,
 ) -> Decision:
-    """Somebody wants it to stop. It stops now; running work is interrupted."""
+    """Somebody wants it to stop. It stops now; running work is interrupted.
+
+    Executions that it called stop, too; without `cascade` they go on, and nobody waits for them.
+    """
 
     def happen(turn: Turn) -> None:
         turn.record(ExecutionCancelled(at=at, reason=reason))
@@ -393,7 +419,11 @@ def cancel(
         error = TaskError(kind="cancelled", message=reason or "cancelled")
         finish(turn, "CANCELLED", error=error)
 
-    return _advance(program, state, execution_id, at, happen)
+    decision = _advance(program, state, execution_id, at, happen)
+    if cascade:
+        return decision
+    kept = (effect for effect in decision.effects if not isinstance(effect, CancelChild))
+    return Decision(decision.events, tuple(kept))
 
 
 def pause(

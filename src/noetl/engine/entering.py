@@ -161,7 +161,8 @@ def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
     of_step = f'of step "{program.step.name}"'
     timeout = duration(program.timeout, scope, f"timeout {of_step}")
     if timeout is not None:
-        found.append(("timeout", turn.at + timeout))
+        most = turn.program.net.executor.limits.timeout
+        found.append(("timeout", turn.at + min(timeout, timeout if most is None else most)))
     deadline = duration(program.deadline, scope, f"deadline {of_step}")
     if deadline is not None:
         found.append(("deadline", (turn.state.started_at or turn.at) + deadline))

@@ -56,6 +56,7 @@ from noetl.model.events import (
     StepStarted,
     StepWaiting,
     TaskDone,
+    TaskLogged,
     TaskStarted,
     TimerFired,
     TimerSet,
@@ -87,9 +88,11 @@ def evolve(state: ExecutionState, fact: Event) -> None:
     if isinstance(fact, Reported) and fact.report:
         _heard(state, fact)
     match fact:
-        case TaskStarted() | RetryStarted() | PolicyUnmatched() | IterationStarted():
+        case TaskStarted() | TaskLogged() | RetryStarted() | PolicyUnmatched():
             pass
-        case NextSelected() | NextUnmatched() | CommandLeased() | ExecutionProcessed():
+        case IterationStarted() | NextSelected() | NextUnmatched() | CommandLeased():
+            pass
+        case ExecutionProcessed():
             pass
         case TaskDone() | CtxPatched() | VarsSet():
             _call(state, fact)

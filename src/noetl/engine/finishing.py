@@ -12,6 +12,7 @@ from noetl.model.events import (
     WorkflowFinished,
 )
 from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState
 
 END = "end"
 
@@ -38,10 +39,23 @@ def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> N
     turn.record(WorkflowFinished(at=turn.at, status=status, result=result, error=error))
     turn.record(ExecutionProcessed(at=turn.at, status=status))
     if state.parent is not None:
-        wanted = state.results.get(state.parent.return_step or "")
-        if wanted is not None and status == "COMPLETED":
-            result = wanted.value
-        turn.effect(TellParent(state.parent, status, result, error))
+        told = TellParent(state.parent, status, result, error)
+        turn.effect(_of_its_step(told, state) if status == "COMPLETED" else told)
+
+
+def _of_its_step(told: TellParent, state: ExecutionState) -> TellParent:
+    """With the result of the one step that the parent wants to hear of, if it names one."""
+    step = told.parent.return_step
+    if step is None:
+        return told
+    if found := state.results.get(step):
+        return TellParent(told.parent, told.status, found.value, None)
+    missing = TaskError(
+        kind="not_found",
+        code="no_return_step",
+        message=f'it has no result of "{step}", its `return_step`: no such step has ended in it.',
+    )
+    return TellParent(told.parent, "FAILED", None, missing)
 
 
 def absorb_tokens(turn: Turn, reason: str) -> None:

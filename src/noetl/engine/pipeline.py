@@ -159,15 +159,19 @@ class TaskProgram:
         "config",
         "finally_",
         "inputs",
+        "max_jumps",
         "patch",
         "poll",
         "retries",
         "rules",
         "task",
+        "timeout",
     )
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.timeout = compile_value(task.timeout)
+        self.max_jumps = compile_value(task.max_jumps)
         self.config = compile_value(task.config)
         self.inputs = compile_value(task.inputs)
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)

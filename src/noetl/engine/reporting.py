@@ -38,7 +38,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
     """Fold what the worker says. What is known, or about a run that is over, is no news."""
     run = run_of(turn.state, report.command_id)
     if run is None:
-        _refuse(turn, report)
+        refuse_report(turn, report)
         return
     if report.number <= run.reported.get(report.command_id, 0):
         return
@@ -130,7 +130,7 @@ def run_of(state: ExecutionState, command_id: CommandId) -> Run | None:
     return state.runs[run_id] if run_id is not None else None
 
 
-def _refuse(turn: Turn, report: Report) -> None:
+def refuse_report(turn: Turn, report: Report) -> None:
     """A lost lease has no voice. That its worker tried to say something new is worth a note."""
     step_run_id, taken = turn.state.lost.get(report.command_id, ("", 0))
     if step_run_id and report.number > taken:
@@ -233,7 +233,7 @@ def child_id(run: Run, suspension: Suspension) -> str:
 def _place_in_chain(chain: Chain | None) -> tuple[object, ...]:
     if chain is None:
         return ()
-    return (chain.event, *chain.rules, chain.branch, chain.action, chain.restarts, chain.tries.page)
+    return (chain.event, chain.restarts, *chain.place)
 
 
 def _start_child(

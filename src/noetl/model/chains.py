@@ -37,7 +37,7 @@ class Tries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Config that this page changes."""
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """Where a token goes, and what it carries, with every template filled in."""
 
     step: str
@@ -107,10 +107,24 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: TaskError | None = None
     skipped: str | None = None
     """Why the step is skipped, if a rule said that it is."""
+    outer: Chain | None = None
+    """The chain whose task is repeated by this one; it goes on when this one is over."""
 
     @property
     def is_over(self) -> bool:
         return self.branch >= len(self.rules)
+
+    @property
+    def outermost(self) -> Chain:
+        """The chain that answers the event itself."""
+        return self if self.outer is None else self.outer.outermost
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What tells a call of this chain from every other call of the same task."""
+        branch = self.rules[self.branch]
+        own = (self.stage, self.epoch, branch, self.action, self.tries.page)
+        return own if self.outer is None else (*own, self.outer.call.page, *self.outer.place)
 
 
 class Progress(Tries, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,13 +12,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl.model.call_events import PolicyUnmatched as PolicyUnmatched
+from noetl.model.call_events import RetryStarted as RetryStarted
+from noetl.model.call_events import TaskDone as TaskDone
+from noetl.model.call_events import TaskLogged as TaskLogged
+from noetl.model.call_events import TaskStarted as TaskStarted
 from noetl.model.chains import Progress as Progress
 from noetl.model.chains import Routing
 from noetl.model.facts import Fact as Fact
 from noetl.model.facts import Reported as Reported
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome, TaskError
+from noetl.model.outcome import TaskError
 from noetl.model.rule_events import RuleEvent as RuleEvent
 from noetl.model.signals import ApprovalReceived, Listening, MessageReceived, SignalConsidered
 
@@ -201,56 +206,7 @@ class StepCancelled(Fact, frozen=True, kw_only=True, tag="step.cancelled"):
     reason: str = ""
 
 
-# --- Calls, reported by workers ----------------------------------------------------------------
-
-
-class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
-    step_run_id: StepRunId
-    step: str
-    task: str
-    kind: str = ""
-    attempt: int = 1
-    action_id: str = ""
-    iteration: int | None = None
-    page: int = 0
-    origin: str = ""
-    """The sugar that the task is a part of, where it was not written itself."""
-
-
-class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
-    step_run_id: StepRunId
-    step: str
-    task: str
-    outcome: Outcome
-    attempt: int = 1
-    action_id: str = ""
-    iteration: int | None = None
-    page: int = 0
-    directive: str = ""
-    """What the task's policy made of it: continue, retry, jump, break, fail."""
-    log: str = ""
-    """What the tool printed, the last part of it."""
-    progress: Progress | None = None
-    """Where the pipeline goes on; None inside loops, whose unit is the iteration."""
-
-
-class RetryStarted(Reported, frozen=True, kw_only=True, tag="retry.started"):
-    step_run_id: StepRunId
-    step: str
-    task: str
-    attempt: int
-    delay: float = 0.0
-    iteration: int | None = None
-    page: int = 0
-    """The page that comes next, where it is not the same one again."""
-
-
-class PolicyUnmatched(Reported, frozen=True, kw_only=True, tag="policy.unmatched"):
-    step_run_id: StepRunId
-    step: str
-    task: str
-    status: str
-    iteration: int | None = None
+# --- What calls wrote, reported by workers -----------------------------------------------------
 
 
 class CtxPatched(Reported, frozen=True, kw_only=True, tag="ctx.patched"):
@@ -465,6 +421,7 @@ Event = (
     | StepFailed
     | StepCancelled
     | TaskStarted
+    | TaskLogged
     | TaskDone
     | RetryStarted
     | PolicyUnmatched

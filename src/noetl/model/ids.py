@@ -26,7 +26,12 @@ def derive(*causes: object) -> str:
 
 def token_of(command_id: CommandId) -> str:
     """What whoever was given this command shows: a command is given to one worker, once."""
-    return derive(command_id, "lease")
+    return f"{command_id}.{derive(command_id, 'lease')}"
+
+
+def command_of(token: str) -> CommandId:
+    """The command that a token is about, whether there is such a command or not."""
+    return token.rpartition(".")[0]
 
 
 def event_id(execution_id: ExecutionId, seq: int, at: float) -> EventId:

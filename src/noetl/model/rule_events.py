@@ -20,8 +20,9 @@ class CaseEvaluated(Reported, frozen=True, kw_only=True, tag="case.evaluated"):
     matched: tuple[str, ...]
     """In the order of the playbook; `order` is that in which they are followed."""
     order: tuple[str, ...]
-    case_mode: str = "exclusive"
-    eval_mode: str = "on_entry"
+    # Never left out of the record: 001 §5.4 promises them.
+    case_mode: str = ""
+    eval_mode: str = ""
     iteration: int | None = None
     page: int = 0
     chain: Chain | None = None
@@ -56,8 +57,8 @@ class StepPatched(Reported, frozen=True, kw_only=True, tag="step.patched"):
     """The value, if one was said."""
 
 
-class NextEvaluated(Fact, frozen=True, kw_only=True, tag="next.evaluated"):
-    """A rule's `next` decided where the tokens of the step go."""
+class NextEvaluated(Fact, frozen=True, kw_only=True, omit_defaults=False, tag="next.evaluated"):
+    """A rule's `next` decided where the tokens of the step go; recorded in full (001 §5.4)."""
 
     step_run_id: StepRunId
     step: str

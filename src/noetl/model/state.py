@@ -145,7 +145,9 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     def following(self) -> Chain | None:
         """Rules for an event that the server heard, while a worker follows them."""
         chain = self.progress.chain if self.progress is not None else None
-        return chain if chain is not None and chain.stage in SERVER_STAGES else None
+        if chain is None or chain.outermost.stage not in SERVER_STAGES:
+            return None
+        return chain.outermost
 
 
 class Undo(msgspec.Struct, kw_only=True, omit_defaults=True):

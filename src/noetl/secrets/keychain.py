@@ -1,7 +1,7 @@
 """From a keychain entry to its fields, at the moment they are used.
 
-What an entry means is decided here; where stored credentials, variables and files come from is
-handed in.
+What an entry means is decided here; where stored credentials, variables and files come from, and
+who asks secret managers outside, is handed in.
 """
 
 from __future__ import annotations
@@ -18,6 +18,19 @@ from noetl.model.net import KeychainEntry
 
 Stored = Callable[[str], Awaitable[Mapping[str, Any]]]
 """Fields of the stored credential of that name; raises NotFound."""
+Ask = Callable[[str, KeychainEntry], Awaitable[dict[str, Any]]]
+"""Asks a secret manager, one of `PROVIDERS`, for the fields of an entry."""
+PROVIDERS = {
+    "vault": "vault",
+    "hashicorp": "vault",
+    "google": "google",
+    "gcp": "google",
+    "aws": "aws",
+    "azure": "azure",
+}
+"""The secret managers that can be asked, by each of their names."""
+OWN = (None, "noetl", "credential")
+"""Secrets that we keep ourselves."""
 
 
 class NotAllowed(NoetlError):
@@ -36,14 +49,38 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Files below this directory may be read as secrets."""
 
 
+def manager_of(entry: KeychainEntry) -> str | None:
+    """The manager outside that keeps the secret, or None; raises NotFound if nobody knows it."""
+    written = entry.config.get("provider")
+    if entry.kind not in ("secret_manager", "secrets") or written in OWN:
+        return None
+    provider = PROVIDERS.get(str(written).lower())
+    if provider is None:
+        known = ", ".join(sorted(set(PROVIDERS.values())))
+        raise NotFound(
+            f'keychain entry "{entry.name}": there is no secret manager "{written}". Those that '
+            f"can be asked are {known}; a secret that `noetl credential set` stores needs none."
+        )
+    return provider
+
+
 async def resolve(
-    entry: KeychainEntry, stored: Stored, sources: Sources | None = None
+    entry: KeychainEntry,
+    stored: Stored,
+    sources: Sources | None = None,
+    ask: Ask | None = None,
 ) -> dict[str, Any]:
     """The fields of an entry. One value alone is the field `value`.
 
     Raises NotFound, naming what is missing, or NotAllowed. Neither repeats a value.
     """
-    fields = await _fields(entry, stored, sources or Sources())
+    provider = manager_of(entry)
+    if provider is None:
+        fields = await _fields(entry, stored, sources or Sources())
+    elif ask is None:
+        raise NotAllowed(f'keychain entry "{entry.name}": only workers ask secret managers.')
+    else:
+        fields = await ask(provider, entry)
     wanted = entry.config.get("key")
     if wanted is None:
         return fields
@@ -87,12 +124,6 @@ async def _stored(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
 
 
 async def _managed(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
-    provider = entry.config.get("provider")
-    if provider not in (None, "noetl", "credential"):
-        raise NotFound(
-            f'keychain entry "{entry.name}": this version cannot ask the secret manager '
-            f'"{provider}". Store the secret with `noetl credential set` and leave `provider` out.'
-        )
     if "credential" not in entry.config and "path" in entry.config:
         return dict(await stored(str(entry.config["path"])))
     return await _stored(entry, stored)

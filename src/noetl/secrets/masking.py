@@ -1,8 +1,8 @@
 """The second line behind taint: known secret values, found again in whatever a tool says.
 
 A driver may repeat a password in an error, a server may echo a token. Each secret is looked for
-as it is and in the forms it travels in: base64 (also inside of something longer), URL-encoded,
-escaped as in JSON.
+as it is and in the forms it travels in: base64 (also inside of something longer), hexadecimal,
+URL-encoded, escaped as in JSON.
 """
 
 from __future__ import annotations
@@ -73,6 +73,17 @@ class Mask:
         shown = any(secret in reading for secret in self._secrets for reading in readings)
         return MASK if shown else word
 
+    def lines(self, text: str) -> tuple[str, str]:
+        """Of a text that goes on: what may be shown by now, masked, and the rest.
+
+        Whole lines may, unless a secret of several lines may have begun in them.
+        """
+        end = text.rfind("\n") + 1
+        for secret in self._secrets:
+            if "\n" in secret:
+                end -= _overlap(text[:end], secret)
+        return self.text(text[:end]), text[end:]
+
     def value(self, value: Any) -> Any:
         """A plain value with every text in it masked, keys too."""
         if not self._secrets:
@@ -113,6 +124,12 @@ class Mask:
         )
 
 
+def _overlap(text: str, secret: str) -> int:
+    """How much of the beginning of a secret stands at the end of a text."""
+    longest = min(len(secret) - 1, len(text))
+    return next((size for size in range(longest, 0, -1) if text.endswith(secret[:size])), 0)
+
+
 def _texts(secret: Any) -> Iterator[str]:
     if isinstance(secret, str):
         if len(secret) >= SHORTEST:
@@ -146,6 +163,8 @@ def _forms(secret: str) -> Iterator[str]:
     yield msgspec.json.encode(secret).decode()[1:-1]
     yield secret.encode("unicode_escape").decode()
     data = secret.encode("utf-8", "surrogatepass")
+    yield data.hex()
+    yield data.hex().upper()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield from (core for core in _cores(data, encode) if len(core) >= SHORTEST_CORE)
 

@@ -20,7 +20,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from noetl.errors import Corrupted, NoetlError
+from noetl.errors import Corrupted, WrongKey
 
 MAGIC = b"NV1"
 KEY_SIZE = 32
@@ -30,12 +30,6 @@ TAG_SIZE = 16
 PASSPHRASE_MIN = 16
 _HEAD = len(MAGIC) + ID_SIZE + NONCE_SIZE + KEY_SIZE + TAG_SIZE
 _SALT = b"noetl-vault-1"
-
-
-class WrongKey(NoetlError):
-    """The key that credentials were encrypted with is not the one at hand, or is not usable."""
-
-    code = "wrong_key"
 
 
 class Key(NamedTuple):

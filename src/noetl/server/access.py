@@ -99,6 +99,7 @@ class Access:
             await self.note("nobody", "login.refused", name, details=client_ip)
             raise Unauthenticated("the name or the password is wrong.")
         self._failures.pop(name, None)
+        await self._store.delete_expired(self._clock.now())
         secret, session = await self._sessions.create(name, client_ip)
         await self.note(name, "login", name, details=client_ip)
         return secret, session, _principal(user, session)
@@ -152,6 +153,8 @@ class Access:
         await self.note(by.name, "user.put", name, details=" ".join(roles))
 
     async def delete_user(self, by: Principal, name: str) -> None:
+        for session in await self._sessions.of(name):
+            await self._sessions.end(session.session_id)
         if not await self._store.delete_user(name):
             raise NotFound(f'there is no user "{name}".')
         self._look_again()

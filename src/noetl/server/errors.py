@@ -82,9 +82,10 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, Problem]:
     """The answer to an error. What is our own fault is logged and not told."""
     if isinstance(error, HTTPException):
         return _refused(error, request_id)
-    if isinstance(error, UnicodeDecodeError):
-        told = Error(code=BadRequest.code, message="the body is not UTF-8.")
-        return STATUS[BadRequest], Problem(error=told)
+    if isinstance(error, UnicodeDecodeError | RecursionError):
+        is_deep = isinstance(error, RecursionError)
+        message = "the body is nested too deeply." if is_deep else "the body is not UTF-8."
+        return STATUS[BadRequest], Problem(error=Error(code=BadRequest.code, message=message))
     if not isinstance(error, NoetlError) or status_of(error) >= 500:
         return _own_fault(error, request_id)
     details: Any = None
@@ -113,7 +114,8 @@ def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
     known = isinstance(error, NoetlError)
     logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
     status = status_of(error) if isinstance(error, NoetlError) else 500
-    said = (type(error).__doc__ or "").strip() if known else "Something went wrong on the server."
+    known_as = " ".join((type(error).__doc__ or "").split())
+    said = known_as if known else "Something went wrong on the server."
     return status, Problem(
         error=Error(
             code=error.code if isinstance(error, NoetlError) else "internal",

@@ -1,33 +1,24 @@
 """What a worker may say and see depends on the leases it holds; here that is looked up.
 
-A lease's token says which delivery it is, not to whom it went. Who was given it is remembered
-here, and after a restart, or on another server, read from the store.
+A lease's token says which delivery it is, not to whom it went. Who was given a command, which is
+given once, is remembered here, and after a restart, or on another server, read from the store.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 from noetl.control.clock import Clock
-from noetl.errors import LeaseLost, NotAllowed
+from noetl.errors import NotAllowed
 from noetl.model.commands import Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.server.rights import Principal
-from noetl.store.base import Store
+from noetl.store.base import Holder, Store
 
 REMEMBERED_MAX = 20_000
 """Also leases that are over: a report may come again, and whose it was is still known."""
 FAMILY_DEPTH_MAX = 100
-
-
-class Given(NamedTuple):
-    """A lease that went out."""
-
-    worker_id: str
-    execution_id: ExecutionId
-    command_id: CommandId
 
 
 class Leases:
@@ -36,54 +27,39 @@ class Leases:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._given: OrderedDict[str, Given] = OrderedDict()
+        self._given: OrderedDict[CommandId, Holder] = OrderedDict()
 
     def remember(self, leases: Iterable[Lease], worker_id: str) -> None:
         """These were handed to this worker."""
         for lease in leases:
             command = lease.command
-            self._given[lease.token] = Given(worker_id, command.execution_id, command.command_id)
+            self._given[command.command_id] = Holder(command.execution_id, worker_id)
             if len(self._given) > REMEMBERED_MAX:
                 self._given.popitem(last=False)
 
-    async def require_report(self, principal: Principal, report: Report) -> str:
-        """The worker that may report this; raises LeaseLost for a lease of somebody else's."""
-        given = self._given.get(report.token)
-        if given is None:
-            given = await self._stored(report.execution_id, report.command_id)
-        if given is None and principal.kind == "open":
-            return report.worker  # the orchestrator refuses it, and records that
-        wanted = (report.execution_id, report.command_id)
-        if given is None or given[1:] != wanted or not _is_of(principal, given.worker_id):
-            raise LeaseLost(
-                f"the lease on command {report.command_id} is not held by whoever reports."
-                " Drop this result; the worker that holds it will report."
-            )
-        return given.worker_id
+    async def holder(self, principal: Principal, report: Report) -> str | None:
+        """The worker of whoever asks that was given what it reports on; None if none was."""
+        given = (await self._holders([report.command_id])).get(report.command_id)
+        if given is None or given.execution_id != report.execution_id:
+            return None
+        return given.worker_id if _is_of(principal, given.worker_id) else None
 
-    async def _stored(self, execution_id: ExecutionId, command_id: CommandId) -> Given | None:
-        for command, worker, _ in await self._store.open_commands(execution_id):
-            if command.command_id == command_id and worker is not None:
-                return Given(worker, execution_id, command_id)
-        return None
-
-    async def own(self, principal: Principal, tokens: dict[CommandId, str]) -> dict[CommandId, str]:
-        """Those of the leases that were given to a worker of whoever asks."""
-        holders = {
-            command_id: given.worker_id
-            for command_id, token in tokens.items()
-            if (given := self._given.get(token)) is not None and given.command_id == command_id
-        }
-        if len(holders) < len(tokens):
-            # This server did not hand them out, or not since it was started.
-            for command, worker, _ in await self._store.open_commands():
-                if worker is not None:
-                    holders.setdefault(command.command_id, worker)
+    async def own(
+        self, principal: Principal, commands: Collection[CommandId]
+    ) -> dict[CommandId, Holder]:
+        """Those of the commands that were given to a worker of whoever asks."""
         return {
-            command_id: token
-            for command_id, token in tokens.items()
-            if _is_of(principal, holders.get(command_id, ""))
+            command_id: given
+            for command_id, given in (await self._holders(commands)).items()
+            if _is_of(principal, given.worker_id)
         }
+
+    async def _holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        found = {one: self._given[one] for one in commands if one in self._given}
+        if len(found) < len(commands):
+            # This server did not hand them out, or not since it was started.
+            found |= await self._store.holders(set(commands) - found.keys())
+        return found
 
     async def require_execution(
         self, principal: Principal, worker: str, execution_id: ExecutionId

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from noetl.version import __version__
 
@@ -11,11 +16,51 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
 """The framework says by itself that it is UTF-8."""
 
 
+class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How NATS does, as far as this server knows."""
+
+    is_connected: bool
+    connects: int
+    failures: int
+    copies_found: int
+    copies_missed: int
+
+
+AskNats = Callable[[], NatsFigures]
+
+
+class _OfNats(Collector):
+    """Counted where it happens, read when somebody asks."""
+
+    def __init__(self, ask: AskNats) -> None:
+        self._ask = ask
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._ask()
+        yield GaugeMetricFamily(
+            "noetl_nats_connected", "Whether NATS is reached", float(now.is_connected)
+        )
+        yield CounterMetricFamily(
+            "noetl_nats_connects", "Connections to NATS that were made", value=now.connects
+        )
+        yield CounterMetricFamily(
+            "noetl_nats_failures", "Questions that NATS did not answer", value=now.failures
+        )
+        copies = CounterMetricFamily(
+            "noetl_nats_copies", "Large results looked for in NATS", labels=["outcome"]
+        )
+        copies.add_metric(["found"], now.copies_found)
+        copies.add_metric(["missed"], now.copies_missed)
+        yield copies
+
+
 class Metrics:
     """The figures of one server, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, nats: AskNats | None = None) -> None:
         self.registry = CollectorRegistry()
+        if nats is not None:
+            self.registry.register(_OfNats(nats))
         self.requests = Counter(
             "noetl_http_requests",
             "Requests answered",

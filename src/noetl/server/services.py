@@ -14,9 +14,10 @@ from noetl.control.keys import Keys
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.records import Records
+from noetl.control.tokens import Tokens
 from noetl.server.access import Access
 from noetl.server.leases import Leases
-from noetl.server.metrics import Metrics
+from noetl.server.metrics import AskNats, Metrics
 from noetl.server.sessions import Sessions
 from noetl.store.base import Store
 
@@ -28,6 +29,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     records: Records
     catalog: Catalog
     keys: Keys
+    tokens: Tokens
     store: Store
     orchestrator: Orchestrator
     control: LocalControl
@@ -36,6 +38,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions
     leases: Leases
     metrics: Metrics
+    nats: AskNats | None
+    """How NATS does; None where none is configured."""
     rotate_keys: Callable[[], Awaitable[int]]
     """Put every credential under a new key; how many were not yet."""
     draining: asyncio.Event

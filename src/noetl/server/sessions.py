@@ -1,22 +1,20 @@
 """Sessions of people who signed in (document 001 §6): kept for a time, longer while they are used.
 
-One interface; where sessions are kept is decided in wiring. What a browser shows is a secret of
-its own: we keep a digest of it.
+What counts is decided here, once; where sessions are kept is decided in wiring. What a browser
+shows is a secret of its own: we keep a digest of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Protocol
 
 import msgspec
 
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
-from noetl.store.access import AccessStore, StoredSession
+from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
 
-SESSION_SECONDS = 24 * 3600.0
 SESSION_PREFIX = "noetl_s_"
 TOUCH_SECONDS = 60.0
 """Activity is noted this often at most, so that reading does not mean writing."""
@@ -27,32 +25,16 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class Sessions(Protocol):
-    """Where sessions are kept."""
+class Sessions:
+    """Who is signed in."""
 
-    async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
-        """A new session, and the secret that its owner shows."""
-
-    async def validate(self, secret: str) -> StoredSession | None:
-        """The session of this secret, if its time is not over; using it makes it last longer."""
-
-    async def of(self, user: str) -> list[StoredSession]:
-        """The sessions of a user that still count, newest first."""
-
-    async def end(self, session_id: str) -> bool:
-        """Whether there was one."""
-
-
-class DatabaseSessions:
-    """Sessions in the store."""
-
-    def __init__(self, store: AccessStore, clock: Clock) -> None:
+    def __init__(self, store: SessionStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
+        """A new session, and the secret that its owner shows."""
         now = self._clock.now()
-        await self._store.delete_expired(now)
         secret = SESSION_PREFIX + secrets.token_urlsafe(32)
         session = StoredSession(
             session_id=new_id(now),
@@ -67,6 +49,7 @@ class DatabaseSessions:
         return secret, session
 
     async def validate(self, secret: str) -> StoredSession | None:
+        """The session of this secret, if its time is not over; using it makes it last longer."""
         now = self._clock.now()
         session = await self._store.session(digest_of(secret))
         if session is None or session.expires_at <= now:
@@ -75,12 +58,15 @@ class DatabaseSessions:
             session = msgspec.structs.replace(
                 session, expires_at=now + SESSION_SECONDS, last_activity_at=now
             )
-            await self._store.put_session(session)
+            if not await self._store.touch_session(session):
+                return None
         return session
 
     async def of(self, user: str) -> list[StoredSession]:
+        """The sessions of a user that still count, newest first."""
         now = self._clock.now()
         return [found for found in await self._store.sessions(user) if found.expires_at > now]
 
     async def end(self, session_id: str) -> bool:
+        """Whether there was one."""
         return await self._store.delete_session(session_id)

@@ -14,6 +14,7 @@ from noetl.server.routes import (
     health,
     playbooks,
     results,
+    tokens,
     variables,
     workers,
 )
@@ -26,6 +27,7 @@ TABLE = (
     *commands.routes,
     *playbooks.routes,
     *credentials.routes,
+    *tokens.routes,
     *variables.routes,
     *context.routes,
     *results.routes,

@@ -12,6 +12,9 @@ import msgspec
 
 from noetl.model.ids import ExecutionId
 
+SESSION_SECONDS = 24 * 3600.0
+"""So long a session counts after it was last used."""
+
 
 class StoredUser(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who signs in with a password."""
@@ -74,7 +77,26 @@ class CachedSecret(msgspec.Struct, frozen=True, kw_only=True):
     access_count: int = 1
 
 
-class AccessStore(Protocol):
+class SessionStore(Protocol):
+    """Where sessions are kept: `tests/store/test_sessions.py` is this as a test suite."""
+
+    async def put_session(self, session: StoredSession) -> None:
+        """Keep a new session. The same one again changes nothing."""
+
+    async def touch_session(self, session: StoredSession) -> bool:
+        """Note that it was active, and until when it counts now; False if it has been ended."""
+
+    async def session(self, digest: str) -> StoredSession | None:
+        """By digest, whether it has expired or not."""
+
+    async def sessions(self, user: str) -> list[StoredSession]:
+        """Those of a user, newest first."""
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Whether there was one."""
+
+
+class AccessStore(SessionStore, Protocol):
     """What every store keeps about access."""
 
     # --- Users ---
@@ -103,20 +125,6 @@ class AccessStore(Protocol):
         """All, by name."""
 
     async def delete_token(self, name: str) -> bool:
-        """Whether there was one."""
-
-    # --- Sessions ---
-
-    async def put_session(self, session: StoredSession) -> None:
-        """Keep a session, or note that it was active: until when it counts now."""
-
-    async def session(self, digest: str) -> StoredSession | None:
-        """By digest, whether it has expired or not."""
-
-    async def sessions(self, user: str) -> list[StoredSession]:
-        """Those of a user, newest first."""
-
-    async def delete_session(self, session_id: str) -> bool:
         """Whether there was one."""
 
     async def delete_expired(self, now: float) -> None:

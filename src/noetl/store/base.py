@@ -14,15 +14,23 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from noetl.model.commands import Command, Lease
-from noetl.model.ids import CommandId, EventId, ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.access import AccessStore
 
 
+class Facts(NamedTuple):
+    """Events to append: how many, and their JSON objects with commas between them."""
+
+    size: int
+    json: bytes
+
+
 class EventRow(NamedTuple):
-    """One event as stored. `seq` counts per execution from 1 without gaps."""
+    """One event as read. `seq` counts per execution from 1 without gaps; the fields after it are
+    those of the event itself, an object in JSON, that people choose events by.
+    """
 
     seq: int
-    event_id: EventId
     type: str
     at: float
     step: str
@@ -60,7 +68,7 @@ class Write(msgspec.Struct, kw_only=True):
     execution_id: ExecutionId
     seq_before: int
     """The last seq the decision was made on; 0 for a new execution."""
-    events: list[EventRow] = []
+    events: list[Facts] = []
     commands: list[NewCommand] = []
     closed: list[CommandId] = []
     """Commands that are over: reported, cancelled, lost."""
@@ -75,13 +83,27 @@ class Write(msgspec.Struct, kw_only=True):
     vars: dict[str, bytes | None] = {}
     """Execution variables to set (JSON bytes) or delete (None)."""
 
+    @property
+    def seq_after(self) -> int:
+        """The last seq of its events."""
+        return self.seq_before + sum([facts.size for facts in self.events])
+
 
 class Loaded(NamedTuple):
-    """What is needed to have an execution's state: a snapshot, if any, and the events after it."""
+    """What is needed to have an execution's state: a snapshot, if any, and the events after it,
+    in JSON arrays of one or more.
+    """
 
     snapshot_seq: int
     snapshot: bytes | None
     events: list[bytes]
+
+
+class Holder(NamedTuple):
+    """Who has a command that is not closed."""
+
+    execution_id: ExecutionId
+    worker_id: str
 
 
 class Lapsed(NamedTuple):
@@ -142,6 +164,16 @@ class Channel(Protocol):
         """What others send from now on; raises StoreError when the line breaks."""
 
 
+class BodyCopies(Protocol):
+    """Copies of large bodies that spare the database. Any of them may be missing."""
+
+    async def get(self, sha256: str, size: int) -> bytes | None:
+        """The copy of the body with this checksum, perhaps damaged; None if there is none."""
+
+    def offer(self, sha256: str, body: bytes) -> None:
+        """This body was read: a copy may be made of it."""
+
+
 class Store(AccessStore, Protocol):
     """A database with executions in it. Open it with its `open(url)`, close it with `close()`."""
 
@@ -149,9 +181,14 @@ class Store(AccessStore, Protocol):
     """No other process writes while this one has it open."""
     channel: Channel | None
     """How to tell the others that something was written; None if there are none."""
+    copies: BodyCopies | None
+    """Where large bodies are looked for before the database is asked for them, if anywhere."""
 
     async def time(self) -> float:
         """Seconds since 1970 by the one clock that all who use this database share."""
+
+    async def installation(self) -> str:
+        """What tells this database from all others: drawn when it was made, the same for ever."""
 
     async def close(self) -> None:
         """Finish what is being written, then let go of the database."""
@@ -223,10 +260,11 @@ class Store(AccessStore, Protocol):
         limit: int,
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
+        commands: Collection[CommandId] | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` free commands of a pool: highest priority first, then oldest.
 
-        Of these executions only, if some are named.
+        Of these executions only, or of these commands, if some are named.
 
         Free: never leased. A command is leased once, under the token `token_of` it. When its lease
         lapses it stays where it is until a commit closes it: its work goes on under another one.
@@ -236,6 +274,9 @@ class Store(AccessStore, Protocol):
         self, commands: Collection[CommandId], *, now: float, expires_at: float
     ) -> set[CommandId]:
         """Extend these leases; those that still hold (not closed, not lapsed)."""
+
+    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        """Who has each of these that is leased, whether the lease has lapsed or not."""
 
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         """Commands whose lease has lapsed, oldest first. Changes nothing."""
@@ -315,6 +356,9 @@ class Store(AccessStore, Protocol):
 
     async def credentials(self) -> list[StoredCredential]:
         """All, by name."""
+
+    async def reseal_credential(self, name: str, *, old: bytes, new: bytes) -> bool:
+        """Replace its data; False, and nothing is changed, if that is not `old` any more."""
 
     async def delete_credential(self, name: str) -> bool:
         """Whether there was one."""

@@ -1,12 +1,11 @@
 """Checksums over what is stored, so that a byte that changed on disk is noticed on the way out.
 
-CRC-32 finds every single changed byte and costs half a microsecond per event. It guards against
+CRC-32 finds every single changed byte and costs a microsecond per row. It guards against
 disks, not against people.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 from zlib import crc32
 
@@ -15,7 +14,6 @@ import msgspec
 from noetl.errors import Corrupted
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.base import EventRow
 
 _decode_command = msgspec.json.Decoder(Command).decode
 
@@ -27,29 +25,24 @@ class Head(NamedTuple):
     checksum: int
 
 
-_numbers = struct.Struct("<qd").pack
-
-
 def chain_start(execution_id: ExecutionId) -> int:
-    """What the checksum of an execution's first event continues."""
+    """What the checksum of the first row of an execution's log continues."""
     return crc32(execution_id.encode())
 
 
-def chain(before: int, event: EventRow) -> int:
-    """The checksum of an event, continuing that of the event before it.
+def chain(before: int, seq: int, events: bytes) -> int:
+    """The checksum of a row of the log, continuing that of the row before it.
 
-    Every column is covered, and through the chain their order and completeness.
+    Every column is covered, and through the chain the order of rows and their completeness.
     """
-    seq, event_id, type_, at, step, step_run_id, body = event
-    texts = f"{event_id}\x1f{type_}\x1f{step}\x1f{step_run_id}\x1f".encode()
-    return crc32(b"".join((_numbers(seq, at), texts, body)), before)
+    return crc32(events, crc32(b"%d" % seq, before))
 
 
-def continues(before: int, event: EventRow, checksum: int) -> bool:
-    """Whether this event, as read, is what was written after the one with checksum `before`."""
+def continues(before: int, seq: int, events: bytes, checksum: int) -> bool:
+    """Whether this row, as read, is what was written after the one with checksum `before`."""
     try:
-        return chain(before, event) == checksum
-    except (TypeError, struct.error):
+        return chain(before, seq, events) == checksum
+    except TypeError:
         return False  # Damage can also change what type a value is taken for.
 
 

@@ -40,6 +40,7 @@ TOOL = Tool(
     summary="Reads a result reference.",
     config=Artifact,
     run=run,
+    errors=("not_found", "parse", "client_error", "schema"),
     aliases={"reference": "ref"},
     needs=(("ref",),),
 )

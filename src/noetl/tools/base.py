@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.outcome import Outcome
+from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import ToolShape
 
 if TYPE_CHECKING:
+    from noetl.tools.running.access_tokens import SharedTokens
     from noetl.tools.running.files import Files
     from noetl.tools.running.resources import ToolResources
 
@@ -48,6 +49,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The value behind a result reference."""
     files: Files
     """Files among the results, and a directory for this attempt."""
+    shared_tokens: SharedTokens | None = None
+    """Access tokens that other workers fetched; None: every worker has its own."""
 
 
 class Tool(ToolShape, frozen=True, kw_only=True):
@@ -59,6 +62,8 @@ class Tool(ToolShape, frozen=True, kw_only=True):
 
     run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None
     """None: this version knows the kind's written form only, or the worker runs it itself."""
+    errors: tuple[ErrorKind, ...] = ()
+    """Every kind of error that `run` returns. What it lets rise becomes an `exception`."""
     extra: str = ""
     """The extra of this package that brings its libraries: `pip install "noetl[extra]"`."""
 
@@ -185,9 +190,18 @@ class SqlConfig(ToolConfig, frozen=True, kw_only=True):
         Literal["rows", "parquet", "arrow"],
         about("Yield rows, or a reference to a Parquet or Arrow file of them."),
     ] = "rows"
+    store_auth: Annotated[
+        Credential | None, about("Credential of the store, where a file is an object (`s3://…`).")
+    ] = None
     timeout: Annotated[
         Duration | None, about("How long a statement may take before it is cancelled.")
     ] = None
+
+
+DATABASE_ERRORS: tuple[ErrorKind, ...] = (
+    *("db_connection", "auth", "db_constraint", "db_deadlock", "db_timeout", "timeout"),
+    *("client_error", "schema", "not_found", "parse"),
+)
 
 
 def sql_tool(
@@ -197,6 +211,7 @@ def sql_tool(
     run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None,
     *,
     needs: tuple[tuple[str, ...], ...] = (),
+    errors: tuple[ErrorKind, ...] = DATABASE_ERRORS,
 ) -> Tool:
     """A SQL kind: the spellings and rules that all of them share."""
     return Tool(
@@ -204,6 +219,7 @@ def sql_tool(
         summary=summary,
         config=config,
         run=run,
+        errors=errors,
         aliases={"query": "command", "credential": "auth"},
         needs=(("command", "commands", "table"), *needs),
         code_fields=("command", "commands"),
@@ -212,6 +228,7 @@ def sql_tool(
 
 
 __all__ = [
+    "DATABASE_ERRORS",
     "Count",
     "Credential",
     "Duration",

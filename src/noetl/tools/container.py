@@ -98,6 +98,10 @@ TOOL = Tool(
     summary="Runs a container image.",
     config=Container,
     run=run,
+    errors=(
+        *("exception", "timeout", "not_found", "auth", "connection", "client_error"),
+        *("server_error", "parse"),
+    ),
     aliases={"credential": "auth"},
     needs=(("image",),),
 )

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from noetl.model.outcome import Outcome
-from noetl.tools.base import Duration, Name, Options, Timeouts, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import (
+    Credential,
+    Duration,
+    Name,
+    Options,
+    Timeouts,
+    Tool,
+    ToolConfig,
+    ToolContext,
+    about,
+)
 
 Scalar = str | int | float | bool | None
 Redirects = Annotated[int, msgspec.Meta(ge=0, le=50)]
@@ -127,6 +137,9 @@ class Http(ToolConfig, frozen=True, kw_only=True):
         bool | str,
         about("Stream the body into the result store (`true`) or to this file or object."),
     ] = False
+    store_auth: Annotated[
+        Credential | None, about("Credential of the store, where a file is an object (`s3://…`).")
+    ] = None
 
 
 async def run(config: Http, context: ToolContext) -> Outcome:
@@ -140,6 +153,10 @@ TOOL = Tool(
     summary="Sends one HTTP request.",
     config=Http,
     run=run,
+    errors=(
+        *("timeout", "connection", "rate_limit", "auth", "not_found", "client_error"),
+        *("server_error", "parse", "schema"),
+    ),
     aliases={"endpoint": "url", "payload": "json", "data": "body", "credential": "auth"},
     needs=(("url",),),
 )

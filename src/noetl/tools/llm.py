@@ -77,6 +77,10 @@ TOOL = Tool(
     summary="Asks a language model.",
     config=Llm,
     run=run,
+    errors=(
+        *("schema", "rate_limit", "auth", "not_found", "client_error", "server_error"),
+        *("connection", "timeout", "parse"),
+    ),
     aliases={"credential": "auth"},
     needs=(("model",), ("prompt", "messages")),
 )

@@ -44,6 +44,10 @@ TOOL = Tool(
     summary="Calls a Model Context Protocol server.",
     config=Mcp,
     run=run,
+    errors=(
+        *("exception", "not_found", "client_error", "auth", "connection", "timeout"),
+        *("rate_limit", "server_error", "parse"),
+    ),
     aliases={"credential": "auth"},
     needs=(("url", "command"), ("tool_name", "resource", "prompt", "discover")),
 )

@@ -70,6 +70,7 @@ TOOL = Tool(
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,
     run=run,
+    errors=("not_found", "connection", "timeout", "auth", "client_error", "server_error", "parse"),
     extra="nats",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),

@@ -26,5 +26,6 @@ TOOL = Tool(
     kind="playbook",
     summary="Runs another playbook and waits for its end.",
     config=Playbook,
+    errors=("not_found", "cancelled", "timeout"),
     needs=(("path",),),
 )

@@ -41,6 +41,10 @@ TOOL = Tool(
     summary="Runs Python code in a separate process.",
     config=Python,
     run=run,
+    errors=(
+        *("exception", "timeout", "schema", "parse", "not_found", "auth", "client_error"),
+        *("connection", "rate_limit", "server_error"),
+    ),
     aliases={"credential": "auth"},
     needs=(("code", "script"),),
     code_fields=("code",),

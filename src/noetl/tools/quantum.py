@@ -52,6 +52,7 @@ TOOL = Tool(
     summary="Runs a circuit on a quantum computer or simulator.",
     config=Quantum,
     run=run,
+    errors=("not_found", "parse", "client_error", "server_error", "timeout"),
     extra="quantum",
     aliases={"credential": "auth"},
     needs=(("circuit", "job_id"),),

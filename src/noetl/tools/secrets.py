@@ -39,6 +39,10 @@ TOOL = Tool(
     summary="Reads a secret.",
     config=Secrets,
     run=run,
+    errors=(
+        *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
+        *("server_error", "parse"),
+    ),
     aliases={"secret_name": "secret", "credential": "auth"},
     needs=(("secret",),),
 )

@@ -49,6 +49,7 @@ TOOL = Tool(
     summary="Runs shell commands.",
     config=Shell,
     run=run,
+    errors=("exception", "timeout", "not_found", "auth", "client_error", "parse"),
     aliases={"command": "cmd", "commands": "cmds"},
     needs=(("cmd", "cmds"),),
     code_fields=("cmd", "cmds"),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from noetl.model.outcome import Outcome
-from noetl.tools.base import Duration, Size, SqlConfig, ToolContext, about, sql_tool
+from noetl.tools.base import (
+    DATABASE_ERRORS,
+    Duration,
+    Size,
+    SqlConfig,
+    ToolContext,
+    about,
+    sql_tool,
+)
 
 
 class Sqlite(SqlConfig, frozen=True, kw_only=True):
@@ -31,4 +39,11 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
-TOOL = sql_tool("sqlite", "Runs SQL on a SQLite file.", Sqlite, run)
+TOOL = sql_tool(
+    "sqlite",
+    "Runs SQL on a SQLite file.",
+    Sqlite,
+    run,
+    # A task that writes holds the file from its beginning, so nothing changes under it.
+    errors=tuple(kind for kind in DATABASE_ERRORS if kind != "db_deadlock"),
+)

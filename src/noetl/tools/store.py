@@ -60,6 +60,10 @@ TOOL = Tool(
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
     run=run,
+    errors=(
+        *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
+        *("server_error", "parse"),
+    ),
     extra="store",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
 
 import msgspec
@@ -38,7 +38,6 @@ CANARY = "canary-7f3e9a51"
 SECONDS_TO_STOP = 5.0
 """A second is promised; the rest is for machines that do much else beside testing."""
 SECONDS_ALLOWED = 0.3
-TIME_IS_UP = ("timeout", "db_timeout")
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -57,7 +56,7 @@ class Trials(msgspec.Struct, frozen=True, kw_only=True):
 
     good: Trial
     failing: tuple[Trial, ...]
-    """At least one for each kind of error that the tool's page names."""
+    """At least one for each of the tool's `errors`, but those that `shown_by` names."""
     endless: Trial | None = None
     """A call that would take very long; None for a tool that has none."""
 
@@ -76,6 +75,8 @@ class ToolContract:
     rules: ClassVar[Rules] = Rules()
     yields_secrets: ClassVar[bool] = False
     """For a tool whose very result is a secret; the worker keeps it masked."""
+    shown_by: ClassVar[Mapping[ErrorKind, Callable[..., None]]] = {}
+    """For errors that one call cannot bring about: the test that shows each of them."""
 
     @pytest.fixture
     def trials(self) -> Trials:
@@ -113,6 +114,14 @@ class ToolContract:
             assert error.kind in get_args(ErrorKind), f"there is no error kind {error.kind}"
             assert error.kind == trial.fails, f"{trial.config} ended with {error}"
             assert error.message.strip(), f"{trial.config}: the message is empty"
+
+    def test_every_kind_of_error_it_names_is_shown(self, trials: Trials) -> None:
+        shown = {trial.fails for trial in trials.failing if trial.fails} | set(self.shown_by)
+        if trials.endless is not None:
+            shown.add("timeout")
+        named = set(self.tool.errors)
+        assert not shown - named, f"name them in the tool's `errors`: {shown - named}"
+        assert not named - shown, f"no trial of `failing` ends with {named - shown}"
 
     def test_no_secret_gets_out(self, trials: Trials) -> None:
         encoded = base64.b64encode(CANARY.encode()).decode().rstrip("=")
@@ -211,4 +220,4 @@ class ToolContract:
         finally:
             await resources.close()
         assert outcome.error is not None, "it succeeded after its time was up"
-        assert outcome.error.kind in TIME_IS_UP, f"this is no timeout: {outcome.error}"
+        assert outcome.error.kind == "timeout", f"this is no timeout: {outcome.error}"

@@ -147,7 +147,9 @@ class Stored(End, frozen=True, kw_only=True):
 class InFile(Stored, frozen=True, kw_only=True, tag="file"):
     """A file."""
 
-    path: Annotated[Name, about("Path of the file; a source may be a glob.")]
+    path: Annotated[
+        Name, about("Path of the file, or an object's address; a source may be a glob of files.")
+    ]
 
 
 class InStore(Stored, frozen=True, kw_only=True, tag="store"):
@@ -190,5 +192,10 @@ TOOL = Tool(
     summary="Copies records from one place to another.",
     config=Transfer,
     run=run,
+    errors=(
+        *("connection", "db_connection", "auth", "not_found", "rate_limit"),
+        *("client_error", "server_error", "timeout", "db_constraint", "db_deadlock"),
+        *("db_timeout", "parse", "schema"),
+    ),
     needs=(("source",), ("target",)),
 )

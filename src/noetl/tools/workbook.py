@@ -23,5 +23,6 @@ TOOL = Tool(
     kind="workbook",
     summary="Runs a task of the root workbook.",
     config=Workbook,
+    errors=("timeout",),
     needs=(("task",),),
 )

@@ -20,6 +20,7 @@ from noetl.model.ids import derive
 from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.templates import Scope, compile_value
+from noetl.worker.allowances import timeout_of
 from noetl.worker.calls import action_of, total_seconds
 from noetl.worker.frame import Frame
 
@@ -44,8 +45,8 @@ async def run_block(runner: Runner, caller: TaskProgram, frame: Frame) -> Outcom
     block = runner.program.blocks.get(name)
     if block is None:
         return failed("not_found", f'the workbook has no entry "{name}"')
-    limit = total_seconds(caller.task.timeout)
     try:
+        limit = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
         async with asyncio.timeout(limit):
             return await run_entry(runner, block, frame, given, action_of(frame, caller.task))

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from noetl.engine.pipeline import TaskProgram
-from noetl.errors import EvaluationFailed, NoetlError, NotFound
+from noetl.errors import EvaluationFailed, NoetlError, NotFound, WrongKey
+from noetl.model.call_events import TaskLogged
 from noetl.model.ids import derive
-from noetl.model.net import KeychainEntry, Task
+from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
-from noetl.secrets.keychain import Sources, resolve
+from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
 from noetl.templates import Tainted, reveal
 from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.files import Files
 from noetl.tools.running.resources import ToolResources
+from noetl.worker.allowances import repeats_of, timeout_of
 from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
+from noetl.worker.keyring import Keyring
+from noetl.worker.printing import Printing
 from noetl.worker.rates import Rates
+from noetl.worker.reporter import Reporter
+from noetl.worker.tokens import CallTokens
 
 GRACE_SECONDS = 0.5
-REPEAT_PAUSE = 0.1
-"""Seconds before a tool tries again by itself (`spec.retry`), where nothing else is said."""
 REPEAT_PAUSE_MAX = 5.0
 """Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
 
@@ -50,21 +55,58 @@ class Caller:
         self._sources = sources
         self._rates = Rates()
 
-    async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
-        """The outcome of one attempt, and what it printed. Never raises but for cancellation."""
+    async def call(
+        self, program: TaskProgram, frame: Frame, reporter: Reporter
+    ) -> tuple[Outcome, str]:
+        """The outcome of one attempt, and what it printed. Never raises but for cancellation.
+
+        What it prints while it runs is reported at once.
+        """
+        action_id = action_of(frame, program.task)
+        mask = Mask()
+        printing = Printing(mask, reporter.wake)
+        log = TaskLog(printing)
+
+        def printed(text: str) -> TaskLogged | None:
+            return self._logged(program.task, frame, action_id, text) if text else None
+
+        with reporter.asking(lambda: printed(printing.taken())):
+            outcome = await self._outcome(program, frame, action_id, log, mask)
+        last = printed(printing.rest())
+        if last is not None:
+            reporter.say(last)
+        return outcome, mask.text(log.text())
+
+    def _logged(self, task: Task, frame: Frame, action_id: str, text: str) -> TaskLogged:
+        return TaskLogged(
+            at=self._now(),
+            step_run_id=frame.command.step_run_id,
+            step=frame.command.step,
+            task=task.name,
+            text=text,
+            attempt=frame.attempt,
+            action_id=action_id,
+            iteration=frame.iteration,
+        )
+
+    async def _outcome(
+        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
+    ) -> Outcome:
+        """What came of it, whatever happened, as everyone may see it."""
         task = program.task
         started = self._now()
-        action_id = action_of(frame, task)
-        log = TaskLog()
-        mask = Mask()
         try:
             outcome = await self._attempt_repeatedly(program, frame, action_id, log, mask)
         except EvaluationFailed as error:
             outcome = failed("schema", str(error), code=error.code)
+        except Failed as problem:
+            outcome = problem.outcome
         except TimeoutError:
             outcome = failed("timeout", f'task "{task.name}" took too long', retryable=True)
         except NotFound as error:
             outcome = failed("not_found", str(error), code=error.code)
+        except WrongKey as error:
+            outcome = failed("auth", str(error), code=error.code)
         except NoetlError as error:
             outcome = failed("unknown", str(error), code=error.code)
         except asyncio.CancelledError:
@@ -84,7 +126,7 @@ class Caller:
         if task.kind == "secrets" and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
-        outcome = msgspec.structs.replace(
+        return msgspec.structs.replace(
             shown,
             meta=Meta(
                 attempt=frame.attempt,
@@ -95,13 +137,12 @@ class Caller:
                 usage=outcome.meta.usage,
             ),
         )
-        return outcome, mask.text(log.text())
 
     async def _attempt_repeatedly(
         self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
     ) -> Outcome:
         """One try, and as many more as `spec.retry` allows while the error is worth another."""
-        repeats, pause = _own_retries(program.task)
+        repeats, pause = repeats_of(program, frame)
         while True:
             outcome = await self._attempt(program, frame, action_id, log, mask)
             error = outcome.error
@@ -120,7 +161,34 @@ class Caller:
         tool = self._tools.get(task.kind)
         if tool is None or tool.run is None:
             return failed("client_error", f"kind {task.kind} cannot run here", code="no_tool")
-        await self._resolve_keychain(program, frame, mask)
+        files = self._resources.files(
+            frame.command.execution_id,
+            action_id,
+            self._control.put_result,
+            self._control.get_result,
+        )
+
+        def context(inputs: Any) -> ToolContext:
+            return self._context(frame, program, action_id, inputs, log, keyring, files)
+
+        keyring = Keyring(frame, self._control, self._sources, mask, lambda: context({}))
+        try:
+            await keyring.show(frame.scope, program.config, program.inputs)
+            return await self._run(tool, program, frame, mask, context)
+        finally:
+            await files.close()
+
+    async def _run(
+        self,
+        tool: Tool,
+        program: TaskProgram,
+        frame: Frame,
+        mask: Mask,
+        context: Callable[[Any], ToolContext],
+    ) -> Outcome:
+        """Render what the task says, and let its tool do that. `context` is made for inputs."""
+        task = program.task
+        assert tool.run is not None
         config = program.config.render(frame.scope, f"task {task.name}")
         inputs = program.inputs.render(frame.scope, f"args of task {task.name}")
         assert isinstance(config, dict)
@@ -135,37 +203,23 @@ class Caller:
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
         await self._rates.wait(task.spec.get("rate"), task.kind, config, frame)
-        files = self._resources.files(
-            frame.command.execution_id,
-            action_id,
-            self._control.put_result,
-            self._control.get_result,
-        )
-        context = self._context(frame, task, action_id, reveal(inputs), log, mask, files)
-        limit = total_seconds(task.timeout)
+        made = context(reveal(inputs))
+        limit = total_seconds(made.timeout)
         # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
-        try:
-            async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
-                return await tool.run(typed, context)
-        finally:
-            await files.close()
+        async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
+            return await tool.run(typed, made)
 
     def _context(
         self,
         frame: Frame,
-        task: Task,
+        program: TaskProgram,
         action_id: str,
         inputs: Any,
         log: TaskLog,
-        mask: Mask,
+        keyring: Keyring,
         files: Files,
     ) -> ToolContext:
-        command = frame.command
-
-        async def credential(name: str | Mapping[str, Any]) -> dict[str, Any]:
-            fields = await self._credential(frame, name)
-            mask.add(fields)
-            return fields
+        command, task = frame.command, program.task
 
         async def read_result(reference: Any) -> Any:
             return await Bodies(self._control, command.execution_id).real(reference)
@@ -186,53 +240,15 @@ class Caller:
                 "execution_id": command.execution_id,
                 "step": command.step,
             },
-            timeout=task.timeout,
+            timeout=timeout_of(program, frame),
             spec=task.spec,
-            credential=credential,
+            credential=keyring.credential,
             log=log,
             resources=self._resources,
             read_result=read_result,
             files=files,
+            shared_tokens=CallTokens(self._control, command.execution_id, keyring.mask),
         )
-
-    async def _credential(self, frame: Frame, name: str | Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(name, str):
-            if "kind" not in name:
-                return dict(name)
-            config = {key: value for key, value in name.items() if key not in ("name", "kind")}
-            written = KeychainEntry(
-                name=str(name.get("name", "")), kind=str(name["kind"]), config=config
-            )
-            return await self._resolved(written, frame)
-        entry = next((found for found in frame.program.net.keychain if found.name == name), None)
-        if entry is None:
-            return await self._control.credential(name, frame.command.execution_id)
-        return await self._resolved(entry, frame)
-
-    async def _resolved(self, entry: KeychainEntry, frame: Frame) -> dict[str, Any]:
-        async def stored(name: str) -> dict[str, Any]:
-            return await self._control.credential(name, frame.command.execution_id)
-
-        return await resolve(entry, stored, self._sources)
-
-    async def _resolve_keychain(self, program: TaskProgram, frame: Frame, mask: Mask) -> None:
-        """`keychain.<name>` is resolved at the moment of use, and only what is used."""
-        wanted = {
-            path[1]
-            for path in program.config.reads | program.inputs.reads
-            if path[0] == "keychain" and len(path) > 1
-        }
-        if not wanted:
-            frame.scope.roots.pop("keychain", None)
-            return
-        known = {entry.name: entry for entry in frame.program.net.keychain}
-        found = {}
-        for name in wanted & known.keys():
-            fields = await self._resolved(known[name], frame)
-            mask.add(fields)
-            found[name] = {key: Tainted(value) for key, value in fields.items()}
-        frame.scope.roots["keychain"] = found
-        frame.scope.tainted |= {"keychain"}
 
 
 # A call is named in everything that it says, renders and is judged by.
@@ -246,8 +262,7 @@ def action_of(frame: Frame, task: Task) -> str:
     if chain is None:
         return _derive_again(*place)
     # The same task may stand in several rules, and the same rule may answer several events.
-    branch = chain.rules[chain.branch]
-    return derive(*place, chain.stage, chain.epoch, branch, chain.action, chain.tries.page)
+    return derive(*place, *chain.place)
 
 
 def total_seconds(timeout: Any) -> float | None:
@@ -255,14 +270,6 @@ def total_seconds(timeout: Any) -> float | None:
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None
-
-
-def _own_retries(task: Task) -> tuple[int, float]:
-    """How often the tool tries again by itself, and the seconds before each time."""
-    written = task.spec.get("retry", 0)
-    if isinstance(written, dict):
-        return int(written.get("attempts", 1)), float(written.get("delay", REPEAT_PAUSE))
-    return int(written), REPEAT_PAUSE
 
 
 def _overridden(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -94,9 +94,13 @@ def answer(
 
 
 def page_chain(passage: Passage, program: TaskProgram, settled: Settled) -> Chain:
-    """A rule of `retry` that keeps or stores something before it makes the call again."""
+    """A rule of `retry` that keeps or stores something before it makes the call again.
+
+    The call may be a task of a chain, too: that chain waits in the new one, and goes on after it.
+    """
     directive = settled.directive
     chain = _chain(passage.frame, program, settled)
+    chain.outer = passage.frame.chain
     chain.stage, chain.event, chain.rules = "page", "call.done", (directive.rule,)
     chain.again = Again(
         overrides=directive.overrides, delay=directive.delay, new_page=directive.new_page
@@ -166,6 +170,8 @@ async def follow(passage: Passage) -> Ending | Suspension | None:
                 suspension = await _run(passage, chain, rule, action)
                 if suspension is not None:
                     return suspension
+                if frame.chain is not chain:
+                    return None  # the task's own `retry` comes first
             elif isinstance(action, RetryProgram):
                 _ask_again(passage, chain, action, outcome)
                 chain.action += 1
@@ -188,15 +194,24 @@ async def _real(passage: Passage, chain: Chain) -> Outcome | None:
 def _rule(passage: Passage, chain: Chain) -> EventRuleProgram:
     label = chain.rules[chain.branch]
     if chain.stage == "page":
-        return passage.runner.pipelines.repeating(passage.tasks[chain.position], label)
+        return passage.runner.pipelines.repeating(_called(passage, chain), label)
     assert passage.case is not None
     return passage.case.by_label[label]
+
+
+def _called(passage: Passage, chain: Chain) -> TaskProgram:
+    """The task whose call the chain is about."""
+    if chain.outer is None:
+        return passage.tasks[chain.position]
+    action = _rule(passage, chain.outer).actions[chain.outer.action]
+    assert isinstance(action, RunProgram)
+    return action.task
 
 
 def _show(passage: Passage, chain: Chain, outcome: Outcome | None) -> None:
     """What the actions see: the event, and the call or the step it is about."""
     frame = passage.frame
-    kind = next((one.task.kind for one in passage.tasks if one.task.name == chain.task), "")
+    kind = _called(passage, chain).task.kind if chain.stage in ("call", "page") else ""
     if chain.stage in ("exit", "sink"):
         kind = passage.runner.program.steps[passage.runner.command.step].kind
     if outcome is not None:
@@ -260,7 +275,7 @@ async def _run(
 ) -> Suspension | None:
     """Run a task of the chain until it is settled, and move on."""
     frame = passage.frame
-    if rule.restart is not None and chain.action == 0:
+    if rule.restart is not None and chain.action == 0 and not chain.tries.calls:
         chain.before = dict(frame.local)
     settled = await settle(passage, action.task, sink=action.sink)
     if isinstance(settled, Suspension):
@@ -271,35 +286,37 @@ async def _run(
     task, directive = action.task.task, settled.directive
     if settled.outcome.is_ok:
         frame.name_result(task.name, task.kind, settled.outcome.result, settled.stored.result)
-    if directive.kind == "fail" or directive.rule:
+    again = None
+    if directive.rule:
+        frame.chain = page_chain(passage, action.task, settled)
+    elif directive.kind == "fail":
         error = directive.error or TaskError(kind="unknown", message=f'task "{task.name}" failed')
-        return await _failed(passage, chain, rule, action, settled, error)
-    advanced(chain, "next branch" if directive.kind == "break" else "go on")
+        again = _restart_after(passage, chain, rule, error)
+    else:
+        advanced(chain, "next branch" if directive.kind == "break" else "go on")
     report(passage, action.task, settled, sink=action.sink)
-    say_processed(passage, task.name, settled.outcome, settled.tries)
-    return None
+    if not directive.rule:
+        say_processed(passage, task.name, settled.outcome, settled.tries)
+    return None if again is None else await _restart(passage, chain, again)
 
 
-async def _failed(
-    passage: Passage,
-    chain: Chain,
-    rule: EventRuleProgram,
-    action: RunProgram,
-    settled: Settled,
-    error: TaskError,
-) -> Suspension | None:
-    """A task of the chain failed: begin the chain again, if it says so, else it has failed."""
-    frame, runner = passage.frame, passage.runner
-    limits = runner.program.net.executor.limits
-    used = chain.restarts + 1
-    label = rule.rule.label
-    if rule.restart is None or rule.restart.is_exhausted(frame.scope, used, limits):
+def _restart_after(
+    passage: Passage, chain: Chain, rule: EventRuleProgram, error: TaskError
+) -> float | None:
+    """A task of the chain failed: the wait before the chain begins again, if it is to."""
+    scope, used = passage.frame.scope, chain.restarts + 1
+    limits = passage.runner.program.net.executor.limits
+    if rule.restart is None or rule.restart.is_exhausted(scope, used, limits):
         chain.error = error
-        report(passage, action.task, settled, sink=action.sink)
         return None
-    delay = rule.restart.delay(frame.scope, used, error, derive(frame.cause, label))
-    report(passage, action.task, settled, sink=action.sink)
-    chain.restarts, chain.action = used, 0
+    seed = derive(passage.frame.cause, rule.rule.label)
+    return rule.restart.delay(scope, used, error, seed)
+
+
+async def _restart(passage: Passage, chain: Chain, delay: float) -> Suspension | None:
+    frame, runner = passage.frame, passage.runner
+    label = chain.rules[chain.branch]
+    chain.restarts, chain.action = chain.restarts + 1, 0
     chain.routes = tuple(one for one in chain.routes if one.branch != label)
     frame.restore(chain.before)
     runner.reporter.say(
@@ -308,7 +325,7 @@ async def _failed(
             step_run_id=runner.command.step_run_id,
             step=runner.command.step,
             branch=label,
-            attempt=used + 1,
+            attempt=chain.restarts + 1,
             delay=delay,
             iteration=frame.iteration,
             progress=frame.progress() if passage.top else None,
@@ -322,9 +339,12 @@ async def _failed(
 
 async def _conclude(passage: Passage, chain: Chain) -> Ending | Suspension | None:
     frame = passage.frame
-    frame.chain = None
+    # A copy: what was reported of this chain must not change with the one that goes on.
+    frame.chain = msgspec.structs.replace(chain.outer) if chain.outer is not None else None
     await passage.runner.bodies.put_away(frame)
     await _tell(passage, chain)
+    if frame.chain is not None and chain.error is not None:
+        return await _broken(passage, frame.chain, chain.error)
     if chain.stage in SERVER_STAGES:
         return await _heard(passage, chain)
     if chain.stage == "call" and (chain.again is None or chain.again.new_page):
@@ -343,6 +363,12 @@ async def _conclude(passage: Passage, chain: Chain) -> Ending | Suspension | Non
     if chain.fails is not None and chain.recovered:
         frame.position += 1
     return Ending(error=fails) if fails is not None else None
+
+
+async def _broken(passage: Passage, chain: Chain, error: TaskError) -> Suspension | None:
+    """A page of this chain's task could not be kept or stored: that task has failed."""
+    delay = _restart_after(passage, chain, _rule(passage, chain), error)
+    return None if delay is None else await _restart(passage, chain, delay)
 
 
 async def _tell(passage: Passage, chain: Chain) -> None:
@@ -382,7 +408,7 @@ async def _again(passage: Passage, chain: Chain, again: Again) -> Suspension | N
         rounds=tries.rounds + fine,
         overrides=again.overrides if again.new_page else tries.overrides,
     )
-    if not again.new_page:
+    if chain.stage == "call" and not again.new_page:  # of a page the report of its call tells
         passage.runner.reporter.say(
             RetryStarted(
                 at=passage.runner.now(),
@@ -390,6 +416,7 @@ async def _again(passage: Passage, chain: Chain, again: Again) -> Suspension | N
                 step=passage.runner.command.step,
                 task=chain.task,
                 attempt=frame.tries.attempt,
+                action_id=chain.outcome.meta.action_id if chain.outcome is not None else "",
                 page=frame.tries.page,
                 delay=again.delay,
                 iteration=frame.iteration,

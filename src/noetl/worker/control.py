@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from noetl.engine.program import Program
+from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
 
@@ -36,3 +37,11 @@ class Control(Protocol):
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
         """The fields of a stored credential. Raises NotFound."""
+
+    async def access_token(self, key: str, execution_id: ExecutionId) -> AccessToken | None:
+        """A token that some worker fetched and that has not expired."""
+
+    async def keep_access_token(
+        self, key: str, token: AccessToken, execution_id: ExecutionId
+    ) -> None:
+        """Keep one for whoever asks for it with the same key."""

@@ -75,7 +75,7 @@ async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
             "attempt": attempt,
         }
         runner.reporter.say(TaskStarted(at=runner.now(), kind=cursor.kind, **names))
-        outcome, log = await runner.caller.call(program, frame)
+        outcome, log = await runner.caller.call(program, frame, runner.reporter)
         again = outcome.error is not None and outcome.error.retryable and attempt < tries
         # The rows themselves are the business of their iterations.
         shown = msgspec.structs.replace(outcome, result={"rows": len(_rows(outcome))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -155,6 +156,21 @@ class Frame:
         for name in (*outer.results, *outer.local, *outer.iter):
             if name not in ("index", "parent") and name in outer.scope.roots:
                 roots.setdefault(name, outer.scope.roots[name])
+
+    def around(self, cause: str) -> Frame:
+        """For the hooks of a task: it sees and writes what this one does, on a way of its own."""
+        found = copy(self)
+        scope = self.scope
+        found.scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
+        found.cause = cause
+        found.position = found.jumps = 0
+        found.task_tries = Tries()
+        found.chain = found.inner = found.pending = None
+        # What was done before is in the scope already; these are of the hooks alone.
+        found.results, found.stored = {}, {}
+        found.previous = found.stored_previous = None
+        found.shown = set()
+        return found
 
     def enter(self, task: str) -> None:
         """Names that belong to the task about to run."""

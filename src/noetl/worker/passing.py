@@ -11,6 +11,7 @@ from noetl.engine.pipeline import TaskProgram
 from noetl.model.chains import SERVER_STAGES, Chain, Tries
 from noetl.model.commands import Ending, Suspension
 from noetl.model.outcome import TaskError, ok
+from noetl.worker.allowances import jumps_of
 from noetl.worker.chains import answer, follow, page_chain, say_evaluated
 from noetl.worker.frame import Frame
 from noetl.worker.settling import Settled, report, say_processed, settle, write
@@ -126,8 +127,8 @@ def _jump(passage: Passage, program: TaskProgram, to: str) -> Ending | None:
     frame = passage.frame
     target = next(i for i, one in enumerate(passage.tasks) if one.task.name == to)
     frame.jumps += 1
-    limit = program.task.max_jumps
-    if target <= frame.position and isinstance(limit, int) and frame.jumps > limit:
+    limit = jumps_of(program, frame) if target <= frame.position else None
+    if limit is not None and frame.jumps > limit:
         message = f'task "{program.task.name}" jumped more than {limit} times (`max_jumps`)'
         return Ending(error=TaskError(kind="client_error", code="jumps", message=message))
     frame.position = target

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Answer, Ending, Lease, Report, Suspension
@@ -34,6 +36,7 @@ class Reporter:
         self._held: list[Event] = []
         """Facts that must not be known before whoever takes over goes on behind them."""
         self._suspensions: list[Suspension] = []
+        self._sources: list[Callable[[], Event | None]] = []
         self._number = 0
         self._sending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -54,9 +57,23 @@ class Reporter:
         self._facts.append(fact)
         if len(self._facts) >= FLUSH_FACTS:
             self._flush_now()
-        elif self._timer is None:
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        """There is something to report: now, or in a second at the latest."""
+        if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FLUSH_SECONDS, self._flush_now)
+
+    @contextmanager
+    def asking(self, source: Callable[[], Event | None]) -> Iterator[None]:
+        """Meanwhile, each report brings along what this source has to say by then, if anything."""
+        self._sources.append(source)
+        try:
+            yield
+        finally:
+            self._sources.remove(source)
 
     def suspend(self, suspension: Suspension) -> None:
         """An iteration goes on later; the rest of the chunk goes on now."""
@@ -68,6 +85,7 @@ class Reporter:
 
     def _flush_now(self) -> None:
         self._cancel_timer()
+        self._facts += [fact for source in self._sources if (fact := source()) is not None]
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())

@@ -18,12 +18,13 @@ from noetl.model.commands import Command, Ending, Suspension
 from noetl.model.events import CtxPatched
 from noetl.model.ids import derive
 from noetl.model.net import Block, EventRule
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import Outcome, TaskError
 from noetl.worker.blocks import Interrupted, run_block, run_entry
 from noetl.worker.bodies import Bodies
 from noetl.worker.calls import Caller
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
+from noetl.worker.hooks import with_hooks
 from noetl.worker.iterations import run_chunk
 from noetl.worker.passing import Passage, go
 from noetl.worker.reporter import Reporter
@@ -141,46 +142,14 @@ class Runner:
     async def outcome(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
         """One try of a task with its hooks: the outcome, and what it printed."""
         if program.before or program.after or program.finally_:
-            return await self._with_hooks(program, frame)
-        return await self._call(program, frame)
+            return await with_hooks(self, program, frame)
+        return await self.call(program, frame)
 
-    async def _call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+    async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+        """One try of a task by itself."""
         if program.task.kind == "workbook":
             return await run_block(self, program, frame), ""
-        return await self.caller.call(program, frame)
-
-    async def _with_hooks(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
-        """`before`, the task, `after`; `finally` whatever happens, also on cancellation.
-
-        A task that waits is not over, and goes on behind its `before`.
-        """
-        waits = False
-        try:
-            goes_on = frame.inner is not None
-            broken = None if goes_on else await self._hooks(program.before, frame)
-            if broken is not None:
-                return broken, ""
-            outcome, log = await self._call(program, frame)
-            frame.show_outcome(program.task.kind, outcome)
-            if outcome.is_ok:
-                outcome = await self._hooks(program.after, frame) or outcome
-        except Interrupted:
-            waits = True
-            raise
-        finally:
-            broken = None if waits else await self._hooks(program.finally_, frame)
-        return (broken if broken is not None and outcome.is_ok else outcome), log
-
-    async def _hooks(self, hooks: tuple[TaskProgram, ...], frame: Frame) -> Outcome | None:
-        for hook in hooks:
-            try:
-                outcome, _ = await self._call(hook, frame)
-            except Interrupted:
-                message = f'the hook "{hook.task.name}" calls a playbook; call it from a task'
-                outcome = failed("client_error", message, code="no_suspension")
-            if not outcome.is_ok:
-                return outcome
-        return None
+        return await self.caller.call(program, frame, self.reporter)
 
     def report_ctx(self, frame: Frame, now: float) -> None:
         self.reporter.say(self.ctx_patch(frame, now))

@@ -151,6 +151,7 @@ def _judge(passage: Passage, program: TaskProgram, outcome: Outcome) -> Directiv
     frame = passage.frame
     frame.show_outcome(program.task.kind, outcome)
     frame.show_page(program.task.kind, outcome)
+    frame.show_tries(frame.tries)
     try:
         looked = _look(passage, program, program.poll, outcome) if program.poll else None
         if looked is not None:
@@ -284,6 +285,7 @@ def _say_repeated(passage: Passage, program: TaskProgram, settled: Settled, now:
             RetryStarted(
                 at=now,
                 attempt=1 if directive.new_page else settled.tries.attempt + 1,
+                action_id="" if directive.new_page else settled.action_id,
                 page=settled.tries.page + directive.new_page,
                 delay=directive.delay,
                 **where,

@@ -14,8 +14,7 @@ from noetl.server.edge import COOKIE
 from noetl.server.rights import Principal
 from noetl.server.routing import route
 from noetl.server.services import Services
-from noetl.server.sessions import SESSION_SECONDS
-from noetl.store.access import StoredSession
+from noetl.store.access import SESSION_SECONDS, StoredSession
 
 Asked = Request[Any, Any, Any]
 

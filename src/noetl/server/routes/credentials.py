@@ -9,9 +9,11 @@ from litestar import Request
 from litestar.params import HeaderParameter, QueryParameter
 
 from noetl.control.documents import credential as about
+from noetl.control.documents import credential_id
 from noetl.errors import BadRequest, NotFound
 from noetl.server.routing import route
 from noetl.server.services import Services
+from noetl.store.base import StoredCredential
 
 Asked = Request[Any, Any, Any]
 Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
@@ -33,7 +35,7 @@ async def put(services: Services, request: Asked, data: Credential) -> dict[str,
         raise BadRequest("`data` holds the fields of the credential; it is empty.")
     await services.keys.put(data.name, data.type, data.data, data.description)
     await services.access.note(request.user.name, "credential.put", data.name)
-    return await _about(services, data.name)
+    return about(await _named(services, data.name))
 
 
 @route("GET", "/api/credentials", right="secrets.list")
@@ -63,25 +65,25 @@ async def show(
         await services.leases.require_execution(who, worker, execution_id)
     elif include_data:
         who.require("secrets.read")
-    shown = await _about(services, name)
+    row = await _named(services, name)
+    shown = about(row)
     if include_data:
-        found = await services.keys.hand_out(
-            name, execution_id=execution_id, parent_execution_id=parent_execution_id
+        shown["data"] = await services.keys.hand_out(
+            row.name, execution_id=execution_id, parent_execution_id=parent_execution_id
         )
         await services.access.note(
-            who.worker_name(worker), "credential.read", name, execution_id=execution_id
+            who.worker_name(worker), "credential.read", row.name, execution_id=execution_id
         )
-        shown["data"] = found
     return shown
 
 
 @route("DELETE", "/api/credentials/{name:str}", right="secrets.write")
 async def delete(services: Services, request: Asked, name: str) -> dict[str, str]:
     """Remove a credential."""
-    if not await services.store.delete_credential(name):
-        raise NotFound(f'there is no credential "{name}".')
-    await services.access.note(request.user.name, "credential.deleted", name)
-    return {"deleted": name}
+    row = await _named(services, name)
+    await services.store.delete_credential(row.name)
+    await services.access.note(request.user.name, "credential.deleted", row.name)
+    return {"deleted": row.name}
 
 
 @route("POST", "/api/keys/rotate", right="manage")
@@ -92,13 +94,15 @@ async def rotate(services: Services, request: Asked) -> dict[str, int]:
     return {"rotated": moved}
 
 
-async def _about(services: Services, name: str) -> dict[str, Any]:
+async def _named(services: Services, name: str) -> StoredCredential:
+    """The credential of that name, or of that id."""
     row = await services.store.credential(name)
-    if row is None:
-        raise NotFound(
-            f'there is no credential "{name}". `noetl credential set {name} …` stores one.'
-        )
-    return about(row)
+    if row is not None:
+        return row
+    for row in await services.store.credentials():
+        if credential_id(row.name) == name:
+            return row
+    raise NotFound(f'there is no credential "{name}". `noetl credential set {name} …` stores one.')
 
 
 routes = [put, listing, show, delete, rotate]

@@ -49,7 +49,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cancel(Reason, frozen=True, kw_only=True):
     cascade: bool = True
-    """Executions that it started end with it; they cannot go on without whom they report to."""
+    """Executions that its steps called end with it; else they go on, and nobody waits for them."""
 
 
 class Rerun(msgspec.Struct, frozen=True, kw_only=True, rename={"step": "from"}):
@@ -222,9 +222,7 @@ async def why(services: Services, execution_id: str) -> dict[str, Any]:
 async def cancel(services: Services, execution_id: str, data: Cancel | None = None) -> Started:
     """Stop it for good. What runs just now is interrupted."""
     wish = data or Cancel()
-    if not wish.cascade:
-        raise BadRequest("executions that this one started end with it: leave `cascade` out.")
-    await services.executions.cancel(execution_id, wish.reason)
+    await services.executions.cancel(execution_id, wish.reason, cascade=wish.cascade)
     return await _started(services, execution_id)
 
 

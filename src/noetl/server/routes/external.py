@@ -9,6 +9,8 @@ from litestar import Request
 
 from noetl.errors import BadRequest
 from noetl.model.commands import Report
+from noetl.server.describing import described
+from noetl.server.routes.commands import take_report
 from noetl.server.routing import route
 from noetl.server.services import Services
 
@@ -36,7 +38,12 @@ async def send(services: Services, execution_id: str, data: External) -> dict[st
     return _taken([await _signal(services, execution_id, data)])
 
 
-@route("POST", ["/api/events", "/v1/events"], right="events.send")
+@route(
+    "POST",
+    ["/api/events", "/v1/events"],
+    right="events.send",
+    operation_class=described(Addressed, Report, several=True),
+)
 async def events(services: Services, request: Asked) -> dict[str, Any]:
     """One event or a list: from outside by name, or reports of a worker under its leases."""
     body = await request.body()
@@ -51,8 +58,7 @@ async def events(services: Services, request: Asked) -> dict[str, Any]:
     outcomes = []
     for one in found:
         if isinstance(one, Report):
-            worker_id = await services.leases.require_report(request.user, one)
-            await services.control.report(msgspec.structs.replace(one, worker=worker_id))
+            await take_report(services, request.user, one)
             outcomes.append((one.command_id, False))
         else:
             request.user.require("operate")

@@ -14,10 +14,15 @@ from noetl.version import __version__
 
 @route("GET", ["/health", "/api/health"], right="anyone")
 async def health(services: Services) -> Response[dict[str, Any]]:
-    """Whether the server is up, reaches its database, and takes new work."""
+    """Whether the server is up, reaches its database, and takes new work.
+
+    Without NATS it does everything, only later: so it is shown, and does not count.
+    """
     await services.store.next_timer()
     draining = services.draining.is_set()
     body = {"status": "draining" if draining else "ok", "version": __version__}
+    if services.nats is not None:
+        body["nats"] = "connected" if services.nats().is_connected else "away"
     return Response(body, status_code=503 if draining else 200)
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from litestar import Response
 
-from noetl.errors import NotFound
+from noetl.model.net import encode
 from noetl.server.routing import route
 from noetl.server.services import Services
 
 
 @route("GET", "/api/playbooks/{digest:str}", right="results.read")
 async def net(services: Services, digest: str) -> Response[bytes]:
-    """The canonical bytes of a net."""
-    body = await services.store.net(digest)
-    if body is None:
-        raise NotFound(f"no net {digest[:12]} is stored.")
-    return Response(body, media_type="application/json")
+    """The net, with the limits that hold here today."""
+    program = await services.orchestrator.programs.by_digest(digest)
+    return Response(encode(program.net), media_type="application/json")
 
 
 routes = [net]

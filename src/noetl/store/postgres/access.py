@@ -72,6 +72,9 @@ class AccessMethods:
     async def put_session(self, session: StoredSession) -> None:
         await self._database.change("put_session", _values(session))
 
+    async def touch_session(self, session: StoredSession) -> bool:
+        return await self._database.change("touch_session", _values(session)) > 0
+
     async def session(self, digest: str) -> StoredSession | None:
         return await self._row("session", StoredSession, digest=digest)
 

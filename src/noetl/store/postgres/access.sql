@@ -44,10 +44,13 @@ DELETE FROM noetl.token WHERE name = %(name)s
 INSERT INTO noetl.session
        (session_id, digest, "user", created_at, expires_at, last_activity_at, client_ip)
 VALUES (%(session_id)s, %(digest)s, %(user)s, %(created_at)s, %(expires_at)s, %(last_activity_at)s, %(client_ip)s)
-ON CONFLICT (session_id) DO UPDATE
-   SET expires_at = excluded.expires_at,
-       last_activity_at = excluded.last_activity_at,
-       client_ip = excluded.client_ip
+ON CONFLICT (session_id) DO NOTHING
+
+-- touch_session --
+UPDATE noetl.session
+   SET expires_at = %(expires_at)s,
+       last_activity_at = %(last_activity_at)s
+ WHERE session_id = %(session_id)s
 
 -- session --
 SELECT session_id, digest, "user", created_at, expires_at, last_activity_at, client_ip

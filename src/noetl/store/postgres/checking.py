@@ -15,7 +15,7 @@ from noetl.store.checksums import (
     verified_command,
 )
 from noetl.store.postgres.connections import Database
-from noetl.store.postgres.reading import follow_log
+from noetl.store.postgres.reading import events_between
 
 
 async def problems(database: Database) -> list[str]:
@@ -42,14 +42,11 @@ async def logs(database: Database) -> AsyncIterator[str]:
 
 
 async def _verify_log(database: Database, execution_id: str) -> None:
-    chosen = {"execution_id": execution_id}
-    end = await database.one("end_of_log", chosen)
+    end = await database.one("end_of_log", {"execution_id": execution_id})
     if end is None:
         return
-    rows = await database.all("events_between", chosen | {"after": 0, "until": end["seq"]})
     start = Head(0, chain_start(execution_id))
-    for _ in follow_log(rows, execution_id, start, Head(end["seq"], end["checksum"])):
-        pass  # Walking the chain verifies it.
+    await events_between(database, execution_id, start, Head(end["seq"], end["checksum"]))
 
 
 async def snapshots(database: Database) -> AsyncIterator[str]:

@@ -16,7 +16,8 @@ import msgspec
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Write
-from noetl.store.checksums import Head, chain, chain_start
+from noetl.store.checksums import Head, chain_start
+from noetl.store.log import row_of
 
 BODY_MAX = 256 << 20
 """Larger results would take several times their size of memory on both sides."""
@@ -44,15 +45,10 @@ class ExecutionLine(msgspec.Struct, omit_defaults=True):
     error: str | None = None
 
 
-class EventLine(msgspec.Struct):
+class LogLine(msgspec.Struct):
     execution_id: str
     seq: int
-    event_id: str
-    type: str
-    at: float
-    step: str
-    step_run_id: str
-    body: bytes
+    events: bytes
     checksum: int
 
 
@@ -85,7 +81,7 @@ class Rows(NamedTuple):
     """What the statement `commit` is given."""
 
     executions: list[ExecutionLine]
-    events: list[EventLine]
+    log: list[LogLine]
     commands: list[CommandLine]
     closed: list[ClosedLine]
     timers: list[TimerLine]
@@ -132,7 +128,7 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
     for write in writes:
         execution_id = write.execution_id
         before = heads.get(execution_id) or Head(0, chain_start(execution_id))
-        end = _add_events(rows.events, write, before)
+        end = _add_events(rows.log, write, before) if write.events else before
         rows.executions.append(_execution_line(write, before, end))
         # Setting before clearing: what one write both sets and clears is gone afterwards.
         over, cleared = set(write.closed), set(write.timers_cleared)
@@ -149,19 +145,11 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
     return rows
 
 
-def _add_events(lines: list[EventLine], write: Write, before: Head) -> Head:
+def _add_events(lines: list[LogLine], write: Write, before: Head) -> Head:
     """Chain the events to the log; where it ends then."""
-    seq, checksum = before
-    for event in write.events:
-        seq += 1
-        if event.seq != seq:
-            raise StoreError(
-                f"Event {event.seq} of execution {write.execution_id} should be event {seq}:"
-                " events of a write count on from seq_before without gaps. Nothing was kept."
-            )
-        checksum = chain(checksum, event)
-        lines.append(EventLine(write.execution_id, *event, checksum))
-    return Head(seq, checksum)
+    row = row_of(write, before)
+    lines.append(LogLine(write.execution_id, *row))
+    return Head(row.seq, row.checksum)
 
 
 def _execution_line(write: Write, before: Head, end: Head) -> ExecutionLine:

@@ -86,12 +86,13 @@ class Database:
             min_size=1,
             max_size=CONNECTIONS_MAX,
             timeout=PATIENCE_SECONDS,
+            # Its pauses double until it gives up, and begin anew with the next statement: without
+            # this, a database that was gone for minutes would be missed for minutes more.
+            reconnect_timeout=PATIENCE_SECONDS,
             configure=_configure,
             open=False,
         )
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def open(self) -> None:
@@ -100,21 +101,22 @@ class Database:
     async def close(self) -> None:
         """Finish what is under way, then let go."""
         self._closed = True
-        await self._idle.wait()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         await self._pool.close()
 
     async def run(self, job: Job[T]) -> T:
-        """Do this on a connection; again, if the line breaks."""
+        """Do this on a connection; again, if the line breaks.
+
+        Whoever asked may stop waiting; the statement goes on to its end. The pool would lose a
+        connection for good to whoever is cancelled while it is handed over, and may swallow that.
+        """
         if self._closed:
             raise StoreError(CLOSED)
-        self._under_way += 1
-        self._idle.clear()
-        try:
-            return await self._patiently(job)
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()
+        doing = asyncio.create_task(self._patiently(job))
+        self._under_way.add(doing)
+        doing.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(doing)
 
     async def _patiently(self, job: Job[T]) -> T:
         now = asyncio.get_running_loop().time

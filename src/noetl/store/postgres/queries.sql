@@ -45,14 +45,10 @@ WITH given AS MATERIALIZED (
 ), kept AS MATERIALIZED (
     SELECT execution_id FROM created UNION ALL SELECT execution_id FROM advanced
 ), logged AS (
-    INSERT INTO noetl.event (
-        execution_id, seq, event_id, type, at, step, step_run_id, body, checksum
-    )
-    SELECT execution_id, seq, event_id, type, at, step, step_run_id,
-           decode(body, 'base64'), checksum
-      FROM json_to_recordset(%(events)s::json) AS event (
-        execution_id text, seq bigint, event_id text, type text, at double precision, step text,
-        step_run_id text, body text, checksum bigint
+    INSERT INTO noetl.log (execution_id, seq, events, checksum)
+    SELECT execution_id, seq, decode(events, 'base64'), checksum
+      FROM json_to_recordset(%(log)s::json) AS row (
+        execution_id text, seq bigint, events text, checksum bigint
       )
      WHERE execution_id IN (SELECT execution_id FROM kept)
 ), queued AS (
@@ -105,13 +101,6 @@ VALUES (%(execution_id)s, %(name)s, %(value)s)
 -- delete_var --
 DELETE FROM noetl.transient WHERE execution_id = %(execution_id)s AND name = %(name)s
 
--- taken_event_ids --
--- Of executions whose write was refused: those that have one of these event ids already.
-SELECT DISTINCT event.execution_id
-  FROM noetl.event AS event
-  JOIN json_to_recordset(%(events)s::json) AS given (execution_id text, event_id text)
- USING (execution_id, event_id)
-
 -- end_of_log --
 SELECT execution.seq, execution.checksum, snapshot.seq AS snapshot_seq,
        snapshot.event_checksum, snapshot.body AS snapshot,
@@ -120,25 +109,26 @@ SELECT execution.seq, execution.checksum, snapshot.seq AS snapshot_seq,
   LEFT JOIN noetl.snapshot AS snapshot USING (execution_id)
  WHERE execution_id = %(execution_id)s
 
--- events_between --
-SELECT seq, event_id, type, at, step, step_run_id, body, checksum
-  FROM noetl.event
+-- log_between --
+SELECT seq, events, checksum
+  FROM noetl.log
  WHERE execution_id = %(execution_id)s AND seq > %(after)s AND seq <= %(until)s
  ORDER BY seq
 
--- events_page --
--- Each with the checksum of the event before it, so that any selection can be verified.
-SELECT event.seq, event.event_id, event.type, event.at, event.step, event.step_run_id,
-       event.body, event.checksum, before.checksum AS checksum_before
-  FROM noetl.event AS event
-  LEFT JOIN noetl.event AS before
-    ON before.execution_id = event.execution_id AND before.seq = event.seq - 1
- WHERE event.execution_id = %(execution_id)s
-   AND event.seq > %(after)s
-   AND (%(types)s::text[] IS NULL OR event.type = ANY(%(types)s))
-   AND (%(step)s::text IS NULL OR event.step = %(step)s)
- ORDER BY event.seq
- LIMIT %(limit)s
+-- log_page --
+SELECT seq, events, checksum
+  FROM noetl.log
+ WHERE execution_id = %(execution_id)s AND seq > %(after)s
+ ORDER BY seq
+ LIMIT %(rows)s
+
+-- log_before --
+-- The last row whose events were all before.
+SELECT seq, checksum
+  FROM noetl.log
+ WHERE execution_id = %(execution_id)s AND seq <= %(after)s
+ ORDER BY seq DESC
+ LIMIT 1
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
@@ -218,11 +208,12 @@ RETURNING stored.execution_id, stored.command_id, stored.priority, stored.positi
           stored.body, stored.checksum
 
 -- claim_of --
--- The same, of a few executions.
+-- The same, of a few executions or commands.
 WITH free AS (
     SELECT execution_id, command_id
       FROM noetl.queue
-     WHERE execution_id = ANY(%(executions)s)
+     WHERE (%(executions)s::text[] IS NULL OR execution_id = ANY(%(executions)s))
+       AND (%(commands)s::text[] IS NULL OR command_id = ANY(%(commands)s))
        AND pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
      ORDER BY priority DESC, position
      LIMIT %(limit)s
@@ -248,6 +239,11 @@ UPDATE noetl.queue
  WHERE worker_id IS NOT NULL AND lease_expires_at > %(now)s
    AND command_id = ANY(%(commands)s)
 RETURNING command_id
+
+-- holders --
+SELECT command_id, execution_id, worker_id
+  FROM noetl.queue
+ WHERE worker_id IS NOT NULL AND command_id = ANY(%(commands)s)
 
 -- lapsed --
 SELECT body, checksum, worker_id, lease_expires_at
@@ -316,6 +312,9 @@ SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
    AND (%(since)s::double precision IS NULL OR seen_at >= %(since)s)
  ORDER BY name
 
+-- installation --
+SELECT installation_id FROM noetl.installation
+
 -- leave --
 DELETE FROM noetl.runtime WHERE name = %(name)s
 
@@ -325,7 +324,7 @@ VALUES (%(execution_id)s, %(key)s, %(sha256)s, %(size)s, %(body)s)
     ON CONFLICT (execution_id, key) DO NOTHING
 
 -- result_checksum --
-SELECT sha256 FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
+SELECT sha256, size FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
 
 -- result --
 SELECT sha256, body FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
@@ -398,6 +397,9 @@ SELECT name, type, data, description, tags, created_at, updated_at
   FROM noetl.credential
  ORDER BY name
 
+-- reseal_credential --
+UPDATE noetl.credential SET data = %(new)s WHERE name = %(name)s AND data = %(old)s
+
 -- delete_credential --
 DELETE FROM noetl.credential WHERE name = %(name)s
 
@@ -412,8 +414,8 @@ SELECT execution_id, key FROM noetl.result ORDER BY execution_id, key
 
 -- check_strays --
 -- There are no foreign keys, so look for rows of executions that do not exist.
-SELECT DISTINCT execution_id FROM noetl.event
+SELECT DISTINCT execution_id FROM noetl.log
  WHERE NOT EXISTS (
-    SELECT FROM noetl.execution WHERE execution.execution_id = event.execution_id
+    SELECT FROM noetl.execution WHERE execution.execution_id = log.execution_id
  )
  ORDER BY execution_id

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
-from psycopg.rows import DictRow
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
-from noetl.store.base import EventRow, Loaded, Summary
+from noetl.store import log
+from noetl.store.base import EventRow, Loaded
 from noetl.store.checksums import (
     Head,
     agrees,
     chain_start,
-    continues,
     damaged_command,
     damaged_log,
     verified_command,
 )
 from noetl.store.postgres.connections import Database
 
-_decode_steps = msgspec.json.Decoder(tuple[str, ...]).decode
+ROWS_AT_ONCE = 100
 
 
 class Log(NamedTuple):
@@ -48,26 +44,18 @@ async def load(database: Database, execution_id: ExecutionId) -> Log | None:
             raise damaged_log(execution_id, "its snapshot has changed")
         start = Head(found["snapshot_seq"], found["event_checksum"])
     end = Head(found["seq"], found["checksum"])
-    rows = await database.all("events_between", chosen | {"after": start.seq, "until": end.seq})
-    bodies = list(follow_log(rows, execution_id, start, end))
+    events = await events_between(database, execution_id, start, end)
     await verify_commands(database, execution_id)
-    return Log(Loaded(start.seq, found["snapshot"], bodies), end)
+    return Log(Loaded(start.seq, found["snapshot"], events), end)
 
 
-def follow_log(
-    rows: Iterable[DictRow], execution_id: ExecutionId, start: Head, end: Head
-) -> Iterator[bytes]:
-    """Bodies of the events from `start` to `end`; raises Corrupted where the chain breaks."""
-    seq, checksum = start
-    for row in rows:
-        event = _event(row)
-        seq += 1
-        if event.seq != seq or not continues(checksum, event, row["checksum"]):
-            raise damaged_log(execution_id, f"event {seq} is missing or changed")
-        checksum = row["checksum"]
-        yield event.body
-    if (seq, checksum) != end:
-        raise damaged_log(execution_id, f"its log ends at event {seq} instead of {end.seq}")
+async def events_between(
+    database: Database, execution_id: ExecutionId, start: Head, end: Head
+) -> list[bytes]:
+    """The events of a part of the log, in arrays; raises Corrupted where the chain breaks."""
+    chosen = {"execution_id": execution_id, "after": start.seq, "until": end.seq}
+    rows = [log.LogRow(**row) for row in await database.all("log_between", chosen)]
+    return list(log.whole(rows, execution_id, start, end))
 
 
 async def verify_commands(database: Database, execution_id: ExecutionId) -> None:
@@ -75,18 +63,6 @@ async def verify_commands(database: Database, execution_id: ExecutionId) -> None
     for row in await database.all("open_commands_of", {"execution_id": execution_id}):
         if row["is_corrupted"] or verified_command(row["body"], row["checksum"]) is None:
             raise damaged_command(row["command_id"], execution_id)
-
-
-def _event(row: DictRow) -> EventRow:
-    return EventRow(
-        row["seq"],
-        row["event_id"],
-        row["type"],
-        row["at"],
-        row["step"],
-        row["step_run_id"],
-        row["body"],
-    )
 
 
 async def events(
@@ -97,53 +73,16 @@ async def events(
     types: Sequence[str],
     step: str | None,
 ) -> list[EventRow]:
-    """A selection of events, each verified together with the one before it."""
-    chosen = {"execution_id": execution_id, "after": after, "limit": limit, "step": step}
-    found = []
-    for row in await database.all("events_page", chosen | {"types": list(types) or None}):
-        event = _event(row)
-        before = chain_start(execution_id) if event.seq == 1 else row["checksum_before"]
-        if before is None or not continues(before, event, row["checksum"]):
-            raise damaged_log(execution_id, f"event {event.seq} or the one before it has changed")
-        found.append(event)
+    """A selection of events, verified together with what is before them."""
+    chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
+    before = await database.one("log_before", chosen)
+    last = Head(**before) if before else Head(0, chain_start(execution_id))
+    found: list[EventRow] = []
+    while len(found) < limit:
+        page = await database.all("log_page", chosen | {"after": last.seq})
+        rows = log.follow((log.LogRow(**row) for row in page), execution_id, last)
+        found += log.selected(rows, after, limit - len(found), types, step)
+        if len(page) < ROWS_AT_ONCE:
+            break
+        last = Head(page[-1]["seq"], page[-1]["checksum"])
     return found
-
-
-async def summaries(
-    database: Database,
-    status: str | None,
-    path: str | None,
-    parent: ExecutionId | None,
-    since: float | None,
-    before: tuple[float, ExecutionId] | None,
-    limit: int,
-) -> list[Summary]:
-    """Each way to ask has a query that walks the index made for it."""
-    if parent is not None:
-        name = "summaries_of_parent"
-    elif path is not None:
-        name = "summaries_of_path"
-    elif status is not None:
-        name = "summaries_of_status"
-    else:
-        name = "summaries"
-    before_at, before_id = before or (math.inf, "")
-    chosen: dict[str, Any] = {
-        "status": status,
-        "path": path,
-        "parent": parent,
-        "since": -math.inf if since is None else since,
-        "before_at": before_at,
-        "before_id": before_id,
-        "limit": limit,
-    }
-    return [summary_of(row) for row in await database.all(name, chosen)]
-
-
-def summary_of(row: DictRow) -> Summary:
-    try:
-        steps = _decode_steps(row["current_steps"])
-    except msgspec.DecodeError:
-        # Damaged. A list shows it as it is, for the sake of the other rows.
-        steps = (row["current_steps"],)
-    return Summary(**row | {"current_steps": steps})

@@ -12,10 +12,13 @@ import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.store import listing
 from noetl.store.base import (
+    BodyCopies,
     CatalogEntry,
     Channel,
     EventRow,
+    Holder,
     Lapsed,
     Loaded,
     Runtime,
@@ -41,6 +44,7 @@ class PostgresStore(AccessMethods):
         self._database = database
         self._line = channel
         self.channel: Channel | None = channel
+        self.copies: BodyCopies | None = None
         self._heads = writing.Heads()
 
     @classmethod
@@ -61,6 +65,11 @@ class PostgresStore(AccessMethods):
         row = await self._database.one("time")
         assert row is not None
         return float(row["now"])
+
+    async def installation(self) -> str:
+        row = await self._database.one("installation")
+        assert row is not None, "it was made with the table"
+        return str(row["installation_id"])
 
     async def close(self) -> None:
         await self._database.close()
@@ -97,7 +106,7 @@ class PostgresStore(AccessMethods):
 
     async def summary(self, execution_id: ExecutionId) -> Summary | None:
         row = await self._database.one("summary", {"execution_id": execution_id})
-        return reading.summary_of(row) if row else None
+        return listing.summary_of(row) if row else None
 
     async def summaries(
         self,
@@ -109,11 +118,12 @@ class PostgresStore(AccessMethods):
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
     ) -> list[Summary]:
-        return await reading.summaries(self._database, status, path, parent, since, before, limit)
+        name, chosen = listing.statement(status, path, parent, since, before, limit)
+        return [listing.summary_of(row) for row in await self._database.all(name, chosen)]
 
     async def by_key(self, key: str) -> Summary | None:
         row = await self._database.one("summary_by_key", {"key": key})
-        return reading.summary_of(row) if row else None
+        return listing.summary_of(row) if row else None
 
     async def unfinished(self) -> list[ExecutionId]:
         return [row["execution_id"] for row in await self._database.all("unfinished")]
@@ -133,10 +143,15 @@ class PostgresStore(AccessMethods):
         limit: int,
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
+        commands: Collection[CommandId] | None = None,
     ) -> list[Lease]:
         chosen: dict[str, object] = {"worker_id": worker_id, "pool": pool}
-        chosen |= {"expires_at": expires_at, "executions": list(executions or ())}
-        name = "claim" if executions is None else "claim_of"
+        chosen["expires_at"] = expires_at
+        name = "claim"
+        if executions is not None or commands is not None:
+            name = "claim_of"
+            chosen["executions"] = None if executions is None else list(executions)
+            chosen["commands"] = None if commands is None else list(commands)
         return await working.claim(self._database, name, chosen, limit)
 
     async def renew(
@@ -144,6 +159,10 @@ class PostgresStore(AccessMethods):
     ) -> set[CommandId]:
         chosen = {"commands": list(commands), "now": now, "expires_at": expires_at}
         return {row["command_id"] for row in await self._database.all("renew_leases", chosen)}
+
+    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        rows = await self._database.all("holders", {"commands": list(commands)})
+        return {row["command_id"]: Holder(row["execution_id"], row["worker_id"]) for row in rows}
 
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         return await working.lapsed(self._database, now, limit)
@@ -195,12 +214,22 @@ class PostgresStore(AccessMethods):
         return str(row["sha256"])
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
-        row = await self._database.one("result", {"execution_id": execution_id, "key": key})
+        chosen = {"execution_id": execution_id, "key": key}
+        if self.copies is not None:
+            row = await self._database.one("result_checksum", chosen)
+            if row is None:
+                return None
+            copy = await self.copies.get(row["sha256"], row["size"])
+            if copy is not None and sha256(copy).hexdigest() == row["sha256"]:
+                return copy
+        row = await self._database.one("result", chosen)
         if row is None:
             return None
         body = bytes(row["body"])
         if sha256(body).hexdigest() != row["sha256"]:
             raise damaged_result(execution_id, key, row["sha256"])
+        if self.copies is not None:
+            self.copies.offer(row["sha256"], body)
         return body
 
     # --- Variables ---
@@ -246,6 +275,10 @@ class PostgresStore(AccessMethods):
 
     async def credentials(self) -> list[StoredCredential]:
         return [cataloguing.credential_of(row) for row in await self._database.all("credentials")]
+
+    async def reseal_credential(self, name: str, *, old: bytes, new: bytes) -> bool:
+        values = {"name": name, "old": old, "new": new}
+        return await self._database.change("reseal_credential", values) > 0
 
     async def delete_credential(self, name: str) -> bool:
         return await self._database.change("delete_credential", {"name": name}) > 0

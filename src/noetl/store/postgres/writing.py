@@ -45,41 +45,15 @@ async def commit(
     """Write all of these except those whose execution has moved; the ids of the latter."""
     bound = {execution_id for group in tied for execution_id in group}
     loose = [write for write in writes if write.execution_id not in bound]
-    moved = await _looking_twice(db, loose, heads, all_or_none=False) if loose else []
+    moved = await _attempt(db, loose, heads, all_or_none=False) if loose else []
     for group in tied:
         together = [write for write in writes if write.execution_id in group]
-        moved += await _looking_twice(db, together, heads, all_or_none=len(together) > 1)
+        moved += await _attempt(db, together, heads, all_or_none=len(together) > 1)
     return moved
 
 
-async def _looking_twice(
-    db: Connection, writes: Sequence[Write], heads: Heads, *, all_or_none: bool
-) -> list[ExecutionId]:
-    try:
-        return await _attempt(db, writes, heads, all_or_none)
-    except psycopg.errors.UniqueViolation:
-        # An event id is taken. Look whose it is; that execution has moved.
-        taken = await _with_taken_event_ids(db, writes)
-        if not taken:
-            raise
-        if all_or_none:
-            return [write.execution_id for write in writes]
-        rest = [write for write in writes if write.execution_id not in taken]
-        return [*taken, *await _attempt(db, rest, heads, all_or_none)]
-
-
-async def _with_taken_event_ids(db: Connection, writes: Sequence[Write]) -> list[ExecutionId]:
-    pairs = [
-        {"execution_id": write.execution_id, "event_id": event.event_id}
-        for write in writes
-        for event in write.events
-    ]
-    found = await rows(db, "taken_event_ids", {"events": committing.as_json(pairs)})
-    return [row["execution_id"] for row in found]
-
-
 async def _attempt(
-    db: Connection, writes: Sequence[Write], heads: Heads, all_or_none: bool
+    db: Connection, writes: Sequence[Write], heads: Heads, *, all_or_none: bool
 ) -> list[ExecutionId]:
     rounds = committing.rounds(writes)
     ends: dict[ExecutionId, Head] = {}

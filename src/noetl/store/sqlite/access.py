@@ -90,6 +90,9 @@ class AccessMethods:
     async def put_session(self, session: StoredSession) -> None:
         await self._write(lambda db: _changed(db, "put_session", **_values(session)))
 
+    async def touch_session(self, session: StoredSession) -> bool:
+        return await self._write(lambda db: _changed(db, "touch_session", **_values(session)))
+
     async def session(self, digest: str) -> StoredSession | None:
         return await self._read(lambda db: _row(db, "session", StoredSession, digest=digest))
 

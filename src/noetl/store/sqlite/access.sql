@@ -42,10 +42,13 @@ DELETE FROM noetl_token WHERE name = :name
 INSERT INTO noetl_session
        (session_id, digest, user, created_at, expires_at, last_activity_at, client_ip)
 VALUES (:session_id, :digest, :user, :created_at, :expires_at, :last_activity_at, :client_ip)
-ON CONFLICT (session_id) DO UPDATE
-   SET expires_at = excluded.expires_at,
-       last_activity_at = excluded.last_activity_at,
-       client_ip = excluded.client_ip
+ON CONFLICT (session_id) DO NOTHING
+
+-- touch_session --
+UPDATE noetl_session
+   SET expires_at = :expires_at,
+       last_activity_at = :last_activity_at
+ WHERE session_id = :session_id
 
 -- session --
 SELECT session_id, digest, user, created_at, expires_at, last_activity_at, client_ip

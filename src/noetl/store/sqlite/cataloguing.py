@@ -99,5 +99,9 @@ def _credential(row: tuple[Any, ...]) -> StoredCredential:
     )
 
 
+def reseal_credential(db: sqlite3.Connection, name: str, old: bytes, new: bytes) -> bool:
+    return db.execute(QUERIES["reseal_credential"], (new, name, old)).rowcount > 0
+
+
 def delete_credential(db: sqlite3.Connection, name: str) -> bool:
     return db.execute(QUERIES["delete_credential"], (name,)).rowcount > 0

@@ -13,7 +13,8 @@ import msgspec
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Summary, Write
-from noetl.store.checksums import Head, chain, chain_start
+from noetl.store.checksums import Head, chain_start
+from noetl.store.log import row_of
 from noetl.store.sqlite.queries import QUERIES
 
 encode_json = msgspec.json.Encoder().encode
@@ -25,7 +26,7 @@ STATEMENTS = (
     "update_execution",
     "progress_execution",
     "advance_execution",
-    "insert_event",
+    "insert_events",
     "insert_command",
     "close_command",
     "set_timer",
@@ -111,7 +112,7 @@ class _Batch:
         """Take a write to an execution whose log ends there; without a status it is a new one."""
         execution_id, rows = write.execution_id, self._rows
         self.executions.add(execution_id)
-        end = self._add_events(write, head)
+        end = self._add_events(write, head) if write.events else head
         self._add_execution(write, end, status)
         rows["insert_command"] += [_command_row(execution_id, new) for new in write.commands]
         rows["close_command"] += [(execution_id, command) for command in write.closed]
@@ -131,17 +132,9 @@ class _Batch:
 
     def _add_events(self, write: Write, head: Head) -> Head:
         """Chain the events to the log; where it ends then."""
-        seq, checksum = head
-        for event in write.events:
-            seq += 1
-            if event.seq != seq:
-                raise StoreError(
-                    f"Event {event.seq} of execution {write.execution_id} should be event {seq}:"
-                    " events of a write count on from seq_before without gaps. Nothing was kept."
-                )
-            checksum = chain(checksum, event)
-            self._rows["insert_event"].append((write.execution_id, *event, checksum))
-        return Head(seq, checksum)
+        row = row_of(write, head)
+        self._rows["insert_events"].append((write.execution_id, *row))
+        return Head(row.seq, row.checksum)
 
     def _add_execution(self, write: Write, end: Head, status: str | None) -> None:
         summary = write.summary

@@ -57,5 +57,5 @@ def _busy(database: Path, holder: str) -> str:
     return (
         f"{database} is in use by {who}, and one process writes a database at a time."
         " Wait until it has finished or stop it, use another file (--db sqlite:///other.db),"
-        " or look without writing: `noetl executions list`."
+        " or look without writing: `noetl executions list`. A server is asked with --server URL."
     )

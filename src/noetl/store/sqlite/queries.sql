@@ -31,10 +31,8 @@ UPDATE noetl_execution SET seq = ?, checksum = ?, current_steps = ?, error = ?
 -- advance_execution --
 UPDATE noetl_execution SET seq = ?, checksum = ? WHERE execution_id = ?
 
--- insert_event --
-INSERT INTO noetl_event (
-    execution_id, seq, event_id, type, at, step, step_run_id, body, checksum
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- insert_events --
+INSERT INTO noetl_log (execution_id, seq, events, checksum) VALUES (?, ?, ?, ?)
 
 -- insert_command --
 INSERT INTO noetl_queue (
@@ -67,25 +65,15 @@ VALUES (?, ?, ?, ?, ?)
 -- snapshot --
 SELECT seq, event_checksum, body, checksum FROM noetl_snapshot WHERE execution_id = ?
 
--- events_after --
-SELECT seq, event_id, type, at, step, step_run_id, body, checksum
-  FROM noetl_event
- WHERE execution_id = ? AND seq > ?
- ORDER BY seq
+-- log_after --
+SELECT seq, events, checksum FROM noetl_log WHERE execution_id = ? AND seq > ? ORDER BY seq
 
--- events_page --
--- Each with the checksum of the event before it, so that any selection can be verified.
-SELECT event.seq, event.event_id, event.type, event.at, event.step, event.step_run_id,
-       event.body, event.checksum, before.checksum
-  FROM noetl_event AS event
-  LEFT JOIN noetl_event AS before
-    ON before.execution_id = event.execution_id AND before.seq = event.seq - 1
- WHERE event.execution_id = :execution_id
-   AND event.seq > :after
-   AND (:types IS NULL OR event.type IN (SELECT value FROM json_each(:types)))
-   AND (:step IS NULL OR event.step = :step)
- ORDER BY event.seq
- LIMIT :limit
+-- log_before --
+-- The last row whose events were all before.
+SELECT seq, checksum FROM noetl_log
+ WHERE execution_id = ? AND seq <= ?
+ ORDER BY seq DESC
+ LIMIT 1
 
 -- commands_to_verify --
 SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = ?
@@ -163,10 +151,11 @@ SELECT position, body, checksum
  LIMIT :limit
 
 -- free_commands_of --
--- The same, of a few executions.
+-- The same, of a few executions or commands.
 SELECT position, body, checksum
   FROM noetl_queue
- WHERE execution_id IN (SELECT value FROM json_each(:executions))
+ WHERE (:executions IS NULL OR execution_id IN (SELECT value FROM json_each(:executions)))
+   AND (:commands IS NULL OR command_id IN (SELECT value FROM json_each(:commands)))
    AND pool = :pool AND worker_id IS NULL AND is_corrupted = 0
  ORDER BY priority DESC, position
  LIMIT :limit
@@ -205,6 +194,12 @@ UPDATE noetl_queue
  WHERE worker_id IS NOT NULL AND lease_expires_at > :now
    AND command_id IN (SELECT value FROM json_each(:commands))
 RETURNING command_id
+
+-- holders --
+SELECT command_id, execution_id, worker_id
+  FROM noetl_queue
+ WHERE worker_id IS NOT NULL
+   AND command_id IN (SELECT value FROM json_each(:commands))
 
 -- lapsed --
 SELECT body, checksum, worker_id, lease_expires_at
@@ -248,6 +243,9 @@ SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
   FROM noetl_runtime
  WHERE (:kind IS NULL OR kind = :kind) AND (:since IS NULL OR seen_at >= :since)
  ORDER BY name
+
+-- installation --
+SELECT installation_id FROM noetl_installation
 
 -- leave --
 DELETE FROM noetl_runtime WHERE name = ?
@@ -317,6 +315,9 @@ SELECT name, type, data, description, tags, created_at, updated_at
 SELECT name, type, data, description, tags, created_at, updated_at
   FROM noetl_credential
  ORDER BY name
+
+-- reseal_credential --
+UPDATE noetl_credential SET data = ? WHERE name = ? AND data = ?
 
 -- delete_credential --
 DELETE FROM noetl_credential WHERE name = ?

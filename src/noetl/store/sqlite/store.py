@@ -17,9 +17,11 @@ from noetl.errors import Corrupted, StoreError
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import (
+    BodyCopies,
     CatalogEntry,
     Channel,
     EventRow,
+    Holder,
     Lapsed,
     Loaded,
     Runtime,
@@ -48,6 +50,7 @@ class SqliteStore(AccessMethods):
 
     exclusive = True
     channel: Channel | None = None
+    copies: BodyCopies | None = None
 
     def __init__(
         self,
@@ -130,6 +133,9 @@ class SqliteStore(AccessMethods):
 
     async def time(self) -> float:
         return time.time()
+
+    async def installation(self) -> str:
+        return await self._read(working.installation)
 
     async def close(self) -> None:
         await self._reader.close()
@@ -253,15 +259,19 @@ class SqliteStore(AccessMethods):
         limit: int,
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
+        commands: Collection[CommandId] | None = None,
     ) -> list[Lease]:
         return await self._write(
-            lambda db: working.claim(db, worker_id, pool, limit, expires_at, executions)
+            lambda db: working.claim(db, worker_id, pool, limit, expires_at, executions, commands)
         )
 
     async def renew(
         self, commands: Collection[CommandId], *, now: float, expires_at: float
     ) -> set[CommandId]:
         return await self._write(lambda db: working.renew(db, commands, now, expires_at))
+
+    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        return await self._read(lambda db: working.holders(db, commands))
 
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         return await self._read(lambda db: working.lapsed(db, now, limit))
@@ -360,6 +370,9 @@ class SqliteStore(AccessMethods):
 
     async def credentials(self) -> list[StoredCredential]:
         return await self._read(cataloguing.credentials)
+
+    async def reseal_credential(self, name: str, *, old: bytes, new: bytes) -> bool:
+        return await self._write(lambda db: cataloguing.reseal_credential(db, name, old, new))
 
     async def delete_credential(self, name: str) -> bool:
         return await self._write(lambda db: cataloguing.delete_credential(db, name))

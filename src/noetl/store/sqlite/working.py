@@ -9,7 +9,7 @@ import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId, token_of
-from noetl.store.base import Lapsed, Runtime
+from noetl.store.base import Holder, Lapsed, Runtime
 from noetl.store.checksums import damaged_command, verified_command
 from noetl.store.sqlite.queries import QUERIES
 
@@ -23,13 +23,14 @@ def claim(
     limit: int,
     expires_at: float,
     executions: Collection[ExecutionId] | None,
+    commands: Collection[CommandId] | None,
 ) -> list[Lease]:
     """Lease free commands. One whose bytes have changed is set aside, so that it blocks nobody."""
     chosen: dict[str, object] = {"pool": pool}
     name = "free_commands"
-    if executions is not None:
+    if executions is not None or commands is not None:
         name = "free_commands_of"
-        chosen["executions"] = encode_json(list(executions)).decode()
+        chosen |= {"executions": _listed(executions), "commands": _listed(commands)}
     leases: list[Lease] = []
     while len(leases) < limit:
         chosen["limit"] = limit - len(leases)
@@ -49,6 +50,10 @@ def claim(
     return leases
 
 
+def _listed(names: Collection[str] | None) -> str | None:
+    return None if names is None else encode_json(list(names)).decode()
+
+
 def free_pools(db: sqlite3.Connection) -> set[str]:
     return {pool for (pool,) in db.execute(QUERIES["free_pools"])}
 
@@ -64,6 +69,11 @@ def renew(
     chosen = {"commands": encode_json(list(commands)).decode(), "now": now}
     rows = db.execute(QUERIES["renew_leases"], chosen | {"expires_at": expires_at})
     return {command_id for (command_id,) in rows}
+
+
+def holders(db: sqlite3.Connection, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+    rows = db.execute(QUERIES["holders"], {"commands": encode_json(list(commands)).decode()})
+    return {command_id: Holder(*rest) for command_id, *rest in rows}
 
 
 def lapsed(db: sqlite3.Connection, now: float, limit: int) -> list[Lapsed]:
@@ -117,6 +127,11 @@ def runtimes(db: sqlite3.Connection, kind: str | None, since: float | None) -> l
     fields = Runtime.__struct_fields__
     named = (dict(zip(fields, row, strict=True)) for row in rows)
     return [msgspec.convert(row, Runtime, strict=False) for row in named]
+
+
+def installation(db: sqlite3.Connection) -> str:
+    (found,) = db.execute(QUERIES["installation"]).fetchone()
+    return str(found)
 
 
 def leave(db: sqlite3.Connection, name: str) -> bool:

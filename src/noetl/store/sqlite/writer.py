@@ -1,34 +1,82 @@
-"""The one thread that writes. What waits together is committed together.
+"""The one that writes at a time. What waits together is committed together.
 
 A commit costs a flush of the disk, whatever it holds. So all calls that arrived while the last
 flush was under way share the next one: nobody waits for more than they would alone.
+
+Where the disk is quick, handing a call to the thread and its answer back takes longer than the
+flush. Then a call that comes alone and finds the writer free is done on the spot.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import suppress
 from queue import Empty
-from typing import Any
+from threading import Lock
+from time import perf_counter
+from typing import Any, TypeVar
 
 from noetl.store.sqlite.connections import grow_log
-from noetl.store.sqlite.lanes import Answer, Call, Threads, attempt, deliver, writing
+from noetl.store.sqlite.lanes import Answer, Call, Job, Threads, attempt, deliver, writing
 
 GROUP_MAX = 256
 IDLE_SECONDS = 0.1
 """So long without a call, the writer has time to tidy up."""
-CHANGES_WORTH_A_CHECKPOINT = 500
-ROUNDS_BEFORE_GROWING = 50
-"""A process that has written so often goes on writing: the log is made ready for it."""
+MANY_CHANGES = 200
+"""After so many, an idle moment is used for a checkpoint. And a process that has made so many goes
+on making them: the log is made ready for it."""
+
+SHORT_SECONDS = 0.002
+"""An event loop may well stand still for so long."""
+
+T = TypeVar("T")
 
 
 class Writer(Threads):
     """Runs jobs in the order they came, as many as are waiting in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._turn = Lock()
+        """Whoever has it uses the connection."""
+        self._coming = 0
+        self._last_seconds = SHORT_SECONDS
         self._checkpointed_at = 0
-        self._rounds = 0
+        self._awake_at = 0
+        self._log_is_grown = False
         super().__init__("noetl-store-writer", [connection])
+
+    async def run(self, job: Job[T]) -> T:
+        if self._may_write_here():
+            self._coming += 1
+            await asyncio.sleep(0)  # Whoever else is about to write says so now.
+            alone = self._coming == 1 and self._may_write_here()
+            self._coming -= 1
+            if alone and self._turn.acquire(blocking=False):
+                try:
+                    return self._timed(job)
+                finally:
+                    self._turn.release()
+        return await super().run(job)
+
+    def _may_write_here(self) -> bool:
+        """Whether the last write was quick, nobody is in front, and the thread has no other
+        reason to wake up: it does what is to be done once in a while.
+        """
+        return (
+            self._last_seconds < SHORT_SECONDS
+            and self._queue.empty()
+            and not self._closed
+            and self._db.total_changes - self._awake_at < MANY_CHANGES
+        )
+
+    def _timed(self, job: Job[T]) -> T:
+        begin = perf_counter()
+        try:
+            return writing(self._db, job)
+        finally:
+            self._last_seconds = perf_counter() - begin
 
     def _work(self, db: sqlite3.Connection) -> None:
         while (call := self._next(db)) is not None:
@@ -39,21 +87,27 @@ class Writer(Threads):
                     self._queue.put(None)  # Closing comes last: leave it for the next round.
                     break
                 group.append(another)
-            deliver(_perform(db, group))
-            self._rounds += 1
-            if self._rounds == ROUNDS_BEFORE_GROWING:
-                grow_log(db)
+            with self._turn:
+                begin = perf_counter()
+                answers = _perform(db, group)
+                self._last_seconds = perf_counter() - begin
+                if not self._log_is_grown and db.total_changes >= MANY_CHANGES:
+                    self._log_is_grown = True
+                    grow_log(db)
+            deliver(answers)
 
     def _next(self, db: sqlite3.Connection) -> Call | None:
-        """The next call; while there is none, the log is written back into the database."""
-        if db.total_changes - self._checkpointed_at < CHANGES_WORTH_A_CHECKPOINT:
-            return self._queue.get()
-        try:
-            return self._queue.get(timeout=IDLE_SECONDS)
-        except Empty:
-            _checkpoint(db)
-            self._checkpointed_at = db.total_changes
-            return self._queue.get()
+        """The next call; in an idle moment, the log is written back into the database."""
+        self._awake_at = db.total_changes
+        while db.total_changes - self._checkpointed_at >= MANY_CHANGES:
+            changes = db.total_changes
+            with suppress(Empty):
+                return self._queue.get(timeout=IDLE_SECONDS)
+            if db.total_changes == changes:
+                with self._turn:
+                    _checkpoint(db)
+                    self._checkpointed_at = self._awake_at = db.total_changes
+        return self._queue.get()
 
 
 def _perform(db: sqlite3.Connection, group: list[Call]) -> list[Answer]:

@@ -12,17 +12,11 @@ from typing import Any
 import msgspec
 
 from noetl.errors import NoetlError
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.http import Http
-
-
-class Unanswered(Exception):
-    """There is no good answer; carries the outcome that says why."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.error)
-        self.outcome = outcome
+from noetl.tools.running.failures import Failed, failed_with
+from noetl.tools.running.plain import read_json
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -33,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Answer:
-    """Send one request; raises Unanswered unless the answer is a success."""
+    """Send one request; raises Failed unless the answer is a success."""
     from noetl.tools.running.http import run
 
     # What proves who asks may stand in any header, so it must not follow a redirect elsewhere.
@@ -41,7 +35,7 @@ async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Ans
     written = {**fixed, **config}
     outcome = await run(msgspec.convert(written, Http), context)
     if outcome.error is not None:
-        raise Unanswered(_explained(outcome, outcome.error))
+        raise failed_with(_explained(outcome, outcome.error))
     return Answer(outcome.result["data"], outcome.result["headers"])
 
 
@@ -58,7 +52,7 @@ def _explained(outcome: Outcome, error: TaskError) -> Outcome:
 def words_of(body: str) -> str | None:
     """`{error: {message}}`, `{error: "…"}`, `{message}` or `{errors: ["…"]}` in a body of JSON."""
     try:
-        found = msgspec.json.decode(body)
+        found = read_json(body)
     except msgspec.DecodeError:
         return None
     if not isinstance(found, dict):
@@ -75,13 +69,13 @@ def words_of(body: str) -> str | None:
 
 
 async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, Any]:
-    """The fields of a task's credential, none without one; raises Unanswered."""
+    """The fields of a task's credential, none without one; raises Failed."""
     if auth is None:
         return {}
     try:
         return await context.credential(auth)
     except NoetlError as error:
-        raise Unanswered(failed("auth", f"auth: {error}")) from error
+        raise Failed("auth", f"auth: {error}") from error
 
 
 def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
@@ -91,10 +85,10 @@ def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
 
 
 def needed(fields: Mapping[str, Any], *names: str) -> str:
-    """The first of these fields that is there; raises Unanswered, naming the first."""
+    """The first of these fields that is there; raises Failed, naming the first."""
     found = text_field(fields, *names)
     if found is None:
-        raise Unanswered(failed("auth", f"auth: the credential has no field `{names[0]}`."))
+        raise Failed("auth", f"auth: the credential has no field `{names[0]}`.")
     return found
 
 

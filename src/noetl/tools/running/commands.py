@@ -16,7 +16,7 @@ import msgspec
 
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.running.guard import guard
-from noetl.tools.running.plain import NotPlain, plain
+from noetl.tools.running.plain import NotPlain, plain, read_json
 from noetl.tools.running.processes import ending, kill_all
 from noetl.tools.running.resources import Refused
 
@@ -167,9 +167,9 @@ def _decoded(text: str, form: str) -> Any:
         case "lines":
             return text.splitlines()
         case "json":
-            return msgspec.json.decode(text)
+            return read_json(text)
         case "ndjson":
-            return [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+            return [read_json(line) for line in text.splitlines() if line.strip()]
     return text
 
 

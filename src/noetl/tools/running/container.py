@@ -11,7 +11,7 @@ import tempfile
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.container import Container
-from noetl.tools.running.asking import Unanswered, fields_of
+from noetl.tools.running.asking import fields_of
 from noetl.tools.running.commands import (
     Output,
     as_text,
@@ -20,6 +20,7 @@ from noetl.tools.running.commands import (
     environment,
     run_command,
 )
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.processes import kill_all
 from noetl.tools.running.resources import Refused
@@ -36,7 +37,7 @@ async def run(config: Container, context: ToolContext) -> Outcome:
     try:
         async with asyncio.timeout(limit):
             return await _run(config, context)
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except Refused as refusal:
         return failed("auth", f"container: {refusal}")
@@ -112,7 +113,7 @@ def _env_file(config: Container, directory: str) -> str:
         text = as_text(value)
         if not re.fullmatch(r"[^=\s#]+", name) or "\n" in text or "\r" in text:
             told = f"env: {name!r} cannot be set: names have no spaces, values no line breaks."
-            raise Unanswered(failed("client_error", told))
+            raise Failed("client_error", told)
         lines.append(f"{name}={text}\n")
     place = os.path.join(directory, "env")
     with open(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -169,13 +170,14 @@ def split(written: str | tuple[str, ...] | None) -> list[str]:
         return shlex.split(written) if isinstance(written, str) else list(written)
     except ValueError as error:
         told = f"The command cannot be split: {error}."
-        raise Unanswered(failed("client_error", told)) from None
+        raise Failed("client_error", told) from None
 
 
 def _mount(source: str, target: str, read_only: bool, context: ToolContext) -> str:
     if any("," in part or '"' in part for part in (source, target)):
         raise Refused("a mount's source and target cannot hold commas or quotes.")
-    is_path = source.startswith(("/", "."))
+    # No name of a volume has a slash in it.
+    is_path = "/" in source or source.startswith(".")
     where = str(context.resources.path(source)) if is_path else source
     kind = "bind" if is_path else "volume"
     words = f"type={kind},source={where},target={target}"
@@ -212,7 +214,7 @@ async def _log_in(
     out, err = Output(context.log, 4096), Output(context.log, 4096)
     if await run_command(words, password, variables, directory, out, err) != 0:
         told = f"The registry {registry} refuses the credential."
-        raise Unanswered(failed("auth", told))
+        raise Failed("auth", told)
 
 
 def _registry(image: str) -> str:

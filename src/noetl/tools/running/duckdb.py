@@ -15,15 +15,20 @@ from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import Attach, DuckDb
-from noetl.tools.running.failures import Failed, guarded
+from noetl.tools.http import Http
+from noetl.tools.running.addresses import login_of
+from noetl.tools.running.embedded import database_of, prepare
+from noetl.tools.running.failures import Failed, failed_with, guarded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.pg_credentials import parameters
+from noetl.tools.running.object_files import is_object
 from noetl.tools.running.sql_tables import Batch, Write, insert, quoted
 from noetl.tools.running.sql_tasks import (
     NOTHING,
     Done,
     Plan,
     Statement,
+    local_input,
+    out_of_reach,
     outcome_of,
     perform,
     planned,
@@ -35,6 +40,8 @@ from noetl.tools.running.table_types import form_of
 from noetl.tools.running.tables import TableFile, described, literal, parsed, source, write
 
 ROWS_PER_LOOK = 10_000
+WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
+"""Ways of DuckDB's own to other hosts, which know no egress policy; once off they stay off."""
 EXTENSIONS = {"postgres": "postgres", "sqlite": "sqlite", "mysql": "mysql"}
 KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
     (duckdb.ConstraintException, "db_constraint"),
@@ -54,9 +61,9 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
         task = Task(
             config=config,
             plan=await planned(config, context, "duckdb"),
-            path=await _database(config, context),
+            path=await database_of(config, context),
             attached={n: await _attached(one, context) for n, one in config.attach.items()},
-            views={n: await _view(n, one, context) for n, one in config.files.items()},
+            views={n: await _view(n, one, config, context) for n, one in config.files.items()},
             folder=context.files.folder,
             root=context.resources.rules.file_root,
             halt=halt,
@@ -65,20 +72,6 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
         return ok(await outcome_of(done, context))
 
     return await guarded(work, total)
-
-
-async def _database(config: DuckDb, context: ToolContext) -> Path | None:
-    written = config.database
-    if config.auth is not None:
-        fields = await context.credential(config.auth)
-        written = written or fields.get("database") or fields.get("path")
-        if written is None:
-            raise Failed(
-                "auth",
-                "auth: the credential has no field `database`, and this version reads object "
-                "stores without credentials only.",
-            )
-    return None if written in (None, ":memory:") else context.resources.path(str(written))
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -98,7 +91,7 @@ async def _attached(written: Attach, context: ToolContext) -> Attached:
         return Attached(written.kind, path, written.read_only)
     if written.auth is None:
         raise BadSql(f"attach: {written.kind} needs `auth`.")
-    found = parameters(await context.credential(written.auth))
+    found = await login_of(await context.credential(written.auth))
     if written.kind == "mysql":
         found["database"] = found.pop("dbname", "")
     place = " ".join(f"{name}={_escaped(value)}" for name, value in found.items() if value)
@@ -116,8 +109,8 @@ class FileView(msgspec.Struct, frozen=True):
     form: str
 
 
-async def _view(name: str, written: Any, context: ToolContext) -> FileView:
-    """A file, a result reference, or rows written out, which become a file."""
+async def _view(name: str, written: Any, config: DuckDb, context: ToolContext) -> FileView:
+    """A file, an object, a result reference, or rows written out, which become a file."""
     if refs.is_file(written):
         path = await context.files.local(written)
         return FileView(str(path), written["_ref"]["format"])
@@ -128,11 +121,25 @@ async def _view(name: str, written: Any, context: ToolContext) -> FileView:
         path = context.files.folder / f"{len(list(context.files.folder.iterdir()))}.ndjson"
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         return FileView(str(path), "ndjson")
-    is_remote = "://" in written and not written.startswith("file:")
     form = form_of(written)
     if form is None:
         raise BadSql(f'files: "{written}" ends like no CSV, JSON, Parquet or Arrow file.')
-    return FileView(written if is_remote else str(context.resources.path(written)), form)
+    if written.startswith(("http://", "https://")):
+        return FileView(str(await _downloaded(written, context)), form)
+    if is_object(written) and set("*?[") & set(written):
+        raise BadSql(f'files: "{written}" is a pattern; name each object, a pattern finds files.')
+    return FileView(str(await local_input(written, config, context)), form)
+
+
+async def _downloaded(url: str, context: ToolContext) -> Path:
+    """A copy of what is there. DuckDB itself would go wherever it is sent."""
+    from noetl.tools.running import http
+
+    with out_of_reach():
+        outcome = await http.run(Http(url=url, download=True), context)
+        if outcome.error is not None:
+            raise failed_with(outcome)
+    return await context.files.local(outcome.result["data"])
 
 
 class Task:
@@ -179,10 +186,7 @@ class Task:
     def _opened(self) -> duckdb.DuckDBPyConnection:
         if self._path is None:
             return duckdb.connect(":memory:")
-        if self._config.read_only and not self._path.exists():
-            raise Failed("not_found", f'The database "{self._config.database}" does not exist.')
-        if not self._config.read_only:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        prepare(self._path, self._config)
         return duckdb.connect(str(self._path), read_only=self._config.read_only)
 
     # --- Before the first statement ---
@@ -191,6 +195,7 @@ class Task:
         config, execute = self._config, self._connection.execute
         # What is not on this machine is fetched only when the task names it.
         execute("SET autoinstall_known_extensions = false")
+        execute(f"SET disabled_filesystems = {literal(WEB)}")
         # What does not fit into memory must not be left in the worker's own directory.
         execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
         if config.memory_limit is not None:
@@ -223,7 +228,9 @@ class Task:
                 raise Failed(
                     "not_found",
                     f'The DuckDB extension "{extension}" is not on this worker and could not be '
-                    f"fetched: {str(error).splitlines()[0]}",
+                    f"fetched: {str(error).splitlines()[0]}. Run `INSTALL {extension}` in DuckDB "
+                    f"{duckdb.__version__} where there is a network, and bring the file to the "
+                    "extension directory of this worker.",
                 ) from None
 
     def _attach(self, name: str, one: Attached) -> None:

@@ -1,8 +1,9 @@
-"""How tools that work with data fail: one exception to raise, one place that makes outcomes."""
+"""How tools fail: one exception to raise, and outcomes of failures that several kinds know."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from noetl.errors import Corrupted, NotFound, TooLarge
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
@@ -16,29 +17,22 @@ RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection
 
 
 class Failed(Exception):
-    """What the other side said, or what it was asked, made the task fail."""
+    """What the other side said, or what it was asked, made the task fail: `outcome` says so."""
 
     def __init__(
-        self,
-        kind: ErrorKind,
-        message: str,
-        *,
-        code: str | int | None = None,
-        retryable: bool | None = None,
+        self, kind: ErrorKind, message: str, *, retryable: bool | None = None, **fields: Any
     ) -> None:
         super().__init__(message)
-        self.error = TaskError(
-            kind=kind,
-            message=message,
-            code=code,
-            retryable=kind in RETRYABLE if retryable is None else retryable,
-        )
+        retryable = kind in RETRYABLE if retryable is None else retryable
+        self.outcome = failed(kind, message, retryable=retryable, **fields)
 
 
-def failed_with(error: TaskError) -> Failed:
-    """The exception for an error that is known already."""
-    found = Failed(error.kind, error.message)
-    found.error = error
+def failed_with(known: Outcome | TaskError) -> Failed:
+    """The exception for a failure that is known already."""
+    outcome = known if isinstance(known, Outcome) else Outcome(status="error", error=known)
+    assert outcome.error is not None
+    found = Failed(outcome.error.kind, outcome.error.message)
+    found.outcome = outcome
     return found
 
 
@@ -60,7 +54,7 @@ def known_failure(error: BaseException) -> Outcome | None:
     """The outcome of a failure that is the same for every kind; None for others."""
     match error:
         case Failed():
-            return Outcome(status="error", error=error.error)
+            return error.outcome
         case BadSql() | TooLarge():
             return failed("client_error", str(error))
         case BadCredential() | Refused():

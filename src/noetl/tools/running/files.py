@@ -116,6 +116,17 @@ class Files:
         }
         return {"_ref": about | more, "_store": "result", "_preview": preview}
 
+    async def note(self, name: str, body: bytes) -> None:
+        """Keep a few bytes that later attempts of the same call find, wherever they run."""
+        await self._put(self._execution_id, derive(self._action_id, "note", name), body)
+
+    async def noted(self, name: str) -> bytes | None:
+        """What an attempt of this call has noted under that name."""
+        try:
+            return await self._get(self._execution_id, derive(self._action_id, "note", name))
+        except NotFound:
+            return None
+
     def allow(self, size: int) -> None:
         if size > self.limit:
             raise TooLarge(

@@ -25,10 +25,13 @@ from noetl.errors import TooLarge as FileTooLarge
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.http import ClientCertificate, FilePart, Http
-from noetl.tools.running.http_auth import NotProven, Proof, Token, proof_of
+from noetl.tools.running.access_tokens import reject_token
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.http_auth import Proof, proof_of
 from noetl.tools.running.http_bodies import Unreadable, as_text, decoded, encoded, pairs
 from noetl.tools.running.http_downloads import saved
 from noetl.tools.running.limits import part, shortest
+from noetl.tools.running.object_files import local_file
 from noetl.tools.running.plain import NotPlain, plain
 from noetl.tools.running.resources import Refused, Rules
 from noetl.version import __version__
@@ -49,11 +52,10 @@ class TooLarge(Exception):
 
 
 class Session:
-    """The connections, tokens and TLS settings that all HTTP calls of a worker share."""
+    """The connections and TLS settings that all HTTP calls of a worker share."""
 
     def __init__(self, rules: Rules) -> None:
         self._policy = rules.egress
-        self.tokens: dict[str, Token] = {}
         self._tls: dict[str, ssl.SSLContext] = {}
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -127,13 +129,11 @@ async def run(config: Http, context: ToolContext) -> Outcome:
     session = context.resources.shared("http", lambda: Session(context.resources.rules))
     name = f"{config.method} {_shown(config.url or '')}"
     try:
-        outcome = await _asked(session, config, context)
-        if outcome is None:
-            # The server did not take a cached token; it is forgotten now.
-            outcome = await _asked(session, config, context)
-        assert outcome is not None
+        # A kept token may be refused: ours, then what another worker has, then a new one is not.
+        while (outcome := await _asked(session, config, context)) is None:
+            pass
         return outcome
-    except NotProven as problem:
+    except Failed as problem:
         return problem.outcome
     except NotFound as error:
         return failed("auth", f"auth: {error}")
@@ -169,7 +169,7 @@ async def _asked(session: Session, config: Http, context: ToolContext) -> Outcom
         headers={name: as_text(v) for name, v in config.headers.items() if v is not None},
         proof=await _proof(session, config, context, timeout),
         timeout=timeout,
-        tls=await _tls(session, config, certificate),
+        tls=await _tls(session, config, certificate, context),
     )
     started = time.monotonic()
     async with asyncio.timeout(timeout.total):
@@ -177,15 +177,25 @@ async def _asked(session: Session, config: Http, context: ToolContext) -> Outcom
 
 
 async def _tls(
-    session: Session, config: Http, certificate: ClientCertificate | None
+    session: Session, config: Http, certificate: ClientCertificate | None, context: ToolContext
 ) -> ssl.SSLContext | bool:
     if config.ca is None and certificate is None:
         return config.verify_ssl
+    config = msgspec.structs.replace(config, ca=_allowed(config.ca, context))
+    if certificate is not None:
+        own = {name: _allowed(getattr(certificate, name), context) for name in ("cert", "key")}
+        certificate = msgspec.structs.replace(certificate, **own)
     try:
         return await asyncio.to_thread(session.tls, config, certificate)
     except (OSError, ValueError) as error:
         said = f"`ca` or `client_cert` cannot be used: {_cause(error)}."
-        raise NotProven(failed("auth", said)) from None
+        raise Failed("auth", said) from None
+
+
+def _allowed(pem: str | None, context: ToolContext) -> str | None:
+    """PEM text as it is, or the path of a file that the worker may read."""
+    is_text = pem is None or "-----BEGIN" in pem
+    return pem if is_text else str(context.resources.path(pem or ""))
 
 
 async def _certificate(config: Http, context: ToolContext) -> ClientCertificate | None:
@@ -194,7 +204,7 @@ async def _certificate(config: Http, context: ToolContext) -> ClientCertificate 
     fields = await context.credential(config.client_cert)
     known = {key: fields[key] for key in ("cert", "key", "password") if key in fields}
     if "cert" not in known:
-        raise NotProven(failed("auth", "client_cert: the credential has no field `cert`."))
+        raise Failed("auth", "client_cert: the credential has no field `cert`.")
     return msgspec.convert(known, ClientCertificate)
 
 
@@ -208,7 +218,7 @@ async def _proof(
             return answer.status, await _read(answer, 1024 * 1024)
 
     async with asyncio.timeout(timeout.total):
-        return await proof_of(config.auth, context.credential, fetch, session.tokens)
+        return await proof_of(config.auth, context, fetch)
 
 
 def _timeout(config: Http, context: ToolContext) -> aiohttp.ClientTimeout:
@@ -321,12 +331,14 @@ class Body:
     async def _add(self, form: aiohttp.FormData, name: str, file: FilePart) -> None:
         context = self._request.context
         if file.path is not None:
-            path = context.resources.path(file.path)
+            store_auth = self._request.config.store_auth
+            path = await local_file(file.path, store_auth, context)
             try:
                 content: Any = self._stack.enter_context(await asyncio.to_thread(open, path, "rb"))
             except OSError as error:
                 raise Refused(f'files: "{file.path}" cannot be read: {error.strerror}.') from None
-            filename, media = file.filename or path.name, file.content_type
+            name_there = file.path.rpartition("/")[2]
+            filename, media = file.filename or name_there, file.content_type
         else:
             value = file.content
             if isinstance(value, dict) and "_ref" in value:
@@ -351,8 +363,7 @@ async def _outcome(
         return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
     body = await _read(answer, request.context.resources.rules.max_response_bytes)
     if not 200 <= answer.status < 300:
-        if answer.status == 401 and request.proof.token_key in session.tokens:
-            del session.tokens[request.proof.token_key]
+        if answer.status == 401 and reject_token(request.proof.token_key, request.context):
             return None
         return Outcome(status="error", error=_error(name, answer, body), http=seen)
     try:

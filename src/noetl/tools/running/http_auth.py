@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.model.outcome import Outcome, failed
+from noetl.tools.base import ToolContext
 from noetl.tools.http import AnyAuth
+from noetl.tools.running.access_tokens import keep_token, known_token
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.plain import read_json
 
-EARLY_SECONDS = 30.0
-"""A token is renewed so long before it expires."""
 DEFAULT_LIFE_SECONDS = 300.0
 
 
@@ -27,45 +27,25 @@ class Proof(NamedTuple):
     """Where the token is cached, if it came from there."""
 
 
-class NotProven(Exception):
-    """There is nothing to show; carries the outcome that says why."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.error)
-        self.outcome = outcome
-
-
-class Token(NamedTuple):
-    """An access token and until when it is good."""
-
-    text: str
-    expires_at: float
-
-
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 """Posts a form to an address; status and body of the answer."""
 
 
-async def proof_of(
-    auth: str | AnyAuth | None,
-    credential: Callable[[str | Mapping[str, Any]], Awaitable[dict[str, Any]]],
-    fetch: Fetch,
-    tokens: dict[str, Token],
-) -> Proof:
-    """Raises NotProven when fields are missing or no token is given out."""
+async def proof_of(auth: str | AnyAuth | None, context: ToolContext, fetch: Fetch) -> Proof:
+    """Raises Failed when fields are missing or no token is given out."""
     if auth is None:
         return Proof()
     if isinstance(auth, str):
-        fields = await credential(auth)
-        return await _proof(_kind_of(fields), fields, fetch, tokens)
+        fields = await context.credential(auth)
+        return await _proof(_kind_of(fields), fields, fetch, context)
     written = msgspec.structs.asdict(auth)
     name = written.pop("credential")
-    stored = await credential(name) if name is not None else {}
+    stored = await context.credential(name) if name is not None else {}
     given = {key: value for key, value in written.items() if value is not None}
     kind = str(type(auth).__struct_config__.tag)
     if kind == "api_key" and name is not None:
         given = {key: value for key, value in given.items() if not _is_default(auth, key, value)}
-    return await _proof(kind, {**stored, **given}, fetch, tokens)
+    return await _proof(kind, {**stored, **given}, fetch, context)
 
 
 def _is_default(auth: AnyAuth, key: str, value: Any) -> bool:
@@ -88,9 +68,7 @@ def _kind_of(fields: Mapping[str, Any]) -> str:
     return "api_key" if any(name in fields for name in ("api_key", "apikey")) else "bearer"
 
 
-async def _proof(
-    kind: str, fields: Mapping[str, Any], fetch: Fetch, tokens: dict[str, Token]
-) -> Proof:
+async def _proof(kind: str, fields: Mapping[str, Any], fetch: Fetch, context: ToolContext) -> Proof:
     match kind:
         case "bearer":
             token = _field(fields, kind, "token", "access_token", "bearer", "api_key", "value")
@@ -107,25 +85,23 @@ async def _proof(
                 return Proof(params={name: value})
             return Proof({name: value})
         case _:
-            return await _oauth2(fields, fetch, tokens)
+            return await _oauth2(fields, fetch, context)
 
 
 def _field(fields: Mapping[str, Any], kind: str, *names: str) -> str:
     for name in names:
         if fields.get(name) is not None:
             return str(fields[name])
-    raise NotProven(
-        failed(
-            "auth",
-            f"auth: {kind} needs `{names[0]}`, and neither the task nor its credential has it.",
-        )
+    raise Failed(
+        "auth",
+        f"auth: {kind} needs `{names[0]}`, and neither the task nor its credential has it.",
     )
 
 
 # --- OAuth 2, client credentials ---------------------------------------------------------------
 
 
-async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, tokens: dict[str, Token]) -> Proof:
+async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, context: ToolContext) -> Proof:
     url = _field(fields, "oauth2", "token_url")
     scope = fields.get("scope") or fields.get("scopes")
     fields_of_form = {
@@ -137,29 +113,27 @@ async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, tokens: dict[str, Tok
     }
     form = {name: str(value) for name, value in fields_of_form.items() if value}
     key = hashlib.sha256(msgspec.json.encode([url, sorted(form.items())])).hexdigest()
-    token = tokens.get(key)
-    if token is not None and token.expires_at > time.monotonic():
-        return Proof({"Authorization": f"Bearer {token.text}"}, token_key=key)
-    token = tokens[key] = _token(url, *await fetch(url, form))
-    return Proof({"Authorization": f"Bearer {token.text}"})
+    token = await known_token(key, context)
+    if token is not None:
+        return Proof({"Authorization": f"Bearer {token}"}, token_key=key)
+    token, life = _token(url, *await fetch(url, form))
+    await keep_token(key, token, life, context)
+    return Proof({"Authorization": f"Bearer {token}"})
 
 
-def _token(url: str, status: int, body: bytes) -> Token:
+def _token(url: str, status: int, body: bytes) -> tuple[str, float]:
+    """An access token, and for how many seconds it is good."""
     if status != 200:
-        raise NotProven(
-            failed(
-                "auth" if status < 500 else "server_error",
-                f"auth: {url} gave no token; it answered {status}. Check the client's id, secret "
-                "and scope.",
-                status=status,
-                retryable=status >= 500 or status == 429,
-            )
+        raise Failed(
+            "auth" if status < 500 else "server_error",
+            f"auth: {url} gave no token; it answered {status}. Check the client's id, secret "
+            "and scope.",
+            status=status,
+            retryable=status >= 500 or status == 429,
         )
     try:
-        answer = msgspec.json.decode(body)
+        answer = read_json(body)
         life = float(answer.get("expires_in") or DEFAULT_LIFE_SECONDS)
-        return Token(str(answer["access_token"]), time.monotonic() + life - EARLY_SECONDS)
+        return str(answer["access_token"]), life
     except (msgspec.DecodeError, KeyError, AttributeError, TypeError, ValueError):
-        raise NotProven(
-            failed("auth", f"auth: the answer of {url} holds no `access_token`.")
-        ) from None
+        raise Failed("auth", f"auth: the answer of {url} holds no `access_token`.") from None

@@ -12,6 +12,8 @@ from xml.etree import ElementTree as Xml
 
 import msgspec
 
+from noetl.tools.running.plain import read_json
+
 TEXT_TYPES = frozenset(
     ["application/javascript", "application/graphql", "application/sql", "application/yaml"]
 )
@@ -56,10 +58,10 @@ def decoded(body: bytes, content_type: str, form: str) -> Any:
     try:
         match form:
             case "json":
-                return msgspec.json.decode(body)
+                return read_json(body)
             case "ndjson":
                 lines = body.decode(charset).splitlines()
-                return [msgspec.json.decode(line) for line in lines if line.strip()]
+                return [read_json(line) for line in lines if line.strip()]
             case "csv":
                 return _rows(body.decode(charset))
             case "xml":

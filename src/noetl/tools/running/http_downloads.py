@@ -14,6 +14,7 @@ from yarl import URL
 from noetl.tools.base import ToolContext
 from noetl.tools.http import Http
 from noetl.tools.running.http_bodies import form_of_media
+from noetl.tools.running.object_files import is_object, parts_of, stored
 from noetl.tools.running.table_types import form_of
 
 CHUNK = 1024 * 1024
@@ -35,7 +36,14 @@ async def saved(
         if form == "bytes":
             form = MEDIA.get(media) or form_of(url.name) or "bytes"
         return await context.files.keep(path, form=form, media=media)
-    place = context.resources.path(str(config.download))
+    address = str(config.download)
+    if is_object(address):
+        url_of_store, key = parts_of(address)
+        path = context.files.folder / "download"
+        size, checksum = await _written(answer, path, context)
+        await stored(path, url_of_store, key, config.store_auth, context)
+        return {"path": address, "size": size, "checksum": checksum, "media": media}
+    place = context.resources.path(address)
     await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
     # The file appears when it is whole; two that write it at once do not mix.
     partial = place.with_name(f".{place.name}.{context.action_id}.partial")
@@ -44,7 +52,7 @@ async def saved(
         await asyncio.to_thread(partial.replace, place)
     finally:
         partial.unlink(missing_ok=True)
-    return {"path": str(config.download), "size": size, "checksum": checksum, "media": media}
+    return {"path": address, "size": size, "checksum": checksum, "media": media}
 
 
 async def _written(

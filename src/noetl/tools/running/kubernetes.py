@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import msgspec
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.container import Container, Mount
-from noetl.tools.running.asking import Unanswered, ask, fields_of, text_field
+from noetl.tools.running.asking import ask, fields_of, text_field
 from noetl.tools.running.commands import Output, as_text, ended_badly, ended_well
 from noetl.tools.running.container import command_of, name_of, split
+from noetl.tools.running.failures import Failed
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between questions; the last for all that follow."""
+LIVE_BYTES = 64 * 1024
 CANNOT_START = {
     "ImagePullBackOff": "not_found",
     "ErrImagePull": "not_found",
@@ -41,6 +44,11 @@ class Cluster(msgspec.Struct, frozen=True):
         answer = await ask(self.context, method, f"{self.url}{path}", **(self.options | more))
         return answer.data
 
+    async def log(self, pod: dict[str, Any], **params: int) -> str:
+        """What the pod has printed so far."""
+        path = f"{self.pods}/{pod['metadata']['name']}/log"
+        return str(await self.ask("GET", path, decode="text", params=params) or "")
+
     @property
     def jobs(self) -> str:
         return f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
@@ -48,6 +56,19 @@ class Cluster(msgspec.Struct, frozen=True):
     @property
     def pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
+
+
+class Growing:
+    """A text that is read again and again from its beginning: hands on what is new of it."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._length = 0
+
+    def __call__(self, text: str) -> None:
+        if len(text) > self._length:
+            self._log(text[self._length :])
+            self._length = len(text)
 
 
 async def run_job(config: Container, context: ToolContext) -> Outcome:
@@ -59,12 +80,10 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
     name = name_of(context)[:63].rstrip("-")
     try:
         await _created(cluster, manifest(config, context, name))
-        pod = await _ended_pod(cluster, name)
-        out = Output(context.log, context.resources.rules.max_output_bytes)
-        log = await cluster.ask(
-            "GET", f"{cluster.pods}/{pod['metadata']['name']}/log", decode="text"
-        )
-        out.take((log or "").encode())
+        printed = Growing(context.log)
+        pod = await _ended_pod(cluster, name, printed)
+        out = Output(printed, context.resources.rules.max_output_bytes)
+        out.take((await cluster.log(pod)).encode())
         code = _exit_code(pod)
     finally:
         if not config.keep:
@@ -90,7 +109,7 @@ async def _cluster(config: Container, context: ToolContext) -> Cluster:
         url, token, ca = await asyncio.to_thread(_of_the_pod)
     if url is None:
         told = "Which cluster? Write `auth` with the fields `server`, `token` and `ca`."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     if token is not None:
         options["headers"] = {"Authorization": f"Bearer {token}"}
     if ca is not None:
@@ -176,21 +195,21 @@ def _user(written: str | int | None) -> dict[str, Any]:
     user, _, group = str(written).partition(":")
     if not user.isdigit() or (group and not group.isdigit()):
         told = "`user` of a Job is a number, or two with a colon between."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     return {"runAsUser": int(user)} | ({"runAsGroup": int(group)} if group else {})
 
 
 async def _created(cluster: Cluster, job: dict[str, Any]) -> None:
     try:
         await cluster.ask("POST", cluster.jobs, json=job)
-    except Unanswered as problem:
+    except Failed as problem:
         error = problem.outcome.error
         # A worker before us created it and was lost: we wait for the same one.
         if error is None or error.status != 409:
             raise
 
 
-async def _ended_pod(cluster: Cluster, name: str) -> dict[str, Any]:
+async def _ended_pod(cluster: Cluster, name: str, printed: Growing) -> dict[str, Any]:
     asked = 0
     while True:
         listed = await cluster.ask(
@@ -200,8 +219,21 @@ async def _ended_pod(cluster: Cluster, name: str) -> dict[str, Any]:
             if pod["status"].get("phase") in ("Succeeded", "Failed"):
                 return dict(pod)
             _check_start(pod)
+            if pod["status"].get("phase") == "Running":
+                await _watched(cluster, pod, printed)
         await asyncio.sleep(PAUSES[min(asked, len(PAUSES) - 1)])
         asked += 1
+
+
+async def _watched(cluster: Cluster, pod: dict[str, Any], printed: Growing) -> None:
+    """Show what it prints while it runs, as much of it as is shown live at all."""
+    try:
+        printed(await cluster.log(pod, limitBytes=LIVE_BYTES))
+    except Failed as problem:
+        # A container that is only being started has no log yet; all of it is read at the end.
+        error = problem.outcome.error
+        if error is None or error.status != 400:
+            raise
 
 
 def _check_start(pod: dict[str, Any]) -> None:
@@ -210,7 +242,7 @@ def _check_start(pod: dict[str, Any]) -> None:
         kind = CANNOT_START.get(str(waiting.get("reason")))
         if kind is not None:
             told = f"The container cannot start: {waiting.get('message') or waiting['reason']}"
-            raise Unanswered(failed(kind, told))  # type: ignore[arg-type]  # they are ours
+            raise Failed(kind, told)  # type: ignore[arg-type]  # they are ours
 
 
 def _exit_code(pod: dict[str, Any]) -> int:
@@ -219,7 +251,7 @@ def _exit_code(pod: dict[str, Any]) -> int:
         if ended is not None:
             return int(ended.get("exitCode", 1))
     why = pod["status"].get("message") or pod["status"].get("reason") or "it does not say why"
-    raise Unanswered(failed("server_error", f"The pod failed: {why}.", retryable=True))
+    raise Failed("server_error", f"The pod failed: {why}.", retryable=True)
 
 
 async def _deleted(cluster: Cluster, name: str) -> None:
@@ -227,7 +259,7 @@ async def _deleted(cluster: Cluster, name: str) -> None:
         await cluster.ask(
             "DELETE", f"{cluster.jobs}/{name}", params={"propagationPolicy": "Background"}
         )
-    except Unanswered as problem:
+    except Failed as problem:
         error = problem.outcome.error
         if error is not None and error.kind != "not_found":
             cluster.context.log(f"The Job {name} could not be deleted: {error.message}\n")

@@ -10,9 +10,10 @@ import msgspec
 from noetl.model.outcome import Meta, Outcome, TaskError
 from noetl.tools.base import ToolContext
 from noetl.tools.llm import Llm
-from noetl.tools.running.asking import Unanswered, ask, bearer, fields_of
+from noetl.tools.running.asking import ask, bearer, fields_of
 from noetl.tools.running.extras import lacking
-from noetl.tools.running.plain import NotPlain, plain
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.plain import NotPlain, plain, read_json
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 """Models that were not told otherwise put JSON into a code block."""
@@ -31,7 +32,7 @@ async def run(config: Llm, context: ToolContext) -> Outcome:
             headers={**bearer(fields), **config.headers},
             timeout=config.timeout,
         )
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     return _outcome(config, answer.data)
 
@@ -107,7 +108,7 @@ def _conforming(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
 
     fenced = _FENCED.fullmatch(text)
     try:
-        value = plain(msgspec.json.decode(fenced.group(1) if fenced else text))
+        value = plain(read_json(fenced.group(1) if fenced else text))
     except (msgspec.DecodeError, NotPlain) as error:
         return None, f"it is not JSON ({error})"
     checker = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)

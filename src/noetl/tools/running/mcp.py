@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from noetl.model.outcome import ErrorKind, Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.mcp import Mcp
-from noetl.tools.running.asking import Unanswered
+from noetl.tools.running.failures import Failed, failed_with
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.plain import NotPlain, plain
 from noetl.tools.running.resources import Refused
@@ -32,7 +32,7 @@ class Line(Protocol):
     """A way to a server: it carries questions there and answers back."""
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The `result` of the answer; raises Unanswered."""
+        """The `result` of the answer; raises Failed."""
 
     async def tell(self, method: str) -> None:
         """Send a notification."""
@@ -50,7 +50,7 @@ async def run(config: Mcp, context: ToolContext) -> Outcome:
                 return await _conversation(line, config, context)
             finally:
                 await line.close()
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except Refused as refusal:
         return failed("auth", f"mcp: {refusal}")
@@ -105,7 +105,7 @@ async def _listed(line: Line, what: str) -> list[Any]:
         if not page.get("nextCursor"):
             return offered
         params = {"cursor": page["nextCursor"]}
-    raise Unanswered(failed("parse", f"The server lists its {what} without end."))
+    raise Failed("parse", f"The server lists its {what} without end.")
 
 
 def _of_tool(found: dict[str, Any], name: str) -> Outcome:
@@ -120,13 +120,13 @@ def _of_tool(found: dict[str, Any], name: str) -> Outcome:
 
 
 def result_of(answer: Any) -> dict[str, Any]:
-    """The `result` of a JSON-RPC answer; raises Unanswered for an error and for anything else."""
+    """The `result` of a JSON-RPC answer; raises Failed for an error and for anything else."""
     if isinstance(answer, dict):
         if isinstance(answer.get("result"), dict):
             return dict(answer["result"])
         if isinstance(answer.get("error"), dict):
-            raise Unanswered(_refused(answer["error"]))
-    raise Unanswered(failed("parse", "The server's answer is not in the protocol."))
+            raise failed_with(_refused(answer["error"]))
+    raise Failed("parse", "The server's answer is not in the protocol.")
 
 
 def _refused(error: dict[str, Any]) -> Outcome:

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
 from noetl.tools.mcp import Mcp
-from noetl.tools.running.asking import Answer, Unanswered, ask, bearer, fields_of
+from noetl.tools.running.asking import Answer, ask, bearer, fields_of
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.mcp import result_of
+from noetl.tools.running.plain import read_json
 
 SESSION = "mcp-session-id"
 
@@ -51,7 +52,7 @@ class HttpLine:
             return
         try:
             await ask(self._context, "DELETE", self._url, headers=self._sent(), decode="text")
-        except Unanswered:
+        except Failed:
             # A server need not let sessions be ended; it forgets them in its own time.
             return
 
@@ -74,13 +75,13 @@ def _message(answer: Answer, number: int) -> Any:
     bodies = _events(text) if is_stream else [text]
     for body in bodies:
         try:
-            found = msgspec.json.decode(body)
+            found = read_json(body)
         except msgspec.DecodeError:
             continue
         for message in found if isinstance(found, list) else [found]:
             if isinstance(message, dict) and _answers(message, number):
                 return message
-    raise Unanswered(failed("parse", "The server's answer is not in the protocol."))
+    raise Failed("parse", "The server's answer is not in the protocol.")
 
 
 def _answers(message: dict[str, Any], number: int) -> bool:

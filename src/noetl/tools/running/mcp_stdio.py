@@ -14,10 +14,12 @@ import msgspec
 from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
 from noetl.tools.mcp import Mcp
-from noetl.tools.running.asking import Unanswered, fields_of
+from noetl.tools.running.asking import fields_of
 from noetl.tools.running.commands import environment
+from noetl.tools.running.failures import Failed, failed_with
 from noetl.tools.running.guard import guard
 from noetl.tools.running.mcp import result_of
+from noetl.tools.running.plain import read_json
 from noetl.tools.running.processes import ending, kill_all
 
 NO_SUCH_METHOD = -32601
@@ -97,7 +99,7 @@ class StdioLine:
             self._process.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            raise Unanswered(await self._ended()) from None
+            raise failed_with(await self._ended()) from None
 
     async def _message(self) -> dict[str, Any]:
         """The next message. What is none is passed over: programs greet, too."""
@@ -107,11 +109,11 @@ class StdioLine:
                 line = await self._process.stdout.readline()
             except ValueError:
                 told = "The server's answer is longer than this worker reads."
-                raise Unanswered(failed("parse", told)) from None
+                raise Failed("parse", told) from None
             if not line:
-                raise Unanswered(await self._ended())
+                raise failed_with(await self._ended())
             try:
-                found = msgspec.json.decode(line)
+                found = read_json(line)
             except msgspec.DecodeError:
                 continue
             if isinstance(found, dict):
@@ -162,4 +164,4 @@ async def _started(
         problem = failed("auth", told)
     except ValueError as error:
         problem = failed("client_error", f"The command cannot be run: {error}.")
-    raise Unanswered(problem)
+    raise failed_with(problem)

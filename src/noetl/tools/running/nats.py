@@ -16,10 +16,11 @@ from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.nats import Nats
 from noetl.tools.running.addresses import check_egress
-from noetl.tools.running.asking import Unanswered, fields_of, text_field
+from noetl.tools.running.asking import fields_of, text_field
 from noetl.tools.running.extras import lacking
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.plain import NotPlain, plain
+from noetl.tools.running.plain import NotPlain, plain, read_json
 from noetl.tools.running.resources import Refused
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
         async with asyncio.timeout(limit):
             client = await _client(config, context)
             return ok(await OPERATIONS[config.op](Call(client, config, context)))
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except Refused as refusal:
         return failed("auth", f"nats: {refusal}")
@@ -127,7 +128,7 @@ async def _client(config: Nats, context: ToolContext) -> Client:
     servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
     if not servers:
         told = "Which server? Write `url`, or put it into the credential."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     await check_egress(context.resources.rules.egress, *servers)
     secret = hashlib.sha256(msgspec.json.encode([servers, fields])).hexdigest()
     kept = context.resources.shared(("nats", secret), lambda: Connection(servers, fields))
@@ -176,9 +177,9 @@ class Call(msgspec.Struct, frozen=True):
             case "text":
                 return data.decode()
             case "json":
-                return plain(msgspec.json.decode(data))
+                return plain(read_json(data))
         try:
-            return plain(msgspec.json.decode(data))
+            return plain(read_json(data))
         except msgspec.DecodeError:
             return plain(data.decode("utf-8", "replace").replace("\0", "\ufffd"))
 
@@ -294,7 +295,7 @@ async def _object_get(call: Call) -> Any:
     limit = call.context.resources.rules.max_response_bytes
     if (info.size or 0) > limit:
         told = f"The object is longer than the {limit:,} bytes that this worker reads."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     found = await store.get(call.key)
     return {"key": call.key, "data": call.read(bytes(found.data or b""))}
 

@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from noetl.model.outcome import TaskError, failed
+from noetl.model.outcome import TaskError
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.running.addresses import check_egress
-from noetl.tools.running.asking import Unanswered, fields_of, text_field
+from noetl.tools.running.asking import fields_of, text_field
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.gateway import Gateway
 from noetl.tools.running.resources import Refused
 
 if TYPE_CHECKING:
@@ -76,21 +78,27 @@ class Place(msgspec.Struct, frozen=True):
 async def opened(
     url: str | None, auth: Credential | None, context: ToolContext, *, create: bool = False
 ) -> Place:
-    """The store at that address; raises Unanswered or Refused. `create` makes a directory."""
+    """The store at that address; raises Failed or Refused. `create` makes a directory."""
     url = url or context.resources.rules.store_url
     if not url:
         told = "Which store? Write `url`; this worker's operator names none."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     scheme = urlsplit(url).scheme
     if scheme == "file":
         return _directory(url, context, create)
     if scheme not in SPELLINGS:
         told = f'"{url}" is no store. Write file:///…, s3://…, gs://… or az://….'
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     config = _config(scheme, await fields_of(auth, context))
     endpoint = str(config.get("endpoint") or config.get("base_url") or "")
-    await check_egress(context.resources.rules.egress, endpoint)
-    return Place(_remote(url, config, endpoint), url.rstrip("/"))
+    policy = context.resources.rules.egress
+    await check_egress(policy, endpoint)
+    way_out = None
+    if endpoint.startswith("http://") or not policy.private:
+        # A store may answer with a redirect, which the library follows. By TLS alone it cannot
+        # get to a metadata service, which has none.
+        way_out = await context.resources.shared("gateway", lambda: Gateway(policy)).url()
+    return Place(_remote(url, config, endpoint, way_out), url.rstrip("/"))
 
 
 def _directory(url: str, context: ToolContext, create: bool) -> Place:
@@ -98,7 +106,7 @@ def _directory(url: str, context: ToolContext, create: bool) -> Place:
 
     path = context.resources.path(url)
     if not path.is_dir() and not create:
-        raise Unanswered(failed("not_found", f'There is no directory "{path}" on this worker.'))
+        raise Failed("not_found", f'There is no directory "{path}" on this worker.')
     return Place(LocalStore(path, mkdir=create), url.rstrip("/"), path)
 
 
@@ -116,13 +124,14 @@ def _config(scheme: str, fields: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _remote(url: str, config: dict[str, Any], endpoint: str) -> ObjectStore:
+def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
+    client = {"allow_http": endpoint.startswith("http://"), "timeout": "1 day"}
     options: dict[str, Any] = {
         "config": config,
-        "client_options": {"allow_http": endpoint.startswith("http://"), "timeout": "1 day"},
+        "client_options": client | ({"proxy_url": way_out} if way_out else {}),
         # Whether to try again is the playbook's choice.
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     }
@@ -131,7 +140,7 @@ def _remote(url: str, config: dict[str, Any], endpoint: str) -> ObjectStore:
         return store
     except (BaseError, ValueError) as error:
         told = f'The store "{url}" cannot be opened: {_first_line(error)}.'
-        raise Unanswered(failed("client_error", told)) from None
+        raise Failed("client_error", told) from None
 
 
 def named(error: Exception, what: str) -> TaskError | None:

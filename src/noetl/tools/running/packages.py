@@ -21,8 +21,8 @@ from typing import Any
 
 from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
-from noetl.tools.running.asking import Unanswered
 from noetl.tools.running.commands import Output, environment, run_command
+from noetl.tools.running.failures import Failed, failed_with
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[\w,. -]*\])?\s*(.*?)\s*$")
 _CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=)\s*(\d+(?:\.\d+)*)")
@@ -33,7 +33,7 @@ OPERATORS_OWN = ("PIP_", "UV_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PR
 async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | None:
     """A directory that holds what these ask for; None if the worker has it all.
 
-    Raises Unanswered if it is neither there nor to be had.
+    Raises Failed if it is neither there nor to be had.
     """
     lacks = [lack for lib in libs if (lack := lacking(lib))]
     if not lacks:
@@ -42,7 +42,7 @@ async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | Non
         _check(lib)
     if not context.resources.rules.install_libs:
         told = f"{lacks[0]} Install it there, or have the operator set NOETL_PYTHON_LIBS=install."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     kept = context.resources.shared("packages", Packages)
     root = Path(context.resources.rules.cache).expanduser() / "libs"
     return str(await kept.installed(root, libs, context))
@@ -71,7 +71,7 @@ class Packages:
             words = _installer(str(partial), libs)
             code = await run_command(words, None, environment({}, allowed), str(partial), out, err)
             if code != 0:
-                raise Unanswered(_not_installed(libs, f"{out.text()}\n{err.text()}"))
+                raise failed_with(_not_installed(libs, f"{out.text()}\n{err.text()}"))
             try:
                 partial.rename(place)
             except OSError:
@@ -109,14 +109,14 @@ def _not_installed(libs: tuple[str, ...], said: str) -> Any:
 
 
 def _check(requirement: str) -> None:
-    """Raise Unanswered for anything that an installer could take for more than a requirement."""
+    """Raise Failed for anything that an installer could take for more than a requirement."""
     found = _REQUIREMENT.match(requirement)
     clauses = found.group(2).split(",") if found else [""]
     if found is None or not all(
         not clause.strip() or _CLAUSE.fullmatch(clause.strip()) for clause in clauses
     ):
         told = f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
 
 
 @cache

@@ -14,6 +14,8 @@ from enum import Enum
 from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
+
 DEPTH_MAX = 200
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
@@ -33,6 +35,14 @@ class NotPlain(ValueError):
     def __str__(self) -> str:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in self.path)
         return f"{self.subject}{place} {self.reason}"
+
+
+def read_json(text: str | bytes) -> Any:
+    """The value that a text from outside says; raises DecodeError, however deeply it is nested."""
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
 
 
 def plain(value: Any, origin: Origin = "code") -> Any:

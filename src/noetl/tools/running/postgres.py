@@ -17,11 +17,13 @@ from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.postgres import Postgres
+from noetl.tools.running.addresses import login_of
 from noetl.tools.running.failures import RETRYABLE, guarded
 from noetl.tools.running.limits import part, shortest
+from noetl.tools.running.object_files import is_object, parts_of, stored
 from noetl.tools.running.pg_connections import Connections
 from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows, copy_to_table_file
-from noetl.tools.running.pg_credentials import BadCredential, parameters
+from noetl.tools.running.pg_credentials import BadCredential
 from noetl.tools.running.sql_tables import Batch, Write, batches, insert, quoted, quoted_table
 from noetl.tools.running.sql_tasks import (
     NOTHING,
@@ -30,6 +32,8 @@ from noetl.tools.running.sql_tasks import (
     Statement,
     is_ours,
     joined,
+    local_input,
+    out_of_reach,
     outcome_of,
     planned,
     table,
@@ -84,7 +88,7 @@ async def run(config: Postgres, context: ToolContext) -> Outcome:
     async def work() -> Outcome:
         if config.auth is None:
             raise BadCredential("auth: the task names no credential to connect with.")
-        login = parameters(await context.credential(config.auth))
+        login = await login_of(await context.credential(config.auth))
         plan = await _planned(config, context)
         connections = context.resources.shared("postgres", Connections)
         try:
@@ -262,7 +266,7 @@ class Task:
         target = quoted_table(config.table) if config.table is not None else ""
         if how.source is not None:
             path = (
-                self._context.resources.path(how.source)
+                await local_input(how.source, self._config, self._context)
                 if isinstance(how.source, str)
                 else await self._context.files.local(how.source)
             )
@@ -271,11 +275,16 @@ class Task:
             if len(self._plan.statements) != 1 or self._plan.statements[0].values:
                 raise BadSql("copy: `command` must be one query without `params`.")
             target = f"({self._plan.statements[0].sql})"
-        if how.target is not None:
+        if how.target is not None and not is_object(how.target):
             path = self._context.resources.path(how.target)
             return await copy_out(self._connection, target, how, path)
         path = self._context.files.folder / f"copied.{how.format}"
         copied = await copy_out(self._connection, target, how, path)
+        if how.target is not None:
+            with out_of_reach():
+                place = parts_of(how.target)
+                await stored(path, *place, self._config.store_auth, self._context)
+            return copied
         return {**copied, **await self._context.files.keep(path, form=how.format)}
 
     # --- Effects that happen once ---

@@ -8,7 +8,7 @@ from pathlib import Path
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.python import Python
-from noetl.tools.running.asking import Unanswered
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.packages import packages_for
 from noetl.tools.running.python_calls import Answer, Crashed, Sandbox
@@ -25,7 +25,7 @@ async def run(config: Python, context: ToolContext) -> Outcome:
             code, name = config.code, CODE_NAME
             if code is None:
                 code, name = await loaded(config, context)
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except TimeoutError:
         told = f"The code and its packages were not there within {limit:g} seconds."

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from noetl.model.access_tokens import AccessToken
 from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.files import FileCache, Files, Get, Put
 from noetl.tools.running.python_calls import Sandbox
@@ -66,6 +67,8 @@ class ToolResources:
         self._make_sandbox = make_sandbox
         self._kept: dict[Hashable, Closable] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self.access_tokens: dict[str, AccessToken] = {}
+        """Those of this worker; see `access_tokens`."""
 
     def shared(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """The one thing of that key, made by the first who asks."""

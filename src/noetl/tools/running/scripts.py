@@ -10,8 +10,9 @@ import msgspec
 from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
 from noetl.tools.python import Python
-from noetl.tools.running.asking import Unanswered, ask
+from noetl.tools.running.asking import ask
 from noetl.tools.running.extras import lacking
+from noetl.tools.running.failures import Failed, failed_with
 from noetl.tools.running.objects import SPELLINGS, named, opened
 from noetl.tools.running.resources import Refused
 
@@ -19,7 +20,7 @@ BYTES_MAX = 10 * 1024 * 1024
 
 
 async def loaded(config: Python, context: ToolContext) -> tuple[str, str]:
-    """The text of `script`, and its name for tracebacks; raises Unanswered."""
+    """The text of `script`, and its name for tracebacks; raises Failed."""
     assert config.script is not None
     scheme = urlsplit(config.script).scheme
     try:
@@ -42,7 +43,7 @@ async def loaded(config: Python, context: ToolContext) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         told = f'The script "{config.script}" is not UTF-8 text: {error}.'
         problem = failed("parse", told)
-    raise Unanswered(problem)
+    raise failed_with(problem)
 
 
 async def _from_web(config: Python, context: ToolContext) -> str:
@@ -50,15 +51,13 @@ async def _from_web(config: Python, context: ToolContext) -> str:
     try:
         answer = await ask(context, "GET", config.script or "", decode="text", **more)
     except msgspec.ValidationError as error:
-        raise Unanswered(
-            failed("auth", f"script: the credential is no HTTP one: {error}")
-        ) from None
+        raise Failed("auth", f"script: the credential is no HTTP one: {error}") from None
     return str(answer.data or "")
 
 
 async def _from_store(config: Python, context: ToolContext) -> bytes:
     if lack := lacking("store", "obstore"):
-        raise Unanswered(lack)
+        raise failed_with(lack)
     import obstore
 
     url, _, key = (config.script or "").rpartition("/")
@@ -67,9 +66,9 @@ async def _from_store(config: Python, context: ToolContext) -> bytes:
         found = await obstore.get_async(place.store, place.checked(key))
         if int(found.meta["size"]) > BYTES_MAX:
             told = f"The script is longer than {BYTES_MAX:,} bytes."
-            raise Unanswered(failed("client_error", told))
+            raise Failed("client_error", told)
         return bytes(await found.bytes_async())
     except Exception as error:
-        if isinstance(error, Unanswered | Refused) or (known := named(error, "script")) is None:
+        if isinstance(error, Failed | Refused) or (known := named(error, "script")) is None:
             raise
-        raise Unanswered(failed(known.kind, known.message, retryable=known.retryable)) from None
+        raise Failed(known.kind, known.message, retryable=known.retryable) from None

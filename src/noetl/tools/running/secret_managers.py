@@ -18,9 +18,10 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
-from noetl.tools.running.asking import Unanswered, ask, needed, text_field
+from noetl.tools.running.asking import ask, needed, text_field
+from noetl.tools.running.failures import Failed
+from noetl.tools.running.plain import read_json
 
 GOOGLE = "https://secretmanager.googleapis.com"
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -48,22 +49,22 @@ Manager = Callable[[Wanted, ToolContext], Awaitable[dict[str, Any]]]
 def _fields_in(text: str) -> dict[str, Any]:
     """A JSON object is fields; anything else is one value."""
     try:
-        found = msgspec.json.decode(text)
+        found = read_json(text)
     except msgspec.DecodeError:
         found = None
     return found if isinstance(found, dict) else {"value": text}
 
 
-def _misread(what: str) -> Unanswered:
+def _misread(what: str) -> Failed:
     # Nothing of the answer is repeated: it may hold the secret.
-    return Unanswered(failed("parse", f"The answer of {what} is not in its protocol."))
+    return Failed("parse", f"The answer of {what} is not in its protocol.")
 
 
 def _address(wanted: Wanted, what: str) -> str:
     url = wanted.url or text_field(wanted.fields, "url", "address", "vault_url")
     if url is None:
         told = f"Where is {what}? Write `url`, or put it into the credential."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     return url.rstrip("/")
 
 
@@ -86,7 +87,7 @@ async def vault(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
             params=version,
             headers=headers,
         )
-    except Unanswered as problem:
+    except Failed as problem:
         error = problem.outcome.error
         if wanted.version or error is None or error.kind != "not_found":
             raise
@@ -120,10 +121,12 @@ async def _vault_token(
 
 async def google(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
     base = (wanted.url or GOOGLE).rstrip("/")
-    project = wanted.project or text_field(wanted.fields, "project", "project_id")
-    if project is None:
-        raise Unanswered(failed("client_error", "Of which project? Write `project`."))
-    place = f"projects/{quote(project)}/secrets/{quote(wanted.name, safe='')}"
+    place = quote(wanted.name)
+    if not place.startswith("projects/"):
+        project = wanted.project or text_field(wanted.fields, "project", "project_id")
+        if project is None:
+            raise Failed("client_error", "Of which project? Write `project`.")
+        place = f"projects/{quote(project)}/secrets/{quote(wanted.name, safe='')}"
     answer = await ask(
         context,
         "GET",
@@ -167,7 +170,7 @@ def _signed_claim(claim: dict[str, Any], pem: str) -> str:
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
         told = "auth: the `private_key` of the credential is no RSA key in PEM form."
-        raise Unanswered(failed("auth", told))
+        raise Failed("auth", told)
     parts = [msgspec.json.encode(part) for part in ({"alg": "RS256", "typ": "JWT"}, claim)]
     text = b".".join(_url_safe(part) for part in parts)
     seal = key.sign(text, padding.PKCS1v15(), hashes.SHA256())
@@ -239,16 +242,16 @@ async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
     signed = signed_headers(url, body, headers, region, wanted.fields, datetime.now(UTC))
     try:
         answer = await ask(context, "POST", url, body=body, headers=signed)
-    except Unanswered as problem:
+    except Failed as problem:
         error = problem.outcome.error
         # It says 400 where others say 404 or 403; the type in the body tells them apart.
         said = str(error.details) if error is not None else ""
         if "ResourceNotFoundException" in said:
             told = f'There is no secret "{wanted.name}".'
-            raise Unanswered(failed("not_found", told, status=400)) from None
+            raise Failed("not_found", told, status=400) from None
         if "AccessDenied" in said or "UnrecognizedClient" in said or "InvalidSignature" in said:
             told = "AWS Secrets Manager refuses the credential."
-            raise Unanswered(failed("auth", told, status=400)) from None
+            raise Failed("auth", told, status=400) from None
         raise
     try:
         if "SecretString" in answer.data:

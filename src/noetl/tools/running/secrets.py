@@ -8,7 +8,8 @@ from typing import Any
 from noetl.errors import NoetlError, NotFound
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.running.asking import Unanswered, fields_of
+from noetl.tools.running.asking import fields_of
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.secret_managers import MANAGERS, Wanted
 from noetl.tools.secrets import Secrets
@@ -19,7 +20,7 @@ async def run(config: Secrets, context: ToolContext) -> Outcome:
     try:
         async with asyncio.timeout(limit):
             fields = await _looked_up(config, context)
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except TimeoutError:
         said = f"The secret was not found out within {limit:g} seconds."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psycopg
 import sqlalchemy
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
@@ -18,9 +19,11 @@ from sqlalchemy.pool import NullPool
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.running.failures import Failed, guarded
+from noetl.tools.running.addresses import check_database
+from noetl.tools.running.failures import Failed, failed_with, guarded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.running.postgres import failure as postgres_failure
+from noetl.tools.running.resources import Refused, ToolResources
 from noetl.tools.running.sql_addresses import EXTRAS, Address, address
 from noetl.tools.running.sql_tables import Batch, Write
 from noetl.tools.running.sql_tasks import (
@@ -36,6 +39,7 @@ from noetl.tools.running.sql_tasks import (
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, driver_spelling
 from noetl.tools.running.sql_threads import Halt, in_background, in_thread
 from noetl.tools.running.sqlite import failure as sqlite_failure
+from noetl.tools.running.sqlite import no_other_files
 from noetl.tools.sql import Sql
 
 if TYPE_CHECKING:
@@ -76,10 +80,12 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
 
     async def work() -> Outcome:
         fields = await context.credential(config.auth) if config.auth is not None else {}
-        where = _confined(address(kind, config.url, fields), context.resources)
+        where = _confined(address(kind, config.url, fields), config, context.resources)
+        await check_database(where.url.host or "")
         plan = await planned(config, context, "sql")
         engines = context.resources.shared("sql", Engines)
-        engine = await asyncio.to_thread(engines.engine, kind, where, config)
+        confined = context.resources.rules.file_root is not None
+        engine = await asyncio.to_thread(engines.engine, kind, where, config, confined)
         folder = context.files.folder if config.result_as != "rows" else None
         task = Task(config, plan, engine, folder, halt)
         done = await in_thread(context.resources.threads, task.run, halt, total)
@@ -88,9 +94,20 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
     return await guarded(work, total)
 
 
-def _confined(where: Address, resources: ToolResources) -> Address:
+def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
     """A file of the worker must lie where files of the worker may lie."""
     database = where.url.database
+    if resources.rules.file_root is not None:
+        if where.url.get_backend_name() == "duckdb":
+            raise Refused(
+                "this worker uses files of one directory only, which SQL of DuckDB is kept to by "
+                "`kind: duckdb`. Use that."
+            )
+        if config.options:
+            raise Refused(
+                "this worker uses files of one directory only, and `options` of a driver may name "
+                "others. Leave them out, or ask the operator."
+            )
     if where.url.get_backend_name() not in ("sqlite", "duckdb") or database in (None, ":memory:"):
         return where
     path = resources.path(str(database))
@@ -104,12 +121,14 @@ class Engines:
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
 
-    def engine(self, kind: str, where: Address, config: Sql) -> Engine:
+    def engine(self, kind: str, where: Address, config: Sql, confined: bool) -> Engine:
         shown = where.url.render_as_string(hide_password=False)
         written = msgspec.json.encode([shown, where.options, config.options, config.isolation])
         key = hashlib.sha256(written).hexdigest()
         if key not in self._engines:
-            self._engines[key] = _engine(kind, where, config)
+            engine = self._engines[key] = _engine(kind, where, config)
+            if confined and engine.dialect.name == "sqlite":
+                sqlalchemy.event.listen(engine, "connect", _keep_to_its_file)
         return self._engines[key]
 
     async def close(self) -> None:
@@ -140,6 +159,10 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
         ) from None
     except exc.ArgumentError as error:
         raise BadSql(f"The database cannot be asked like this: {error}.") from None
+
+
+def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
+    connection.set_authorizer(no_other_files)
 
 
 class Task:
@@ -321,6 +344,8 @@ def failure(error: exc.DBAPIError, halt: Halt) -> Exception:
         return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
     if isinstance(inner, sqlite3.Error):
         return sqlite_failure(inner, halt)
+    if isinstance(inner, psycopg.Error):
+        return failed_with(postgres_failure(inner))
     number = inner.args[0] if inner is not None and inner.args else None
     text = str(inner.args[1]) if inner is not None and len(inner.args) > 1 else str(inner)
     of_type = (kind for type_, kind in KINDS if isinstance(error, type_))

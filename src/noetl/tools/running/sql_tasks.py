@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,7 +14,8 @@ import msgspec
 from noetl.model import refs
 from noetl.tools.base import SqlConfig, ToolContext
 from noetl.tools.running.failures import Failed
-from noetl.tools.running.plain import check, plain
+from noetl.tools.running.object_files import local_file
+from noetl.tools.running.plain import check, plain, read_json
 from noetl.tools.running.sql_tables import Batch, Row, Write, batches, quoted_table
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, bound, first_word, statements
 from noetl.tools.running.sql_threads import Halt
@@ -71,7 +73,7 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     if refs.is_file(rows):
         return _file_rows(await context.files.local(rows), rows["_ref"]["format"])
     if isinstance(rows, str):
-        path = context.resources.path(rows)
+        path = await local_input(rows, config, context)
         if form_of(rows) in ("parquet", "arrow") and path.exists():
             return _file_rows(path, form_of(rows) or "")
         rows = await asyncio.to_thread(_from_file, path, rows)
@@ -85,6 +87,25 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     return rows
 
 
+async def local_input(address: str, config: SqlConfig, context: ToolContext) -> Path:
+    """The file that a task reads: the worker's own, or a copy of an object."""
+    with out_of_reach():
+        return await local_file(address, config.store_auth, context)
+
+
+@contextmanager
+def out_of_reach() -> Iterator[None]:
+    """For a task on a database, a store that does not answer is one more it cannot reach."""
+    try:
+        yield
+    except Failed as problem:
+        error = problem.outcome.error
+        assert error is not None
+        if error.kind not in ("connection", "rate_limit", "server_error"):
+            raise
+        raise Failed("db_connection", error.message) from None
+
+
 def _file_rows(path: Path, form: str) -> Iterable[Row]:
     # DuckDB reads them; a task without files does not wait for it to load.
     from noetl.tools.running.tables import FileRows
@@ -96,9 +117,9 @@ def _from_file(path: Path, written: str) -> Any:
     try:
         text = path.read_text("utf-8-sig")
         if path.suffix == ".json":
-            return msgspec.json.decode(text)
+            return read_json(text)
         if path.suffix in (".ndjson", ".jsonl"):
-            return [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+            return [read_json(line) for line in text.splitlines() if line.strip()]
         if path.suffix == ".csv":
             return list(csv.DictReader(text.splitlines(keepends=True), strict=True))
     except FileNotFoundError:

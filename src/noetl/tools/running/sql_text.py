@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
@@ -268,15 +269,12 @@ def _by_position(statement: str, left: Sequence[Any], dialect: Dialect) -> Bound
 def _spelled(pieces: list[Token], values: Any, dialect: Dialect) -> Bound:
     if dialect != "postgres" or values is None:
         return Bound("".join(piece.text for piece in pieces), values)
-    # The driver takes every other percent sign for the beginning of a placeholder.
-    kept = ("name", "place")
-    return Bound(
-        "".join(
-            piece.text if piece.kind in kept else _PERCENTS.sub("%%", piece.text)
-            for piece in pieces
-        ),
-        values,
-    )
+    # The driver takes every other percent sign for the beginning of a placeholder. Two of them,
+    # as people write them who know that, are one; they may be two tokens.
+    runs = groupby(pieces, lambda piece: piece.kind in ("name", "place"))
+    texts = [(is_mark, "".join(piece.text for piece in run)) for is_mark, run in runs]
+    sql = "".join(text if is_mark else _PERCENTS.sub("%%", text) for is_mark, text in texts)
+    return Bound(sql, values)
 
 
 def driver_spelling(sql: str, values: Any, style: str) -> Bound:

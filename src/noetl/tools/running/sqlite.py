@@ -16,6 +16,7 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
+from noetl.tools.running.embedded import database_of, prepare
 from noetl.tools.running.failures import Failed, guarded
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.plain import plain
@@ -52,7 +53,7 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
     total = shortest(context.timeout)
 
     async def work() -> Outcome:
-        path = await _database(config, context)
+        path = await database_of(config, context)
         attached = {name: context.resources.path(text) for name, text in config.attach.items()}
         task = Task(
             config=config,
@@ -67,16 +68,6 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
         return ok(await outcome_of(done, context))
 
     return await guarded(work, total)
-
-
-async def _database(config: Sqlite, context: ToolContext) -> Path | None:
-    written = config.database
-    if written is None and config.auth is not None:
-        fields = await context.credential(config.auth)
-        written = fields.get("database") or fields.get("path") or fields.get("dbname")
-        if written is None:
-            raise Failed("auth", "auth: the credential has no field `database`.")
-    return None if written in (None, ":memory:") else context.resources.path(str(written))
 
 
 class Task:
@@ -123,10 +114,7 @@ class Task:
         if self._path is None:
             place = ":memory:"
         else:
-            if self._config.read_only and not self._path.exists():
-                raise Failed("not_found", f'The database "{self._config.database}" does not exist.')
-            if not self._config.read_only:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+            prepare(self._path, self._config)
             mode = "ro" if self._config.read_only else "rwc"
             place = f"file:{quote(str(self._path.absolute()))}?mode={mode}"
         return sqlite3.connect(
@@ -146,7 +134,7 @@ class Task:
             shown = int(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
             self._patiently(execute, f"PRAGMA {name} = {shown}")
         if self._confined:
-            self._connection.set_authorizer(_no_other_files)
+            self._connection.set_authorizer(no_other_files)
 
     def _stands_alone(self) -> bool:
         words = [first_word(one.sql, "sqlite") for one in self._plan.statements]
@@ -235,7 +223,8 @@ def failure(error: sqlite3.Error, halt: Halt) -> Exception:
     return Failed("client_error", text, code=name)
 
 
-def _no_other_files(action: int, first: str | None, *_: object) -> int:
+def no_other_files(action: int, first: str | None, *_: object) -> int:
+    """An authorizer that lets SQL attach nothing."""
     # An empty name is the temporary database that VACUUM needs.
     is_other = action == sqlite3.SQLITE_ATTACH and first != ""
     return sqlite3.SQLITE_DENY if is_other else sqlite3.SQLITE_OK

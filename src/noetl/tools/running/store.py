@@ -18,8 +18,8 @@ from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.running.asking import Unanswered
 from noetl.tools.running.extras import lacking
+from noetl.tools.running.failures import Failed
 from noetl.tools.running.http_bodies import Unreadable, decoded
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.objects import Place, named, opened
@@ -56,7 +56,7 @@ async def run(config: Store, context: ToolContext) -> Outcome:
         async with asyncio.timeout(limit):
             place = await opened(config.url, config.auth, context, create=config.op == "put")
             return ok(await OPERATIONS[config.op](place, config, context))
-    except Unanswered as problem:
+    except Failed as problem:
         return problem.outcome
     except Refused as refusal:
         return failed("auth", f"{what}: {refusal}")
@@ -103,11 +103,11 @@ async def _content(config: Store, context: ToolContext) -> Path | bytes:
         path = context.resources.path(config.file)
         if not path.is_file():
             told = f'There is no file "{config.file}" on this worker.'
-            raise Unanswered(failed("not_found", told))
+            raise Failed("not_found", told)
         return path
     value = config.value
     if value is None:
-        raise Unanswered(failed("client_error", "`op: put` needs `value` or `file`."))
+        raise Failed("client_error", "`op: put` needs `value` or `file`.")
     if refs.is_file(value):
         return await context.files.local(value)
     if refs.key_of(value) is not None:
@@ -146,7 +146,7 @@ async def _get(place: Place, config: Store, context: ToolContext) -> Any:
             f"The object has {size:,} bytes, more than the {limit:,} that this worker reads into "
             "memory. Use `decode: reference`."
         )
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     body = bytes(await found.bytes_async())
     return plain(_read(body, media, config))
 
@@ -214,7 +214,7 @@ async def _presign(place: Place, config: Store, context: ToolContext) -> Any:
     assert config.key is not None
     if place.directory is not None:
         told = "A directory has no addresses to hand out; `presign` needs s3://, gs:// or az://."
-        raise Unanswered(failed("client_error", told))
+        raise Failed("client_error", told)
     lasts = seconds(config.expires) or 0.0
     until = datetime.fromtimestamp(time.time() + lasts, UTC).replace(microsecond=0)
     key = place.checked(config.key)

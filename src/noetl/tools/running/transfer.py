@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import msgspec
@@ -19,20 +19,21 @@ from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.http import Http
 from noetl.tools.running import transfer_sources as sources
+from noetl.tools.running import transfer_tables as tables
 from noetl.tools.running import transfer_targets as targets
-from noetl.tools.running.asking import Unanswered
+from noetl.tools.running.addresses import login_of
 from noetl.tools.running.batches import Batches
 from noetl.tools.running.duckdb import failure as duckdb_failure
 from noetl.tools.running.failures import Failed, failed_with, guarded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.pg_credentials import BadCredential, parameters
+from noetl.tools.running.object_files import fetched, is_object, parts_of, stored
+from noetl.tools.running.pg_credentials import BadCredential
 from noetl.tools.running.pg_sync import connected
 from noetl.tools.running.postgres import failure as postgres_failure
 from noetl.tools.running.sql_text import BadSql
 from noetl.tools.running.sql_threads import Halt, in_thread
 from noetl.tools.running.sqlite import failure as sqlite_failure
 from noetl.tools.running.table_types import form_of
-from noetl.tools.running.transfer_objects import fetched, stored
 from noetl.tools.transfer import (
     FromDuckDb,
     FromHttp,
@@ -50,6 +51,7 @@ from noetl.tools.transfer import (
 )
 
 BUSY_SECONDS = 5.0
+Awaited = TypeVar("Awaited")
 
 
 async def run(config: Transfer, context: ToolContext) -> Outcome:
@@ -57,21 +59,27 @@ async def run(config: Transfer, context: ToolContext) -> Outcome:
     halt = Halt(None)
 
     async def work() -> Outcome:
-        assert config.source is not None
-        assert config.target is not None
-        source = await _prepared(config.source, context, "source")
-        target = await _prepared(config.target, context, "target")
-        copying = Copying(config, context, source, target, halt, asyncio.get_running_loop())
-        try:
-            result = await in_thread(context.resources.threads, copying.run, halt, total)
-        except Unanswered as problem:
-            return problem.outcome
-        if isinstance(config.target, InStore):
+        begin, end = _placed(config.source), _placed(config.target)
+        meant = msgspec.structs.replace(config, source=begin, target=end)
+        source = await _prepared(begin, context, "source")
+        target = await _prepared(end, context, "target")
+        copying = Copying(meant, context, source, target, halt, asyncio.get_running_loop())
+        result = await in_thread(context.resources.threads, copying.run, halt, total)
+        if isinstance(end, InStore):
             assert target.path is not None
-            await stored(config.target, target.path, context)
+            await stored(target.path, end.url, end.key, end.auth, context)
         return ok(result)
 
     return await guarded(work, total)
+
+
+def _placed(end: Any) -> Any:
+    """An end as it is meant: a path may be the address of an object."""
+    if not isinstance(end, InFile) or not is_object(end.path):
+        return end
+    url, key = parts_of(end.path)
+    form, header, delimiter = end.format, end.header, end.delimiter
+    return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -87,7 +95,7 @@ async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Pr
         case FromPostgres() | ToPostgres():
             if end.auth is None:
                 raise BadCredential(f"{side}: postgres needs `auth`, a credential to connect with.")
-            return Prepared(login=parameters(await context.credential(end.auth)))
+            return Prepared(login=await login_of(await context.credential(end.auth)))
         case FromDuckDb() | FromSqlite() | ToDuckDb() | ToSqlite():
             written = end.database
             if written is None and end.auth is not None:
@@ -104,7 +112,8 @@ async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Pr
         case InStore():
             form = _form(end, end.key, side)
             if side == "source":
-                return Prepared(path=await fetched(end, context), form=form)
+                path = await fetched(end.url, end.key, end.auth, context)
+                return Prepared(path=path, form=form)
             return Prepared(path=context.files.folder / f"object.{form}", form=form)
     return Prepared()
 
@@ -199,12 +208,12 @@ class Copying:
         match self._config.target:
             case ToPostgres() as end:
                 line = stack.enter_context(connected(self._target.login, self._halt))
-                return targets.ToPostgres(end, action_id, resume, line)
+                return tables.ToPostgres(end, action_id, resume, line)
             case ToDuckDb() as end:
                 assert path is not None
                 path.parent.mkdir(parents=True, exist_ok=True)
                 database = self._duckdb(stack, path)
-                return targets.ToDuckDb(end, action_id, resume, database, self._folder)
+                return tables.ToDuckDb(end, action_id, resume, database, self._folder)
             case ToSqlite() as end:
                 assert path is not None
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,10 +223,11 @@ class Copying:
                 connection = stack.enter_context(closing(opened))
                 stack.enter_context(self._halt.stoppable(connection.interrupt))
                 reader = targets.Reader(self._duckdb(stack, None), self._folder)
-                return targets.ToSqlite(end, action_id, resume, connection, reader)
+                return tables.ToSqlite(end, action_id, resume, connection, reader)
             case ToHttp() as end:
                 reader = targets.Reader(self._duckdb(stack, None), self._folder)
-                return targets.ToService(end, self._send, reader)
+                notes = targets.Notes(self._note, self._noted) if resume else None
+                return targets.ToService(end, self._send, reader, notes)
             case InFile() | InStore() as end:
                 assert path is not None
                 return targets.ToFile(end, path, self._target.form, self._folder, self._halt)
@@ -243,13 +253,23 @@ class Copying:
             config = msgspec.convert(dict(request), Http)
         except msgspec.ValidationError as error:
             raise Failed("client_error", f"The web service's end is not right: {error}.") from None
-        future = asyncio.run_coroutine_threadsafe(run(config, context), self._loop)
-        with self._halt.stoppable(future.cancel):
-            try:
-                outcome = future.result()
-            except CancelledError:
-                raise InterruptedError("the task was stopped") from None
+        outcome = self._awaited(run(config, context))
         if outcome.error is not None:
             raise failed_with(outcome.error)
         found: dict[str, Any] = outcome.result
         return found
+
+    def _note(self, name: str, body: bytes) -> None:
+        self._awaited(self._context.files.note(name, body))
+
+    def _noted(self, name: str) -> bytes | None:
+        return self._awaited(self._context.files.noted(name))
+
+    def _awaited(self, work: Coroutine[Any, Any, Awaited]) -> Awaited:
+        """What the event loop makes of it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._halt.stoppable(future.cancel):
+            try:
+                return future.result()
+            except CancelledError:
+                raise InterruptedError("the task was stopped") from None

@@ -31,20 +31,29 @@ CREATE INDEX execution_parent ON noetl.execution (
     parent_execution_id, requested_at, execution_id
 ) WHERE parent_execution_id IS NOT NULL;
 
--- The log. The checksum covers the row and the checksum of the row before it.
-CREATE TABLE noetl.event (
+-- The log: the events of one write each, as a JSON array; `seq` is that of the last of them.
+-- The checksum covers the row and the checksum of the row before it.
+CREATE TABLE noetl.log (
     execution_id text COLLATE "C"  NOT NULL,
     seq          bigint            NOT NULL CHECK (seq >= 1),
-    event_id     text COLLATE "C"  NOT NULL CHECK (event_id <> ''),
-    type         text COLLATE "C"  NOT NULL CHECK (type <> ''),
-    at           double precision  NOT NULL,
-    step         text COLLATE "C"  NOT NULL,
-    step_run_id  text COLLATE "C"  NOT NULL,
-    body         bytea             NOT NULL,
+    events       bytea             NOT NULL,
     checksum     bigint            NOT NULL,
-    PRIMARY KEY (execution_id, seq),
-    UNIQUE (execution_id, event_id)
+    PRIMARY KEY (execution_id, seq)
 );
+
+-- The same, event by event, for people who look at it with SQL.
+CREATE VIEW noetl.event AS
+SELECT log.execution_id,
+       log.seq - json_array_length(parsed.events) + event.number AS seq,
+       event.body ->> 'type' AS type,
+       (event.body ->> 'at')::double precision AS at,
+       coalesce(event.body ->> 'step', '') AS step,
+       coalesce(event.body ->> 'step_run_id', '') AS step_run_id,
+       event.body
+  FROM noetl.log AS log
+ CROSS JOIN LATERAL (SELECT convert_from(log.events, 'UTF8')::json AS events) AS parsed
+ CROSS JOIN LATERAL json_array_elements(parsed.events)
+       WITH ORDINALITY AS event (body, number);
 
 -- The newest snapshot of an execution, and the checksum of the last event folded into it.
 CREATE TABLE noetl.snapshot (

@@ -1,0 +1,192 @@
+"""One server and one worker beside three servers and four workers, on one PostgreSQL.
+
+W2  a parallel loop over 1 000 no-ops and its join: tasks per second
+W3  500 executions of 5 steps, submitted at once: steps per second
+reads  how long reading calls take while W3 runs: p50 and p95 in ms
+
+Run `python bench/cluster.py [--json] [--runs N] [--directory DIR]`. Every process is one of its
+own, each commit is flushed (`synchronous_commit=on`). Both sizes take turns, so that a machine that
+gets slower gets slower for both. Medians. Exits with 1 if the larger one is more than a fifth
+slower, or if the p95 of reads is above 50 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+from postgres import server_in
+from workloads import LOOP, chain, machine
+
+EXECUTIONS, STEPS, TASKS = 500, 5, 1000
+LOOK_SECONDS = 0.01
+SLOWER_MAX = 0.2
+READ_MS_MAX = 50.0
+SIZES = {"1+1": (1, 1), "3+4": (3, 4)}
+
+
+@contextmanager
+def process(folder: Path, *words: str, **environment: str) -> Iterator[str]:
+    """`noetl …` for as long as the body lasts; what it says when it is ready."""
+    read_end, write_end = os.pipe()
+    told = {**os.environ, **environment, "_NOETL_READY_FD": str(write_end)}
+    with (folder / f"{words[0]}.log").open("ab") as log:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "noetl.cli", *words],
+            cwd=folder,
+            env={**told, "NOETL_LOG": "warning"},
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            pass_fds=[write_end],
+        )
+    os.close(write_end)
+    with os.fdopen(read_end) as ready:
+        said = ready.readline().strip()
+    try:
+        assert said, (folder / f"{words[0]}.log").read_text()
+        yield said
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.wait()
+
+
+class Cluster:
+    """Servers that run, and how to use them."""
+
+    def __init__(self, urls: list[str], database: str, session: aiohttp.ClientSession) -> None:
+        self.urls = urls
+        self._database = database
+        self._session = session
+
+    async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0) -> Any:
+        url = self.urls[at % len(self.urls)] + path
+        async with self._session.request(method, url, json=body) as answer:
+            answer.raise_for_status()
+            return await answer.json()
+
+    async def run(self, text: str, count: int) -> float:
+        """Seconds until so many executions, started at once all over the servers, have ended."""
+        entry = await self.ask("POST", "/api/catalog/register", {"content": text})
+        wanted = {"path": entry["path"], "version": entry["version"]}
+        begin = time.perf_counter()
+        starts = [self.ask("POST", "/api/execute", wanted, at=number) for number in range(count)]
+        await asyncio.gather(*starts)
+        async with await psycopg.AsyncConnection.connect(self._database, autocommit=True) as db:
+            query = "SELECT count(*) FROM noetl.execution WHERE status = 'RUNNING'"
+            while (await (await db.execute(query)).fetchone()) != (0,):
+                await asyncio.sleep(LOOK_SECONDS)
+        return time.perf_counter() - begin
+
+    async def read_for_ever(self, times: list[float]) -> None:
+        """Look at executions in every way, and note how long each look takes."""
+        number = 0
+        while True:
+            newest = await self.ask("GET", "/api/executions?limit=20")
+            for row in newest["executions"]:
+                number += 1
+                path = f"/api/executions/{row['execution_id']}"
+                for route in (path, f"{path}/status", f"{path}/events?limit=50"):
+                    begin = time.perf_counter()
+                    await self.ask("GET", route, at=number)
+                    times.append(1000 * (time.perf_counter() - begin))
+                    await asyncio.sleep(LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, database: str, servers: int, workers: int
+) -> AsyncIterator[Cluster]:
+    folder.mkdir()
+    with ExitStack() as stack:
+        key = base64.b64encode(os.urandom(32)).decode()
+        about = {"NOETL_DATABASE_URL": database, "NOETL_SECRET_KEY": key}
+        urls = [
+            stack.enter_context(process(folder, "server", "start", "--port", "0", **about))
+            for _ in range(servers)
+        ]
+        for number in range(workers):
+            known = ",".join(urls[number % servers :] + urls[: number % servers])
+            stack.enter_context(process(folder, "worker", "start", "--server", known))
+        connector = aiohttp.TCPConnector(limit=100)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            yield Cluster(urls, database, session)
+
+
+async def figures(found: Cluster, runs: int) -> dict[str, float]:
+    """Medians, and how long reading takes meanwhile; what runs first is not counted."""
+    await found.run(LOOP, 1)
+    await found.run(chain(STEPS), EXECUTIONS)
+    w2 = [TASKS / await found.run(LOOP, 1) for _ in range(runs)]
+    steps = EXECUTIONS * STEPS
+    w3 = [steps / await found.run(chain(STEPS), EXECUTIONS) for _ in range(runs)]
+    reads: list[float] = []
+    reading = asyncio.create_task(found.read_for_ever(reads))
+    for _ in range(runs):
+        await found.run(chain(STEPS), EXECUTIONS)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    return {
+        "w2_tasks_per_second": statistics.median(w2),
+        "w3_steps_per_second": statistics.median(w3),
+        "read_p50_ms": statistics.median(reads),
+        "read_p95_ms": statistics.quantiles(reads, n=20)[-1],
+        "reads": len(reads),
+    }
+
+
+async def measure(folder: Path, runs: int) -> dict[str, Any]:
+    with server_in(folder) as server:
+        rounds: dict[str, list[dict[str, float]]] = {size: [] for size in SIZES}
+        for turn in range(2):
+            for size, (servers, workers) in SIZES.items():
+                name = f"{size.replace('+', '_')}_{turn}"
+                async with await psycopg.AsyncConnection.connect(server, autocommit=True) as db:
+                    await db.execute(f'CREATE DATABASE "{name}"'.encode())
+                place = server.replace("/postgres?", f"/{name}?")
+                async with cluster(folder / name, place, servers, workers) as found:
+                    rounds[size].append(await figures(found, runs))
+    return {
+        size: {name: statistics.median(one[name] for one in several) for name in several[0]}
+        for size, several in rounds.items()
+    }
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add_argument("--runs", type=int, default=3, help="measurements of each figure per turn")
+    options.add_argument("--directory", help="where the database is put: the disk to measure")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=chosen.directory) as folder:
+        found = asyncio.run(measure(Path(folder), chosen.runs))
+    small, large = found.values()
+    ratios = {
+        name: large[name] / small[name] for name in ("w2_tasks_per_second", "w3_steps_per_second")
+    }
+    if chosen.json:
+        print(json.dumps({"machine": machine(), **found, "ratio": ratios}))
+    else:
+        for name in small:
+            ratio = f"{ratios[name]:8.2f}" if name in ratios else ""
+            print(f"{name:24}{small[name]:12.1f}{large[name]:12.1f}{ratio}")
+    is_fine = min(ratios.values()) >= 1 - SLOWER_MAX
+    return 0 if is_fine and max(one["read_p95_ms"] for one in found.values()) <= READ_MS_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

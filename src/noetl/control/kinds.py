@@ -1,0 +1,67 @@
+"""Work for a worker that runs some tool kinds only: commands that need no others.
+
+Such a worker looks for work a few times a second instead of being handed it. Workers that run
+everything, which is the rule, pay nothing for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+
+from noetl.control.clock import Clock
+from noetl.control.orchestrator import Orchestrator
+from noetl.dsl.walk import all_tasks
+from noetl.engine.program import Program
+from noetl.model.commands import Command, Lease
+from noetl.store.base import Store
+
+LOOK_SECONDS = 0.25
+OUR_OWN = frozenset({"noop", "playbook", "workbook"})
+"""Every worker runs these itself."""
+
+
+async def lease_of_kinds(
+    orchestrator: Orchestrator,
+    store: Store,
+    clock: Clock,
+    worker_id: str,
+    kinds: Collection[str],
+    *,
+    pool: str,
+    want: int,
+    wait: float,
+) -> list[Lease]:
+    """Commands that need these kinds and no others, waiting for the first at most so long."""
+    deadline = clock.now() + wait
+    seconds = orchestrator.dispatch.lease_seconds
+    while True:
+        fitting = [
+            command.command_id
+            for command, holder, _ in await store.open_commands()
+            if holder is None and command.pool == pool
+            if await _needs(orchestrator, command) <= set(kinds)
+        ]
+        now = clock.now()
+        leases = await store.claim(
+            worker_id, pool=pool, limit=want, expires_at=now + seconds, commands=fitting
+        )
+        orchestrator.note_claimed(leases, worker_id, now)
+        if leases or now >= deadline:
+            return leases
+        await clock.sleep(LOOK_SECONDS)
+
+
+async def _needs(orchestrator: Orchestrator, command: Command) -> frozenset[str]:
+    program = await orchestrator.programs.by_digest(command.digest)
+    return _kinds(program, command.step) - OUR_OWN
+
+
+@lru_cache(maxsize=200)
+def _kinds(program: Program, step: str) -> frozenset[str]:
+    """What a step may run: its own tasks, and the workbook's if it calls any of them."""
+    body = program.steps[step].step
+    own = {task.kind for task in all_tasks(body)}
+    if "workbook" in own or body.compensate is not None:
+        own |= {task.kind for block in program.net.workbook for task in all_tasks(block)}
+    return frozenset(own)

@@ -1,0 +1,92 @@
+"""The log as stored: the events of one write are one row.
+
+A decision makes several events at once, and what a row costs is the row: to encode, check and
+insert eight of them together takes little longer than one. A row is found by the seq of its last
+event; every read ends at the end of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from noetl.model.ids import ExecutionId
+from noetl.store.base import EventRow, Write
+from noetl.store.checksums import Head, chain, continues, damaged_log
+
+
+class LogRow(NamedTuple):
+    """Some events of an execution: the seq of the last, a JSON array, the checksum of the row."""
+
+    seq: int
+    events: bytes
+    checksum: int
+
+
+class _Shown(msgspec.Struct):
+    """What of an event people choose by."""
+
+    type: str
+    at: float
+    step: str | None = None
+    step_run_id: str | None = None
+
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_shown = msgspec.json.Decoder(_Shown).decode
+
+
+def row_of(write: Write, head: Head) -> LogRow:
+    """The events of a write as the row that continues a log."""
+    seq = write.seq_after
+    events = b"[%b]" % b",".join([facts.json for facts in write.events])
+    return LogRow(seq, events, chain(head.checksum, seq, events))
+
+
+def follow(rows: Iterable[LogRow], execution_id: ExecutionId, start: Head) -> Iterator[LogRow]:
+    """The rows after `start`; raises Corrupted where the chain breaks."""
+    checksum = start.checksum
+    for row in rows:
+        if not continues(checksum, *row):
+            raise damaged_log(execution_id, f"event {row.seq}, or one before it")
+        checksum = row.checksum
+        yield row
+
+
+def whole(
+    rows: Iterable[LogRow], execution_id: ExecutionId, start: Head, end: Head
+) -> Iterator[bytes]:
+    """The events from `start` to `end`, in arrays; raises Corrupted if the log ends elsewhere."""
+    last = start
+    for row in follow(rows, execution_id, start):
+        last = Head(row.seq, row.checksum)
+        yield row.events
+    if last != end:
+        raise damaged_log(execution_id, f"its log ends at event {last.seq} instead of {end.seq}")
+
+
+def selected(
+    rows: Iterable[LogRow], after: int, limit: int, types: Sequence[str], step: str | None
+) -> list[EventRow]:
+    """Up to so many of the events that are asked for; reads no further than that takes."""
+    found = (
+        event
+        for row in rows
+        for event in _events(row)
+        if event.seq > after
+        and (not types or event.type in types)
+        and (step is None or event.step == step)
+    )
+    return list(islice(found, limit))
+
+
+def _events(row: LogRow) -> Iterator[EventRow]:
+    bodies = _split(row.events)
+    first = row.seq - len(bodies) + 1
+    for seq, raw in enumerate(bodies, first):
+        body = bytes(raw)
+        shown = _shown(body)
+        yield EventRow(seq, shown.type, shown.at, shown.step or "", shown.step_run_id or "", body)

@@ -1,0 +1,30 @@
+"""NATS beside the database: wake-ups, sessions and large bodies, sooner. It holds copies only.
+
+Whoever finds it away or empty goes on with the database: that costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from noetl.store.nats.bodies import NatsBodies
+from noetl.store.nats.channel import NatsChannel
+from noetl.store.nats.line import NatsLine
+from noetl.store.nats.sessions import NatsSessions
+
+
+class Nats:
+    """What one installation uses NATS for; others on the same server do not meet it."""
+
+    def __init__(self, urls: Sequence[str], installation: str) -> None:
+        self.line = NatsLine(urls)
+        self.channel = NatsChannel(self.line, f"noetl.{installation}.news")
+        self.sessions = NatsSessions(self.line, f"noetl_{installation}_sessions")
+        self.bodies = NatsBodies(self.line, f"noetl_{installation}_results")
+
+    async def run(self) -> None:
+        """Keep the connection, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.line.run())
+            group.create_task(self.bodies.run())

@@ -1,0 +1,109 @@
+"""Copies of large result bodies in the object store of NATS, so that the database is asked less.
+
+A copy goes by the checksum of the body, so none is ever out of date, and whoever reads one checks
+it. Copies are made of what is read, beside the reading, and are gone after an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from nats.aio.client import Client
+from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig
+from nats.js.errors import BucketNotFoundError, ObjectNotFoundError
+from nats.js.object_store import ObjectStore
+
+from noetl.errors import StoreError
+from noetl.store.nats.line import NatsLine
+
+SIZE_MIN, SIZE_MAX = 256 * 1024, 32 * 1024 * 1024
+"""Smaller ones cost the database less than the question; larger ones cost NATS too much."""
+KEPT_SECONDS = 3600.0
+BUCKET_BYTES_MAX = 1024**3
+PIECE_BYTES = 512 * 1024
+VERSION_MIN = (2, 11)
+"""Since then many pieces answer one question."""
+TRANSFER_SECONDS = 10.0
+WAITING_MAX = 4
+"""So many copies wait to be made; what comes while they do is not copied."""
+
+
+class NatsBodies:
+    """See `noetl.store.base.BodyCopies`."""
+
+    def __init__(self, line: NatsLine, bucket: str) -> None:
+        self._line = line
+        self._bucket = bucket
+        self._waiting: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(WAITING_MAX)
+        self.found = 0
+        self.missed = 0
+
+    async def get(self, sha256: str, size: int) -> bytes | None:
+        if not self._has_copies(size):
+            return None
+        try:
+            async with self._line.asking(TRANSFER_SECONDS) as client:
+                body = await self._read(client, sha256)
+        except StoreError:
+            body = None  # the line counts what it could not do
+        if body is None:
+            self.missed += 1
+            return None
+        self.found += 1
+        return body
+
+    def _has_copies(self, size: int) -> bool:
+        return SIZE_MIN <= size <= SIZE_MAX and self._line.is_connected_to(*VERSION_MIN)
+
+    async def _read(self, client: Client, sha256: str) -> bytes | None:
+        try:
+            store = await client.jetstream().object_store(self._bucket)
+            info = await store.get_info(sha256)
+        except (BucketNotFoundError, ObjectNotFoundError):
+            return None
+        # All pieces for one question. The library's own way is ten times as slow.
+        wanted = {
+            "seq": 1,
+            "next_by_subj": f"$O.{self._bucket}.C.{info.nuid}",
+            "batch": info.chunks,
+        }
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        stream = f"$JS.API.DIRECT.GET.OBJ_{self._bucket}"
+        await client.publish(stream, msgspec.json.encode(wanted), reply=inbox)
+        pieces: list[bytes] = []
+        async for message in answers.messages:
+            if message.headers is None or "Status" in message.headers:
+                break  # no more of them
+            pieces.append(message.data)
+            if len(pieces) == info.chunks:
+                break
+        await answers.unsubscribe()
+        return b"".join(pieces)
+
+    def offer(self, sha256: str, body: bytes) -> None:
+        if self._has_copies(len(body)):
+            try:
+                self._waiting.put_nowait((sha256, body))
+            except asyncio.QueueFull:
+                return  # the next reader offers it again
+
+    async def run(self) -> None:
+        """Make the copies that were offered, for ever."""
+        while True:
+            sha256, body = await self._waiting.get()
+            try:
+                async with self._line.asking(TRANSFER_SECONDS) as client:
+                    meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
+                    await (await self._opened(client)).put(sha256, body, meta)
+            except StoreError:
+                continue  # the line counts what it could not do
+
+    async def _opened(self, client: Client) -> ObjectStore:
+        js = client.jetstream()
+        try:
+            return await js.object_store(self._bucket)
+        except BucketNotFoundError:
+            config = ObjectStoreConfig(ttl=KEPT_SECONDS, max_bytes=BUCKET_BYTES_MAX)
+            return await js.create_object_store(self._bucket, config)

@@ -1,0 +1,156 @@
+"""Sessions in a key-value bucket of NATS (document 001 §6), and as copies of the database's.
+
+A session is one key, `<user>.<session id>.<digest>`, so that it is found by each of the three. NATS
+forgets a key a session's length after it was last written: expiry slides by being written again.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from nats.js import JetStreamContext
+from nats.js.api import KeyValueConfig, RawStreamMsg
+from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NotFoundError
+from nats.js.kv import KeyValue
+
+from noetl.errors import StoreError
+from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.nats.line import NatsLine
+
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_decode = msgspec.json.Decoder(StoredSession).decode
+
+
+class NatsSessions:
+    """See `noetl.store.access.SessionStore`."""
+
+    def __init__(self, line: NatsLine, bucket: str, *, seconds: float = SESSION_SECONDS) -> None:
+        self._line = line
+        self._bucket = bucket
+        self._seconds = seconds
+
+    async def put_session(self, session: StoredSession) -> None:
+        async with self._opened() as (_, kv):
+            await kv.put(_key(session), msgspec.json.encode(session))
+
+    async def touch_session(self, session: StoredSession) -> bool:
+        async with self._opened() as (js, kv):
+            found = await self._last(js, f"*.*.{session.digest}")
+            if found is None:
+                return False
+            try:
+                await kv.update(_key(session), msgspec.json.encode(session), last=found.seq)
+            except KeyWrongLastSequenceError:
+                # Somebody wrote in between: they ended it, or noted the same.
+                return await self._last(js, f"*.*.{session.digest}") is not None
+            return True
+
+    async def session(self, digest: str) -> StoredSession | None:
+        async with self._opened() as (js, _):
+            found = await self._last(js, f"*.*.{digest}")
+        return _decode(found.data) if found is not None and found.data is not None else None
+
+    async def sessions(self, user: str) -> list[StoredSession]:
+        async with self._opened() as (_, kv):
+            # The library gives its watcher no types.
+            watcher: Any = await kv.watch(f"{_word(user)}.*.*", ignore_deletes=True)
+            found: list[StoredSession] = []
+            while (entry := await watcher.updates()) is not None:
+                found.append(_decode(entry.value))
+            await watcher.stop()
+        return sorted(found, key=lambda one: (one.created_at, one.session_id), reverse=True)
+
+    async def delete_session(self, session_id: str) -> bool:
+        if not _WORD.fullmatch(session_id):
+            return False
+        async with self._opened() as (js, kv):
+            found = await self._last(js, f"*.{session_id}.*")
+            if found is None or found.data is None:
+                return False
+            await kv.delete(_key(_decode(found.data)))
+            return True
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[tuple[JetStreamContext, KeyValue]]:
+        """The bucket; it is made where it is missing, also after NATS has lost everything."""
+        async with self._line.asking() as client:
+            js = client.jetstream()
+            try:
+                kv = await js.key_value(self._bucket)
+            except BucketNotFoundError:
+                config = KeyValueConfig(bucket=self._bucket, ttl=self._seconds)
+                kv = await js.create_key_value(config)
+            yield js, kv
+
+    async def _last(self, js: JetStreamContext, pattern: str) -> RawStreamMsg | None:
+        """The newest value whose key is like this; None if there is none, or it was deleted."""
+        try:
+            found = await js.get_last_msg(f"KV_{self._bucket}", f"$KV.{self._bucket}.{pattern}")
+        except NotFoundError:
+            return None
+        return None if found.headers and "KV-Operation" in found.headers else found
+
+
+def _word(user: str) -> str:
+    """The name of a user as one part of a key: names may hold what separates parts."""
+    return base64.urlsafe_b64encode(user.encode()).decode().rstrip("=")
+
+
+def _key(session: StoredSession) -> str:
+    return f"{_word(session.user)}.{session.session_id}.{session.digest}"
+
+
+class CopiedSessions:
+    """Sessions in the database, each with a copy in NATS that is asked first.
+
+    Noting activity goes to the database: there a session that was ended while NATS was away, and
+    whose copy is still there, is found out, so it outlives its end by a minute at most. Should NATS
+    be away or empty, the database answers.
+    """
+
+    def __init__(self, copies: SessionStore, database: SessionStore) -> None:
+        self._copies = copies
+        self._database = database
+
+    async def put_session(self, session: StoredSession) -> None:
+        await self._database.put_session(session)
+        await self._copy(session)
+
+    async def touch_session(self, session: StoredSession) -> bool:
+        if await self._database.touch_session(session):
+            await self._copy(session)
+            return True
+        await self._forget(session.session_id)
+        return False
+
+    async def session(self, digest: str) -> StoredSession | None:
+        try:
+            copy = await self._copies.session(digest)
+        except StoreError:
+            copy = None  # the line counts what it could not do
+        return copy if copy is not None else await self._database.session(digest)
+
+    async def sessions(self, user: str) -> list[StoredSession]:
+        return await self._database.sessions(user)
+
+    async def delete_session(self, session_id: str) -> bool:
+        known = await self._database.delete_session(session_id)
+        await self._forget(session_id)
+        return known
+
+    async def _copy(self, session: StoredSession) -> None:
+        try:
+            await self._copies.put_session(session)
+        except StoreError:
+            return  # the line counts what it could not do
+
+    async def _forget(self, session_id: str) -> None:
+        try:
+            await self._copies.delete_session(session_id)
+        except StoreError:
+            return  # the line counts what it could not do

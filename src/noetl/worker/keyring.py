@@ -1,0 +1,134 @@
+"""The secrets that one call uses: found when they are used, and masked in what the call says.
+
+An entry of the keychain may be written with templates and may read other entries; a secret that
+a manager outside keeps is asked for with the tool context of the call that needs it, so that its
+egress policy and time limits hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noetl.errors import EvaluationFailed
+from noetl.model.net import KeychainEntry
+from noetl.secrets.keychain import Sources, resolve
+from noetl.secrets.masking import Mask
+from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal
+from noetl.templates.views import ResultView
+from noetl.tools.base import ToolContext
+from noetl.tools.running.asking import fields_of
+from noetl.tools.running.secret_managers import MANAGERS, Wanted
+from noetl.worker.control import Control
+from noetl.worker.frame import Frame
+
+
+class SecretView(ResultView):
+    """An entry as templates see it: its fields, or the one value that it is."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> object:
+        fields = self._plain
+        assert isinstance(fields, dict)
+        if len(fields) == 1:
+            return next(iter(fields.values()))
+        return fields.get("value", fields)
+
+
+class Keyring:
+    """What the keychain of a playbook opens to one call."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        control: Control,
+        sources: Sources,
+        mask: Mask,
+        lend_context: Callable[[], ToolContext],
+    ) -> None:
+        self._frame = frame
+        self._control = control
+        self._sources = sources
+        self.mask = mask
+        self._lend_context = lend_context
+        self._entries = {entry.name: entry for entry in frame.program.net.keychain}
+        self._finding: list[str] = []
+        """Entries that are being found out; one may need another, but not itself."""
+
+    async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of an entry or a stored credential, or of an entry written out."""
+        if not isinstance(name, str):
+            fields = await self._written(name)
+        elif name in self._entries:
+            fields = await self._found(self._entries[name])
+        else:
+            fields = await self._stored(name)
+        self.mask.add(fields)
+        return fields
+
+    async def show(self, scope: Scope, *readers: Compiled) -> None:
+        """Put the entries into the scope that these read, and no others."""
+        wanted = {
+            str(path[1])
+            for reader in readers
+            for path in reader.reads
+            if path[0] == "keychain" and len(path) > 1
+        }
+        if not wanted:
+            scope.roots.pop("keychain", None)
+            return
+        found = {}
+        for name in sorted(wanted & self._entries.keys()):
+            fields = await self.credential(name)
+            found[name] = SecretView({key: Tainted(value) for key, value in fields.items()})
+        scope.roots["keychain"] = found
+        scope.tainted |= {"keychain"}
+
+    async def _written(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        if "kind" not in fields:
+            return dict(fields)
+        config = {key: value for key, value in fields.items() if key not in ("name", "kind")}
+        name, kind = str(fields.get("name", "")), str(fields["kind"])
+        return await self._resolved(KeychainEntry(name=name, kind=kind, config=config))
+
+    async def _stored(self, name: str) -> dict[str, Any]:
+        return await self._control.credential(name, self._frame.command.execution_id)
+
+    async def _found(self, entry: KeychainEntry) -> dict[str, Any]:
+        if entry.name in self._finding:
+            circle = " → ".join([*self._finding, entry.name])
+            raise EvaluationFailed(f"the keychain entries {circle} need each other.")
+        self._finding.append(entry.name)
+        try:
+            return await self._resolved(await self._rendered(entry))
+        finally:
+            self._finding.pop()
+
+    async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
+        compiled = compile_value(entry.config)
+        if compiled.is_literal:
+            return entry
+        outer = self._frame.scope
+        scope = Scope(dict(outer.roots), now=outer.now, seed=outer.seed)
+        await self.show(scope, compiled)
+        config: Any = reveal(compiled.render(scope, f"keychain entry {entry.name}"))
+        return KeychainEntry(name=entry.name, kind=entry.kind, config=config)
+
+    async def _resolved(self, entry: KeychainEntry) -> dict[str, Any]:
+        return await resolve(entry, self._stored, self._sources, self._asked)
+
+    async def _asked(self, provider: str, entry: KeychainEntry) -> dict[str, Any]:
+        """The fields of a secret that a manager outside keeps; raises Failed."""
+        config, context = entry.config, self._lend_context()
+        version, region = config.get("version"), config.get("region")
+        fields = await fields_of(config.get("auth"), context)
+        wanted = Wanted(
+            name=str(config.get("path") or entry.name),
+            version=None if version is None else str(version),
+            url=config.get("url"),
+            project=config.get("project"),
+            fields=fields if region is None else {**fields, "region": region},
+        )
+        return await MANAGERS[provider](wanted, context)

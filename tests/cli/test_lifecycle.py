@@ -1,0 +1,141 @@
+"""Servers and workers in the background: started, looked at and stopped from one directory."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import noetl
+from tests.faults.runs import Place
+
+HELLO = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: tried/hello}
+workflow: [{step: start, tool: {kind: noop, result: hi}}]
+"""
+
+
+class Yard(Place):
+    """A directory from which things are started in the background."""
+
+    def noetl(self, *arguments: str, code: int = 0) -> str:
+        """What a command says on both its outputs."""
+        ran = self.run(*arguments, XDG_CONFIG_HOME=str(self.folder / "config"))
+        assert ran.returncode == code, ran.stderr
+        return ran.stdout + ran.stderr
+
+    def pids(self) -> list[int]:
+        return [int(path.read_text()) for path in (self.folder / ".noetl").glob("*.pid")]
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    yard = Yard(tmp_path)
+    yield yard
+    for pid in yard.pids():
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard: Yard):
+    yard.write("hello.yaml", HELLO)
+    said = yard.noetl("server", "start", "--detach", "--port", "0")
+    [url] = re.findall(r"http://\S+", said)
+    yard.noetl("worker", "start", "--detach", "--pool", "default", "--server", url)
+    again = yard.noetl("server", "start", "--detach", "--port", "0", code=1)
+    yard.noetl("register", "hello.yaml", "--server", url)
+    ran = yard.noetl("execute", "tried/hello", "--wait", "--server", url)
+
+    assert "is running already" in again
+    assert ran.startswith("hi\n")
+    assert [one["name"] for one in _running(yard, "server")] == ["server"]
+    assert [one["name"] for one in _running(yard, "worker")] == ["worker-default"]
+    assert "has ended" in yard.noetl("worker", "stop")
+    assert "has ended" in yard.noetl("server", "stop")
+    assert _running(yard, "server", code=1) == _running(yard, "worker", code=1) == []
+    assert "is not running" in yard.noetl("server", "stop")
+    assert yard.pids() == []
+
+
+def _running(yard: Yard, kind: str, code: int = 0) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(yard.noetl(kind, "status", "--json", code=code))[
+        "running"
+    ]
+    return found
+
+
+def test_what_cannot_start_says_why_and_leaves_nothing(yard: Yard):
+    before = yard.noetl("server", "start", "--detach", "--host", "192.0.2.1", code=1)
+    wrong = yard.noetl("server", "start", "--detach", "--db", "postgresql://127.0.0.1:1/x", code=1)
+
+    assert "did not start" in before
+    assert "nobody is configured" in before
+    assert "did not start" in wrong
+    assert "nobody is configured" not in wrong
+    assert yard.pids() == []
+
+
+HOSTILE = {
+    "an option": "--help",
+    "a flag": "-x",
+    "a command": "; touch pwned",
+    "a substitution": "$(touch pwned)",
+    "an older substitution": "`touch pwned`",
+    "a way out": "../../pwned",
+    "lines": "a\ntouch pwned",
+}
+COMMANDS = [
+    (("run", "--"), "a substitution"),
+    (("validate", "--"), "an older substitution"),
+    (("executions", "show", "--"), "a way out"),
+    (("executions", "cancel", "--"), "an option"),
+    (("catalog", "show", "--"), "a flag"),
+    (("credential", "show", "--"), "lines"),
+    (("worker", "stop", "--pool"), "a command"),
+]
+
+
+def test_s8_what_is_given_to_a_command_is_a_value_and_nothing_else(yard: Yard):
+    """Nothing of it is read by a shell, taken for an option, or used as a way out of a folder."""
+    yard.write("hello.yaml", HELLO)
+    before = {path.name for path in yard.folder.parent.iterdir()}
+
+    ran = yard.noetl("run", "hello.yaml", "--json", f"--set=texts={json.dumps(HOSTILE)}")
+    said = [yard.run(*command, HOSTILE[kind]) for command, kind in COMMANDS]
+
+    assert json.loads(ran[: ran.rindex("}") + 1])["workload"] == {"texts": HOSTILE}
+    assert all(one.returncode in (0, 1, 2) and "Usage" not in one.stdout for one in said)
+    assert {path.name for path in yard.folder.parent.iterdir()} == before
+    assert not list(yard.folder.rglob("pwned"))
+
+
+def test_s8_no_shell_reads_what_we_start():
+    for path in sorted(Path(noetl.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                assert not any(word.arg == "shell" for word in node.keywords), path
+                name = ast.unparse(node.func)
+                assert name not in ("os.system", "os.popen", "subprocess.getoutput"), path
+                assert not name.endswith("create_subprocess_shell"), path
+
+
+def test_s8_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: Yard):
+    pool, name = "--help $(touch pwned)", "-x; touch pwned"
+    [url] = re.findall(r"http://\S+", yard.noetl("server", "start", "--detach", "--port", "0"))
+
+    yard.noetl("worker", "start", "--detach", f"--pool={pool}", f"--name={name}", f"--server={url}")
+
+    with urllib.request.urlopen(f"{url}/api/worker/pools") as answer:
+        [found] = json.load(answer)["pools"]
+    assert (found["pool"], found["workers"][0]["name"]) == (pool, name)
+    assert not list(yard.folder.rglob("pwned"))
+    yard.noetl("worker", "stop", f"--pool={pool}")
+    yard.noetl("server", "stop")

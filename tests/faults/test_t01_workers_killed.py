@@ -1,0 +1,80 @@
+"""T1 and T2: workers are killed with -9 while they work: nothing is lost, nothing recorded twice.
+
+What a worker had done and not yet said is done again by another, under the same key.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+
+import pytest
+
+from tests.faults.cluster import (
+    MARKS,
+    WORKING,
+    Cluster,
+    Effects,
+    check_ended,
+    start_many,
+)
+
+ALL_AT_ONCE = 20
+WORKERS = 6
+KILL_SECONDS = 2.0
+
+
+def test_t01_all_workers_are_killed_and_others_take_over(cluster: Cluster, counted: Effects):
+    server = cluster.server()
+    ids = start_many(server, WORKING, [{"url": counted.url}] * ALL_AT_ONCE)
+    for _ in range(2):
+        cluster.worker(server)
+    counted.stop_at(ALL_AT_ONCE)
+
+    for worker in cluster.workers:
+        worker.kill()
+    counted.limit = math.inf
+    for _ in range(2):
+        cluster.worker(server)
+
+    check_ended(server, counted, ids)
+    assert counted.total == ALL_AT_ONCE * len(MARKS)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "executions"),
+    [
+        ("postgres", 50),
+        pytest.param("postgres", 200, marks=pytest.mark.long),
+        pytest.param("sqlite", 200, marks=pytest.mark.long),
+    ],
+    indirect=["cluster"],
+)
+def test_t02_a_third_of_the_workers_is_killed_every_other_second(
+    cluster: Cluster, counted: Effects, executions: int
+):
+    counted.seconds = 0.2
+    server = cluster.server()
+    for _ in range(WORKERS):
+        cluster.worker(server, slots=2)
+    enough = threading.Event()
+    dice = random.Random(2)
+
+    def strike() -> None:
+        while not enough.wait(KILL_SECONDS):
+            alive = [one for one in cluster.workers if one.process.poll() is None]
+            for worker in dice.sample(alive, len(alive) // 3):
+                worker.kill()
+                cluster.worker(server, slots=2)
+
+    striking = threading.Thread(target=strike)
+    striking.start()
+    try:
+        ids = start_many(server, WORKING, [{"url": counted.url}] * executions)
+        check_ended(server, counted, ids)
+    finally:
+        enough.set()
+        striking.join()
+    killed = sum(worker.process.poll() is not None for worker in cluster.workers)
+    assert killed >= WORKERS // 3, "all was done before the first was killed"

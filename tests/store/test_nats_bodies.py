@@ -1,0 +1,117 @@
+"""Large bodies with copies in NATS: what is read is what was written, copy or no copy."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from noetl.store.nats.bodies import SIZE_MIN, NatsBodies
+from noetl.store.nats.sessions import NatsSessions
+from noetl.store.postgres import PostgresStore
+from tests.store.test_sessions import connected, session
+from tests.tools.services import nats_server
+
+LARGE = random.Random(7).randbytes(3 * SIZE_MIN + 1)
+
+
+@asynccontextmanager
+async def storing(
+    database_url: str, nats_url: str
+) -> AsyncIterator[tuple[PostgresStore, NatsBodies]]:
+    async with connected(nats_url) as line:
+        store = await PostgresStore.open(database_url)
+        copies = store.copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        copying = asyncio.create_task(copies.run())
+        try:
+            yield store, copies
+        finally:
+            copying.cancel()
+            await asyncio.wait([copying])
+            await store.close()
+
+
+async def read_until_copied(store: PostgresStore, copies: NatsBodies, key: str) -> bytes | None:
+    """Copies are made beside the reading."""
+    async with asyncio.timeout(60):
+        while True:
+            body = await store.get_result("7", key)
+            if copies.found:
+                return body
+            await asyncio.sleep(0.02)
+
+
+async def test_a_body_that_was_read_is_read_from_its_copy(database_url, nats_url):
+    async with storing(database_url, nats_url) as (store, copies):
+        await store.put_result("7", "k", LARGE)
+
+        assert await store.get_result("7", "k") == LARGE
+        assert copies.missed == 1
+        assert await read_until_copied(store, copies, "k") == LARGE
+
+
+async def test_a_damaged_copy_is_passed_over(database_url, nats_url):
+    async with storing(database_url, nats_url) as (store, copies):
+        await store.put_result("7", "k", LARGE)
+        copies.offer(hashlib.sha256(LARGE).hexdigest(), LARGE[::-1])
+
+        assert await read_until_copied(store, copies, "k") == LARGE
+
+
+async def test_a_copy_without_a_result_is_nothing(database_url, nats_url):
+    async with storing(database_url, nats_url) as (store, copies):
+        copies.offer(hashlib.sha256(LARGE).hexdigest(), LARGE)
+
+        assert await store.get_result("7", "k") is None
+
+
+RIGHTS = """
+authorization {
+  users: [{
+    user: noetl, password: trial
+    permissions: {
+      publish: ["noetl.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>", "$O.>"]
+      subscribe: ["noetl.>", "_INBOX.>"]
+    }
+  }]
+}
+"""
+
+
+async def test_the_rights_that_operations_names_are_enough(database_url, tmp_path):
+    (tmp_path / "nats.conf").write_text(RIGHTS)
+    with nats_server("-c", str(tmp_path / "nats.conf")) as url:
+        url = url.replace("//", "//noetl:trial@")
+        async with storing(database_url, url) as (store, copies), connected(url) as line:
+            await store.put_result("7", "k", LARGE)
+            assert await read_until_copied(store, copies, "k") == LARGE
+
+            sessions = NatsSessions(line, "trial_sessions")
+            await sessions.put_session(session("1", "1"))
+            assert await sessions.touch_session(session("1", "1"))
+            assert await sessions.sessions("ada") == [session("1", "1")]
+            assert await sessions.delete_session("1")
+            assert line.failures == 0
+
+
+async def test_small_bodies_are_the_databases_own(database_url, nats_url):
+    async with storing(database_url, nats_url) as (store, copies):
+        await store.put_result("7", "k", b"[1]")
+
+        assert await store.get_result("7", "k") == b"[1]"
+        assert copies.found == copies.missed == 0
+
+
+async def test_copies_that_were_lost_cost_nothing_but_time(database_url, nats_url):
+    async with storing(database_url, nats_url) as (store, copies), connected(nats_url) as line:
+        await store.put_result("7", "k", LARGE)
+        await read_until_copied(store, copies, "k")
+        async with line.asking() as client:
+            await client.jetstream().delete_object_store(copies._bucket)
+
+        assert await store.get_result("7", "k") == LARGE
+        copies.found = 0
+        assert await read_until_copied(store, copies, "k") == LARGE

@@ -1,0 +1,49 @@
+"""Whoever waits for a statement may be cancelled at any moment; connections outlive that."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from noetl.store.postgres import PostgresStore
+from noetl.store.postgres.connections import CONNECTIONS_MAX, Connection
+
+ROUNDS = 10
+ASKING = 3 * CONNECTIONS_MAX
+SECONDS_MAX = 30.0
+
+
+async def ask_for_ever(store: PostgresStore) -> None:
+    while True:
+        await store.summary("1")
+
+
+async def cancel_many(store: PostgresStore, dice: random.Random) -> None:
+    """Cancel statements wherever they are; each asker ends."""
+    tasks = [asyncio.create_task(ask_for_ever(store)) for _ in range(ASKING)]
+    for _ in range(dice.randrange(300)):
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+        for _ in range(dice.randrange(3)):
+            await asyncio.sleep(0)
+    _, left = await asyncio.wait(tasks, timeout=SECONDS_MAX)
+    assert not left, "a cancelled task goes on"
+
+
+def test_cancelling_whoever_waits_costs_no_connection(database_url: str):
+    async def story() -> None:
+        store = await PostgresStore.open(database_url)
+        dice = random.Random(1)
+        for _ in range(ROUNDS):
+            await cancel_many(store, dice)
+        all_at_once = asyncio.Barrier(CONNECTIONS_MAX)
+
+        async def meet(db: Connection) -> None:
+            await all_at_once.wait()
+
+        async with asyncio.timeout(SECONDS_MAX):
+            await asyncio.gather(*(store._database.run(meet) for _ in range(CONNECTIONS_MAX)))
+        await store.close()
+
+    asyncio.run(story())

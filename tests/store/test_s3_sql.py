@@ -1,0 +1,189 @@
+"""S3: no SQL is built from input. One test reads our source, the others attack every store."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import noetl
+from noetl.store.access import AuditEntry
+from noetl.store.base import Runtime, Store
+from tests.store.making import MINUTE, NOON, ONE, TWO, entry, event, free, start, summary
+from tests.store.making import credential as made_credential
+from tests.store.test_access import ADA, session, token
+
+SRC = Path(noetl.__file__).parent
+TASKS = SRC / "tools" / "running"
+"""There statements are what playbooks say; `tests/tools` attacks those."""
+SENDING = {"execute", "executemany", "executescript", "execute_values", "mogrify"}
+FILES = sorted(path for path in SRC.rglob("*.py") if TASKS not in path.parents)
+
+
+def statements(path: Path) -> Iterator[ast.expr]:
+    """What is sent to a database, wherever a file does so."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if is_call and node.func.attr in SENDING and node.args:
+            yield node.args[0]
+
+
+def is_fixed(sent: ast.expr) -> bool:
+    """Whether a statement is written in our source or files: nothing from outside is part of it."""
+    match sent:
+        case ast.Constant():
+            return True
+        case ast.Subscript(value=ast.Name(id="QUERIES")):
+            return True
+        case ast.JoinedStr(values=parts):
+            return all(is_fixed(part) for part in parts)
+        case ast.FormattedValue(value=ast.Name(id=name)):
+            return name.isupper()
+        case ast.Call(func=ast.Attribute(value=value, attr="encode"), args=[]):
+            return is_fixed(value)
+        case ast.Attribute(value=ast.Name(id="migration"), attr="script"):
+            return True
+        case ast.Name(id="statement"):
+            return True  # of a migration or of the list of pragmas; see the next test
+    return False
+
+
+def test_s3_every_statement_we_send_is_written_in_our_source():
+    found = [
+        f"{path.relative_to(SRC)}:{sent.lineno}"
+        for path in FILES
+        for sent in statements(path)
+        if not is_fixed(sent)
+    ]
+
+    assert found == []
+
+
+def test_s3_the_scan_finds_what_it_looks_for(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text(
+        'db.execute(f"SELECT {name}")\n'
+        'db.execute("SELECT " + name)\n'
+        'db.execute("SELECT %s" % name)\n'
+        "db.execute(made(name))\n"
+        'db.execute("SELECT ?", (name,))\n'
+    )
+
+    assert [is_fixed(sent) for sent in statements(path)] == [False, False, False, False, True]
+    assert sum(len(list(statements(path))) for path in FILES) > 50
+
+
+def test_s3_statements_without_a_name_come_from_our_own_files():
+    named = {
+        path.relative_to(SRC).as_posix()
+        for path in FILES
+        for sent in statements(path)
+        if isinstance(sent, ast.Name)
+    }
+
+    assert named <= {"store/sqlite/schema.py", "store/sqlite/connections.py"}
+
+
+# --- Attacks -----------------------------------------------------------------------------------
+
+HOSTILE = [
+    "'; DROP TABLE noetl_execution; --",
+    "x'); DELETE FROM noetl.execution; SELECT ('",
+    '" OR ""="',
+    "' OR '1'='1",
+    "%(name)s %s %% :name ? $1",
+    "{0} {name} \\' \\",
+    "*/ UNION SELECT password_hash FROM noetl_user /*",
+    "noetl%",
+    "_______",
+    "ü‮\u2028😀",
+]
+
+
+async def witness(store: Store) -> None:
+    """Something that an attack would destroy or find."""
+    await store.commit([start(ONE, commands=free("kept"))])
+    await store.put_user(ADA)
+    await store.put_credential(made_credential("kept"))
+
+
+async def is_untouched(store: Store) -> bool:
+    execution = await store.summary(ONE)
+    names = [user.name for user in await store.users()]
+    return execution is not None and "ada" in names and await store.check() == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_s3_names_that_are_sql_are_names_and_nothing_else(store: Store, text: str):
+    await witness(store)
+    await store.put_user(type(ADA)(name=text, password_hash="h", roles=(text,)))
+    await store.put_token(token(text))
+    await store.put_session(session(text, "b", user=text))
+    await store.put_credential(made_credential(text))
+    await store.put_audit(AuditEntry(at=NOON, who=text, action=text, target=text))
+    await store.beat(Runtime(name=text, kind="worker", started_at=NOON, seen_at=NOON, pool=text))
+    await store.put_result(ONE, text, b"1")
+    await store.register(entry(text, path=text), b"net")
+
+    assert {user.name for user in await store.users()} == {"ada", text}
+    assert [one.name for one in await store.tokens()] == [text]
+    assert [one.user for one in await store.sessions(text)] == [text]
+    assert {one.name for one in await store.credentials()} == {"kept", text}
+    assert (await store.audit())[0].target == text
+    assert [one.pool for one in await store.runtimes()] == [text]
+    assert await store.get_result(ONE, text) == b"1"
+    assert [one.path for one in await store.catalog(prefix=text)] == [text]
+    assert await store.delete_user(text)
+    assert await store.delete_credential(text)
+    assert await store.leave(text)
+    assert await is_untouched(store)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_s3_what_is_looked_for_matches_itself_only(store: Store, text: str):
+    await witness(store)
+
+    assert await store.user(text) is None
+    assert await store.credential(text) is None
+    assert await store.token(text) is None
+    assert await store.session(text) is None
+    assert await store.summary(text) is None
+    assert await store.load(text) is None
+    assert await store.by_key(text) is None
+    assert await store.get_result(ONE, text) is None
+    assert await store.catalog(prefix=text) == []
+    assert await store.catalog_entry(text) is None
+    assert await store.summaries(path=text) == await store.summaries(parent=text) == []
+    assert await store.summaries(status=text) == []
+    assert await store.events(ONE, types=[text]) == await store.events(ONE, step=text) == []
+    assert await store.holders([text]) == await store.heads([text]) == {}
+    assert await store.claim(text, pool=text, limit=9, expires_at=NOON) == []
+    assert await store.renew([text], now=NOON, expires_at=NOON) == set()
+    assert not await store.delete_user(text)
+    assert not await store.delete_session(text)
+    assert await is_untouched(store)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_s3_an_execution_may_be_called_anything(store: Store, text: str):
+    await witness(store)
+    fields = {"path": text, "idempotency_key": text, "error": text, "current_steps": (text,)}
+    whole = summary(TWO, **fields)
+    moment = event(1, type=text, step=text, step_run_id=text, event_id=text)
+    commands = free(text, execution_id=TWO, pool=text)
+    timers = [(text, NOON)]
+    variables = {text: b"1"}
+    write = start(TWO, events=[moment], summary=whole, commands=commands, timers=timers)
+    write.vars = variables
+
+    assert await store.commit([write]) == []
+
+    assert await store.summary(TWO) == await store.by_key(text) == whole
+    assert await store.events(TWO, types=[text], step=text) == [moment]
+    assert await store.due_timers(now=NOON) == [(TWO, text, NOON)]
+    assert await store.get_vars(TWO) == variables
+    [lease] = await store.claim("w", pool=text, limit=9, expires_at=NOON + MINUTE)
+    assert lease.command.command_id == text
+    assert await is_untouched(store)

@@ -1,0 +1,266 @@
+"""Sessions are the same wherever they are kept: in a database, in NATS, in both.
+
+The first half is the promise of `SessionStore`, the second what people see through `Sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from noetl.errors import StoreBusy
+from noetl.server.sessions import TOUCH_SECONDS, Sessions
+from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.nats.line import NatsLine
+from noetl.store.nats.sessions import CopiedSessions, NatsSessions
+from noetl.store.postgres import PostgresStore
+from noetl.store.sqlite import SqliteStore
+from tests.tools.services import free_port
+
+NOON = 1_800_000_000.0
+HOUR = 3600.0
+Ask = Callable[[str], object]
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[NatsLine]:
+    line = NatsLine([url])
+    running = asyncio.create_task(line.run())
+    async with asyncio.timeout(60):
+        while not line.is_connected:
+            await asyncio.sleep(0.01)
+    try:
+        yield line
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@asynccontextmanager
+async def in_sqlite(ask: Ask) -> AsyncIterator[SessionStore]:
+    store = await SqliteStore.open(":memory:", threads=False)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def in_postgres(ask: Ask) -> AsyncIterator[SessionStore]:
+    store = await PostgresStore.open(str(ask("database_url")))
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def in_nats(ask: Ask) -> AsyncIterator[SessionStore]:
+    async with connected(str(ask("nats_url"))) as line:
+        yield NatsSessions(line, f"trial_{uuid4().hex}")
+
+
+@asynccontextmanager
+async def in_both(ask: Ask) -> AsyncIterator[SessionStore]:
+    async with in_nats(ask) as copies, in_sqlite(ask) as database:
+        yield CopiedSessions(copies, database)
+
+
+@asynccontextmanager
+async def nats_away(ask: Ask) -> AsyncIterator[SessionStore]:
+    line = NatsLine([f"nats://127.0.0.1:{free_port()}"])
+    async with in_sqlite(ask) as database:
+        yield CopiedSessions(NatsSessions(line, "trial"), database)
+
+
+PLACES: dict[str, Callable[[Ask], AbstractAsyncContextManager[SessionStore]]] = {
+    "sqlite": in_sqlite,
+    "postgres": in_postgres,
+    "nats": in_nats,
+    "nats-and-sqlite": in_both,
+    "sqlite-while-nats-is-away": nats_away,
+}
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[SessionStore]:
+    opened = PLACES[request.param](request.getfixturevalue)
+    yield runner.run(opened.__aenter__())
+    runner.run(opened.__aexit__(None, None, None))
+
+
+def session(session_id: str, digit: str, user: str = "ada", at: float = NOON) -> StoredSession:
+    return StoredSession(
+        session_id=session_id,
+        digest=digit * 64,
+        user=user,
+        created_at=at,
+        expires_at=at + HOUR,
+        last_activity_at=at,
+        client_ip="127.0.0.1",
+    )
+
+
+def used(one: StoredSession, at: float) -> StoredSession:
+    return msgspec.structs.replace(one, expires_at=at + HOUR, last_activity_at=at)
+
+
+# --- What every place promises -------------------------------------------------------------------
+
+
+async def test_a_session_is_found_by_its_digest(place):
+    await place.put_session(session("1", "1"))
+    await place.put_session(session("1", "1"))
+
+    assert await place.session("1" * 64) == session("1", "1")
+    assert await place.session("2" * 64) is None
+
+
+async def test_a_session_that_was_used_counts_for_longer(place):
+    first = session("1", "1")
+    await place.put_session(first)
+
+    assert await place.touch_session(used(first, NOON + 60))
+    assert await place.session("1" * 64) == used(first, NOON + 60)
+    assert await place.sessions("ada") == [used(first, NOON + 60)]
+
+
+async def test_sessions_are_listed_by_user_newest_first(place):
+    await place.put_session(session("1", "1"))
+    await place.put_session(session("2", "2", at=NOON + 60))
+    await place.put_session(session("3", "3", user="ada.b@c"))
+
+    assert [one.session_id for one in await place.sessions("ada")] == ["2", "1"]
+    assert [one.session_id for one in await place.sessions("ada.b@c")] == ["3"]
+    assert await place.sessions("*") == await place.sessions(">") == []
+
+
+async def test_a_session_that_was_ended_is_gone_and_using_it_does_not_bring_it_back(place):
+    first = session("1", "1")
+    await place.put_session(first)
+    await place.put_session(session("2", "2"))
+
+    assert await place.delete_session("1")
+    assert not await place.delete_session("1")
+    assert not await place.touch_session(used(first, NOON + 60))
+    assert await place.session("1" * 64) is None
+    assert [one.session_id for one in await place.sessions("ada")] == ["2"]
+
+
+@pytest.mark.parametrize("name", ["*", ">", "*.>", "", "a b", "1.2"])
+async def test_only_a_whole_name_ends_a_session(place, name):
+    await place.put_session(session("1", "1"))
+
+    assert not await place.delete_session(name)
+    assert len(await place.sessions("ada")) == 1
+
+
+async def test_a_session_used_by_many_at_once_counts(place):
+    first = session("1", "1")
+    await place.put_session(first)
+
+    touched = [place.touch_session(used(first, NOON + 60 + n)) for n in range(5)]
+    assert await asyncio.gather(*touched) == [True] * 5
+
+
+# --- What people see -----------------------------------------------------------------------------
+
+
+class Turned:
+    """A clock that stands until it is turned."""
+
+    def __init__(self) -> None:
+        self.at = NOON
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+async def test_a_session_lasts_a_day_after_it_was_last_used(place):
+    clock = Turned()
+    sessions = Sessions(place, clock)
+    secret, made = await sessions.create("ada", "127.0.0.1")
+
+    for _ in range(3):
+        clock.at += SESSION_SECONDS - 1
+        found = await sessions.validate(secret)
+        assert found is not None
+        assert found.expires_at == clock.at + SESSION_SECONDS
+        assert found.session_id == made.session_id
+    clock.at += SESSION_SECONDS
+    assert await sessions.validate(secret) is None
+    assert await sessions.of("ada") == []
+
+
+async def test_reading_often_is_not_writing_often(place):
+    clock = Turned()
+    sessions = Sessions(place, clock)
+    secret, made = await sessions.create("ada", "127.0.0.1")
+
+    clock.at += TOUCH_SECONDS - 1
+    assert await sessions.validate(secret) == made
+
+
+async def test_a_session_that_was_ended_lets_nobody_in(place):
+    clock = Turned()
+    sessions = Sessions(place, clock)
+    secret, made = await sessions.create("ada", "127.0.0.1")
+    other, _ = await sessions.create("ada", "127.0.0.1")
+
+    assert await sessions.end(made.session_id)
+    assert await sessions.validate(secret) is None
+    assert await sessions.validate(other) is not None
+    assert len(await sessions.of("ada")) == 1
+
+
+# --- NATS alone ----------------------------------------------------------------------------------
+
+
+async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
+    async with connected(nats_url) as line:
+        place = NatsSessions(line, f"short_{uuid4().hex}", seconds=1.0)
+        await place.put_session(session("1", "1"))
+
+        async with asyncio.timeout(60):
+            while await place.session("1" * 64) is not None:
+                await asyncio.sleep(0.05)
+
+        assert await place.sessions("ada") == []
+
+
+async def test_a_bucket_that_was_lost_is_made_again(nats_url):
+    async with connected(nats_url) as line:
+        place = NatsSessions(line, "lost")
+        await place.put_session(session("1", "1"))
+        async with line.asking() as client:
+            await client.jetstream().delete_key_value("lost")
+
+        assert await place.session("1" * 64) is None
+        await place.put_session(session("2", "2"))
+        assert await place.session("2" * 64) is not None
+
+
+async def test_a_session_ended_while_nats_was_away_is_found_out_when_it_is_used(nats_url):
+    clock = Turned()
+    async with connected(nats_url) as line, in_sqlite(str) as database:
+        copies = NatsSessions(line, f"trial_{uuid4().hex}")
+        sessions = Sessions(CopiedSessions(copies, database), clock)
+        secret, made = await sessions.create("ada", "127.0.0.1")
+        away = NatsSessions(NatsLine([nats_url]), "never connected")
+        assert await Sessions(CopiedSessions(away, database), clock).end(made.session_id)
+
+        clock.at += TOUCH_SECONDS
+        assert await sessions.validate(secret) is None
+        assert await copies.session(made.digest) is None
+
+
+async def test_whoever_asks_nats_while_it_is_away_is_told_so_at_once():
+    line = NatsLine(["nats://ada:canary@nats.example:4222"])
+
+    with pytest.raises(StoreBusy, match=r"NATS at nats\.example:4222 is out of reach") as caught:
+        await NatsSessions(line, "trial").session("1" * 64)
+    assert "canary" not in str(caught.value)

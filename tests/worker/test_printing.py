@@ -1,0 +1,160 @@
+"""What a task prints can be read while the task still runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from http.client import HTTPConnection
+
+import pytest
+
+from noetl.model.events import TaskDone, TaskLogged
+from noetl.secrets.masking import Mask
+from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
+from tests.examples.system import PATIENCE, on_bench, playbook
+from tests.server.processes import SECONDS_MAX, serving, working
+
+SHELL = """
+- step: start
+  tool:
+    kind: shell
+    env: { GATE: "{{ workload.gate }}" }
+    cmd: echo begun; cat $GATE; echo over
+"""
+PYTHON = """
+- step: start
+  tool:
+    kind: python
+    args: { gate: "{{ workload.gate }}" }
+    code: |
+      def main(gate):
+          print("begun")
+          with open(gate) as held:
+              held.read()
+          print("over")
+"""
+SECRET_IN_A_LOOP = """
+- step: start
+  loop: { in: [1], iterator: n }
+  tool:
+    kind: shell
+    env: { TOKEN: "{{ keychain.door.value }}", GATE: "{{ workload.gate }}" }
+    cmd: echo the token is $TOKEN; cat $GATE
+"""
+
+
+async def first_lines(bench, execution_id):
+    """The first lines that the stream shows."""
+    async with asyncio.timeout(PATIENCE):
+        async for rows in bench.system.executions.follow(execution_id):
+            found = [row for row in rows if row.type == "task.log"]
+            if found:
+                return (await bench.events(execution_id))[found[0].seq - 1]
+    raise AssertionError("nothing was shown while it ran")
+
+
+def open_gate(gate):
+    """Whoever reads the pipe gets to its end."""
+    with open(gate, "w"):
+        pass
+
+
+def held_up(workflow, **sections):
+    """Run a task that stops until its first lines were seen; those, and the ended run."""
+
+    async def work(bench):
+        gate = bench.folder / "gate"
+        os.mkfifo(gate)
+        execution_id = await bench.start(playbook(workflow, **sections), {"gate": str(gate)})
+        seen = await first_lines(bench, execution_id)
+        assert not (await bench.system.orchestrator.state(execution_id)).is_finished
+        await asyncio.to_thread(open_gate, gate)
+        return seen, await bench.ended(execution_id)
+
+    return on_bench(work)
+
+
+@pytest.mark.parametrize("workflow", [SHELL, PYTHON], ids=["shell", "python"])
+def test_a_line_can_be_read_before_its_task_ends(workflow):
+    seen, run = held_up(workflow)
+
+    assert seen.text == "begun\n"
+    assert run.document["status"] == "COMPLETED"
+    assert "".join(fact.text for fact in run.of(TaskLogged)) == "begun\nover\n"
+    assert [fact.log for fact in run.of(TaskDone)] == ["begun\nover\n"]
+
+
+def test_s6_lines_of_a_running_task_show_no_secret():
+    entry = "- { name: door, kind: static, value: open-sesame-4711 }"
+
+    seen, run = held_up(SECRET_IN_A_LOOP, keychain=entry)
+
+    assert seen.text == "the token is ***\n"
+    assert seen.iteration == 0
+    assert "open-sesame" not in repr(run)
+
+
+def test_lines_of_a_worker_elsewhere_reach_the_stream_before_its_task_ends(tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with serving(tmp_path) as server, working(tmp_path, server.url):
+        execution_id = server.start(playbook(SHELL), {"gate": str(gate)})
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+        connection.request("GET", f"/api/executions/{execution_id}/stream")
+        stream = connection.getresponse()
+        said = []
+        while b"event: task.log\n" not in said:
+            said.append(stream.readline())
+            assert said[-1], "the stream ended before a line was shown"
+        shown = json.loads(stream.readline().removeprefix(b"data: "))
+        open_gate(gate)
+        rest = stream.read()
+        connection.close()
+
+    assert b"event: task.done\n" not in said
+    assert shown["payload"]["text"] == "begun\n"
+    assert shown["source"] == "worker"
+    assert b"event: task.done\n" in rest
+
+
+def test_a_task_that_prints_without_end_does_not_fill_the_log():
+    printing = Printing(Mask(), lambda: None)
+
+    for _ in range(10):
+        printing("x" * (SHOWN_MAX // 4 - 1) + "\n")
+    first = printing.taken()
+    printing("more\n")
+
+    assert len(first) == SHOWN_MAX + len(NO_MORE)
+    assert first.endswith(f"x\n{NO_MORE}")
+    assert printing.taken() == printing.rest() == ""
+
+
+def test_a_line_is_shown_when_it_is_whole_or_its_task_is_over():
+    printing = Printing(Mask(), lambda: None)
+
+    printing("one\ntw")
+    assert printing.taken() == "one\n"
+    printing("o\nthree")
+    assert printing.taken() == "two\n"
+    assert printing.rest() == "three"
+
+
+def test_a_short_task_has_its_lines_in_its_end_only():
+    printing = Printing(Mask(), lambda: None)
+
+    printing("one\n")
+
+    assert printing.rest() == ""
+
+
+def test_a_secret_of_several_lines_is_held_back_until_it_is_known_to_be_one():
+    mask = Mask()
+    mask.add("first\nsecond\nthird")
+    printing = Printing(mask, lambda: None)
+
+    printing("key: first\nsecond\n")
+    assert printing.taken() == "key: "
+    printing("third\nover\n")
+    assert printing.taken() == "***\nover\n"
