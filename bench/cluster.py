@@ -1,7 +1,9 @@
 """One server and one worker beside three servers and four workers, on one PostgreSQL.
 
+W1  one execution of 100 no-op steps, one after the other: ms per step
 W2  a parallel loop over 1 000 no-ops and its join: tasks per second
 W3  500 executions of 5 steps, submitted at once: steps per second
+W4  an execution of one step on an idle system, until whoever started it knows: p50 in ms
 reads  how long reading calls take while W3 runs: p50 and p95 in ms
 
 Run `python bench/cluster.py [--json] [--runs N] [--directory DIR]`. Every process is one of its
@@ -92,6 +94,15 @@ class Cluster:
                 await asyncio.sleep(LOOK_SECONDS)
         return time.perf_counter() - begin
 
+    async def run_alone(self, text: str) -> float:
+        """Seconds until one execution has ended and whoever started it has been told."""
+        entry = await self.ask("POST", "/api/catalog/register", {"content": text})
+        begin = time.perf_counter()
+        started = await self.ask("POST", "/api/execute", {"path": entry["path"]})
+        end = f"/api/executions/{started['execution_id']}/events?type=playbook.processed&wait=20"
+        assert (await self.ask("GET", end))["events"]
+        return time.perf_counter() - begin
+
     async def read_for_ever(self, times: list[float]) -> None:
         """Look at executions in every way, and note how long each look takes."""
         number = 0
@@ -131,6 +142,8 @@ async def figures(found: Cluster, runs: int) -> dict[str, float]:
     """Medians, and how long reading takes meanwhile; what runs first is not counted."""
     await found.run(LOOP, 1)
     await found.run(chain(STEPS), EXECUTIONS)
+    w1 = [10 * await found.run_alone(chain(100)) for _ in range(runs + 1)][1:]
+    w4 = [1000 * await found.run_alone(chain(1)) for _ in range(30)]
     w2 = [TASKS / await found.run(LOOP, 1) for _ in range(runs)]
     steps = EXECUTIONS * STEPS
     w3 = [steps / await found.run(chain(STEPS), EXECUTIONS) for _ in range(runs)]
@@ -141,6 +154,8 @@ async def figures(found: Cluster, runs: int) -> dict[str, float]:
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     return {
+        "w1_ms_per_step": statistics.median(w1),
+        "w4_p50_ms": statistics.median(w4),
         "w2_tasks_per_second": statistics.median(w2),
         "w3_steps_per_second": statistics.median(w3),
         "read_p50_ms": statistics.median(reads),

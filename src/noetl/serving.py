@@ -155,6 +155,7 @@ async def worker(
     from noetl.worker.sandbox import SandboxPool
     from noetl.worker.worker import Worker
 
+    wiring.look_rarely_for_cycles()
     resources = ToolResources(SandboxPool, wiring.tool_rules(settings))
     try:
         async with HttpControl(settings.server_urls, settings.token, kinds) as control:

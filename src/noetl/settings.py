@@ -213,7 +213,7 @@ TABLE: tuple[Setting, ...] = (
         field="secret_key",
         kind=SECRET,
         secrecy="whole",
-        help="The key that stored credentials are encrypted with; else a key file is made.",
+        help="The key of stored credentials; needed with PostgreSQL, else a key file is made.",
     ),
     Setting(
         name="NOETL_ENV_SECRETS",

@@ -7,6 +7,7 @@ it uses.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import platform
 import secrets
@@ -144,6 +145,7 @@ async def embedded(
     from noetl.control.orchestrator import Orchestrator
     from noetl.control.tokens import Tokens
 
+    look_rarely_for_cycles()
     async with (
         open_for_writing(settings, patience) as store,
         _nats(settings, store, serves=serves) as nats,
@@ -172,6 +174,13 @@ async def embedded(
                 return
             async with working(system, settings):
                 yield system
+
+
+def look_rarely_for_cycles() -> None:
+    """What executions leave behind is freed as it is let go of: to look through all that lives for
+    cycles, every few hundred objects, takes time and finds next to nothing.
+    """
+    gc.set_threshold(10_000, 20, 20)
 
 
 async def _clock(store: Store) -> Clock:

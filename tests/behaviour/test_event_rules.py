@@ -204,7 +204,7 @@ BRANCHES = """
     ("policy", "called", "to", "lost"),
     [
         ("end_step", ["start_task", "a1"], "end", "case_1"),
-        ("break_chain", ["start_task", "a1", "b1"], "other", "case_0"),
+        ("break_chain", ["start_task", "a1", "b1"], "end", "case_1"),
         ("defer", ["start_task", "a1", "a2", "b1", "b2"], "other", "case_0"),
     ],
 )

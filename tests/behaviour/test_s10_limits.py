@@ -89,7 +89,11 @@ def test_s10_a_tools_own_retries_count_too(tmp_path):
 def test_s10_no_loop_is_wider_than_the_operator_allows():
     flow = """
 - step: start
-  loop: {in: "{{ range(20) | list }}", iterator: n, mode: parallel, spec: {max_in_flight: "{{ workload.much }}"}}
+  loop:
+    in: "{{ range(20) | list }}"
+    iterator: n
+    mode: parallel
+    spec: { max_in_flight: "{{ workload.much }}" }
   tool: {kind: noop}
 """
     [started] = ran(playbook(flow), MUCH, max_in_flight=2).of(LoopStarted)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from noetl.engine.actions import winner
 from noetl.engine.cases import CaseProgram, Happening, called, entering, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
 from noetl.model.commands import Ending
@@ -206,6 +207,59 @@ def test_the_first_next_stands_and_a_later_one_is_suppressed():
     assert [(event.branch, event.winner) for event in played.events(BranchSuppressed)] == [
         ("case_0", "case_9")
     ]
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"),
+    [
+        ((("break_chain", 0), ("break_chain", 9)), 0),
+        ((("defer", 0), ("defer", 9)), 1),
+        ((("defer", 9), ("defer", 9)), 0),
+        ((("defer", 0), ("break_chain", 9)), 1),
+        ((("break_chain", 0), ("defer", 9)), 0),
+    ],
+)
+def test_the_first_next_reached_wins_and_of_deferred_ones_the_highest_priority(reached, expected):
+    """001 §2.2 and §2.3."""
+    routes = tuple(
+        Routing(branch=f"case_{index}", policy=policy, priority=priority)
+        for index, (policy, priority) in enumerate(reached)
+    )
+
+    assert winner(routes) is routes[expected]
+
+
+def test_a_delayed_next_of_the_server_holds_its_token_back():
+    then = "{next: {to: [{step: chosen}], spec: {delay: 5s}}}"
+    played = play(one_step(rule("step.exit", then)))
+    played.done("start")
+
+    assert played.steps == []
+    [decided] = played.events(NextEvaluated)
+    assert decided.delay == 5.0
+    played.fire()
+    assert played.steps == ["chosen"]
+
+
+@pytest.mark.parametrize(
+    ("step", "chain", "task", "expected"),
+    [(2, 3, 5, 5), (2, 3, None, 3), (2, None, None, 2), (2, None, 5, 5), (None, 3, None, 3)],
+)
+def test_a_tasks_own_retry_goes_before_its_rules_and_that_before_its_steps(
+    step, chain, task, expected
+):
+    """001 §4.2."""
+
+    def retry(attempts: int | None) -> str:
+        return f"retry: {{max_attempts: {attempts}}}," if attempts else ""
+
+    case = f"""[{{when: "{{{{ event.name == 'call.done' }}}}", {retry(chain)}
+      then: [{{ask: {{{retry(task)} tool: {{kind: noop}}}}}}]}}]"""
+    written = one_step(case, retry(step).rstrip(","))
+    [action] = program_of(written).steps["start"].step.rules[0].actions
+
+    [policy] = action.task.retries
+    assert policy.actions[-1].attempts == expected
 
 
 # --- What a worker is asked --------------------------------------------------------------------

@@ -189,6 +189,26 @@ def test_the_tasks_own_retry_comes_before_its_rules_and_its_end_is_theirs_to_jud
     assert judge(task, FAILED, attempt=2).kind == "break"
 
 
+@pytest.mark.parametrize(
+    ("limits", "looks", "waited", "expected"),
+    [
+        ("", 1_000, 1e9, 5.0),
+        ("max_attempts: 3", 2, 0.0, 5.0),
+        ("max_attempts: 3", 3, 0.0, None),
+        ("deadline: 60s", 1_000, 55.0, 5.0),
+        ("deadline: 60s", 1, 55.1, None),
+    ],
+)
+def test_a_poll_looks_again_until_it_has_looked_often_or_waited_long_enough(
+    limits: str, looks: int, waited: float, expected: float | None
+) -> None:
+    """001 §4.3: the next look would come after the deadline, so there is none."""
+    task = policy(retry=f'poll: {{until: "{{{{ result }}}}", interval: 5s, {limits}}}')
+
+    assert task.poll is not None
+    assert task.poll.wait(Scope({}), looks, waited) == expected
+
+
 def test_a_rule_that_cannot_be_evaluated_is_an_error_of_the_playbook() -> None:
     task = policy('[{else: {then: {do: fail, error: "{{ ctx.nowhere }}"}}}]')
 

@@ -1,4 +1,4 @@
-"""T1 and T2: workers are killed with -9 while they work: nothing is lost, nothing recorded twice.
+"""T1, T2, T32: workers are killed with -9 while they work: nothing is lost or recorded twice.
 
 What a worker had done and not yet said is done again by another, under the same key.
 """
@@ -12,17 +12,20 @@ import threading
 import pytest
 
 from tests.faults.cluster import (
+    LOOK_SECONDS,
     MARKS,
     WORKING,
     Cluster,
     Effects,
     check_ended,
+    playbook,
     start_many,
 )
 
 ALL_AT_ONCE = 20
 WORKERS = 6
 KILL_SECONDS = 2.0
+POISON = playbook("faults/poison", "- {step: start, tool: {kind: shell, command: kill -9 $PPID}}")
 
 
 def test_t01_all_workers_are_killed_and_others_take_over(cluster: Cluster, counted: Effects):
@@ -78,3 +81,30 @@ def test_t02_a_third_of_the_workers_is_killed_every_other_second(
         striking.join()
     killed = sum(worker.process.poll() is not None for worker in cluster.workers)
     assert killed >= WORKERS // 3, "all was done before the first was killed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["postgres"], indirect=True)
+def test_t32_work_that_kills_its_workers_is_given_up_and_stops_nobody(
+    cluster: Cluster, counted: Effects
+):
+    server = cluster.server()
+    [poison] = start_many(server, POISON, [{}])
+    ids = start_many(server, WORKING, [{"url": counted.url}] * ALL_AT_ONCE)
+    cluster.worker(server)
+    enough = threading.Event()
+
+    def replace_the_dead() -> None:
+        while not enough.wait(LOOK_SECONDS):
+            if cluster.workers[-1].process.poll() is not None:
+                cluster.worker(server)
+
+    replacing = threading.Thread(target=replace_the_dead)
+    replacing.start()
+    try:
+        check_ended(server, counted, ids)
+        document = server.ended(poison)
+    finally:
+        enough.set()
+        replacing.join()
+    assert (document["status"], document["error"]["kind"]) == ("FAILED", "lease_lost")

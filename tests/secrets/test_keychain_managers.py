@@ -113,3 +113,22 @@ def test_entries_that_need_each_other_are_named(managers):
     )
 
     assert "shop → door → shop" in run(managers, entry).error["message"]
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"), [("", 3), (", ttl: 1h", 1), (", ttl: 1h, scope: global", 1), (", ttl: 0", 3)]
+)
+def test_a_secret_is_kept_as_long_as_its_entry_says(managers, more, asked):
+    how = f"url: URL, provider: vault, path: kv/shop, auth: vault{more}"
+    entry = f"- {{ name: shop, kind: secret_manager, {how} }}"
+    flow = """
+- step: start
+  loop: { in: [1, 2, 3], iterator: n }
+  tool: { kind: shell, env: { S: "{{ keychain.shop.api_key }}" }, cmd: test -n "$S" }
+"""
+    managers.seen.clear()
+
+    done = run(managers, entry, flow)
+
+    assert done.document["status"] == "COMPLETED", done.document["error"]
+    assert len(managers.seen) == asked

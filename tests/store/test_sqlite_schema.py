@@ -94,6 +94,18 @@ async def test_a_newer_schema_is_refused_untouched(tmp_path: Path, shared: bool)
         await SqliteStore.open(str(path), shared=shared)
 
 
+async def test_a_schema_that_was_never_released_is_refused_untouched(tmp_path: Path):
+    path = tmp_path / "noetl.db"
+    await filled(path)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE noetl_schema SET name = 'draft' WHERE version = 1")
+    db.close()
+
+    for shared in (False, True):
+        with pytest.raises(StoreError, match="never released"):
+            await SqliteStore.open(str(path), shared=shared)
+
+
 async def test_a_reader_does_not_upgrade(tmp_path: Path):
     path = tmp_path / "noetl.db"
     sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
@@ -126,7 +138,10 @@ def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
     assert found == ["wal", 2, 1]
 
 
-READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes"}
+READS_EVERYTHING = {
+    *("newest_entries", "credentials", "open_commands", "queue_sizes"),
+    "installation",  # one row
+}
 PAGED = {"log_after", "log_before", "due_timers"} | {
     name for name in QUERIES if name.startswith("summaries")
 }
@@ -161,9 +176,9 @@ def test_a_page_costs_what_is_on_it(name: str):
 
 
 def test_every_query_is_used():
-    source = "".join(
-        file.read_text() for file in Path(SqliteStore.open.__code__.co_filename).parent.glob("*.py")
-    )
+    folder = Path(SqliteStore.open.__code__.co_filename).parent
+    own, shared = folder.glob("*.py"), folder.parent.glob("*.py")
+    source = "".join(file.read_text() for file in (*own, *shared))
 
     assert [name for name in QUERIES if f'"{name}"' not in source] == []
 

@@ -15,6 +15,7 @@ from noetl.tools import workbook
 from noetl.tools.base import TaskLog
 from noetl.tools.running.resources import ToolResources
 from noetl.tools.testing import CANARY, ToolContract, Trial, Trials
+from tests.canaries import assert_clean
 from tests.examples.system import PATIENCE, Bench, Run, on_bench, playbook, running
 
 CHILDREN = {
@@ -48,9 +49,10 @@ async def prepare(bench: Bench) -> None:
 
 
 class InASystem(ToolContract):
-    """Called by a playbook of one step, in a system of its own."""
+    """Called by a playbook of one step, in a system of its own that keeps no secret (S6)."""
 
     __test__ = False
+    seconds_to_stop = 60.0  # with all that it takes to start and stop a system
 
     async def call(
         self, trial: Trial, resources: ToolResources, log: TaskLog, timeout: float | None = None
@@ -64,7 +66,9 @@ class InASystem(ToolContract):
         text = playbook(msgspec.json.encode([step]).decode(), keychain=KEYCHAIN, workbook=BOOK)
         async with running() as bench:
             await prepare(bench)
-            return outcome_of(await bench.run(text))
+            run = await bench.run(text)
+            assert_clean((CANARY,), bench.folder, repr(run))
+            return outcome_of(run)
 
 
 def test_a_child_that_is_cancelled_is_told_as_such():

@@ -65,6 +65,22 @@ def test_an_object_is_sent_as_a_file(s3):
         assert part in got["data"]["body"]
 
 
+@pytest.mark.parametrize("how", ["body", "files"])
+def test_a_reference_to_a_file_is_sent_as_what_it_stands_for(s3, how):
+    put(s3, "sent/kept.csv")
+
+    async def work(bench: Bench) -> Any:
+        where = {"op": "get", "url": "s3://trial", "auth": s3, "key": "sent/kept.csv"}
+        got = (await bench.run("store", where)).result
+        sent = {"body": got} if how == "body" else {"files": {"orders": {"content": got}}}
+        return await bench.run("http", {"method": "POST", "url": f"{web.url}/echo", **sent})
+
+    with serving() as web:
+        answer = on_bench(work)
+
+    assert TABLE in answer.result["data"]["body"]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_rows_come_from_an_object(s3, tmp_path, kind):
     config = {"database": str(tmp_path / "t.db")}

@@ -8,6 +8,7 @@ import base64
 import msgspec
 import pytest
 
+from noetl.tools.running.pg_connections import Connections
 from tests.tools.running import failure, on_bench, ran
 
 CANARY = "canary-password"
@@ -305,6 +306,20 @@ def test_connections_are_used_again_and_a_dead_one_is_replaced_unnoticed(postgre
 
     first, second, third = on_bench(work)
     assert first == second != third
+
+
+def test_a_connection_whose_task_is_cancelled_while_it_is_given_back_is_closed(postgres):
+    async def work():
+        connections = Connections()
+        connection = await connections.take(postgres, fresh=True, seconds=None)
+        giving = asyncio.create_task(connections.give_back(postgres, connection))
+        await asyncio.sleep(0)
+        giving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await giving
+        return connection.closed
+
+    assert asyncio.run(work())
 
 
 # --- COPY --------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from http.client import HTTPConnection
 
 import pytest
 
-from noetl.model.events import TaskDone, TaskLogged
+from noetl.cli.lines import plain_line
+from noetl.model.events import TaskDone, TaskLogged, encode
 from noetl.secrets.masking import Mask
+from noetl.store.base import EventRow
 from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
 from tests.examples.system import PATIENCE, on_bench, playbook
 from tests.server.processes import SECONDS_MAX, serving, working
@@ -158,3 +160,10 @@ def test_a_secret_of_several_lines_is_held_back_until_it_is_known_to_be_one():
     assert printing.taken() == "key: "
     printing("third\nover\n")
     assert printing.taken() == "***\nover\n"
+
+
+def test_people_who_follow_without_a_live_view_read_the_lines_as_they_were_printed():
+    fact = TaskLogged(at=0, step_run_id="r", step="load", task="copy", text="one\ntwo\n")
+    row = EventRow(seq=1, type="task.log", at=0, step="load", step_run_id="r", body=encode(fact))
+
+    assert plain_line(row, "1") == "load: copy says\n  one\n  two"

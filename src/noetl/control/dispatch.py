@@ -56,6 +56,8 @@ class Dispatch:
         self.backlog: dict[str, int] = {}
         """Open commands per pool that nobody waited for: a hint when to claim."""
         self._waiting: dict[str, deque[Waiter]] = {}
+        self.away: set[str] = set()
+        """Workers that should ask elsewhere, because this server is about to end."""
         self._promised: list[Waiter] = []
         """Waiters with leases that are being stored just now."""
         self._stops: dict[str, Stops] = {}
@@ -65,6 +67,9 @@ class Dispatch:
     # --- Workers that wait ---
 
     def wait(self, waiter: Waiter) -> None:
+        if waiter.worker_id in self.away:
+            waiter.future.set_result(None)
+            return
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
 
     def wait_in_front(self, waiter: Waiter) -> None:
@@ -99,6 +104,14 @@ class Dispatch:
         for waiter in self._idle(pool):
             waiter.future.set_result(None)
             return
+
+    def send_away(self, worker_id: str) -> None:
+        """This worker waits no longer, for good; what it is just being given it still gets."""
+        self.away.add(worker_id)
+        for pool in self._waiting:
+            for waiter in self._idle(pool):
+                if waiter.worker_id == worker_id:
+                    waiter.future.set_result(None)
 
     def waiting_pools(self) -> set[str]:
         """Pools with workers that wait."""

@@ -79,21 +79,30 @@ class Neighbours:
         for worker_id, commands in news.stops.items():
             if orchestrator.dispatch.has_asked(worker_id):
                 orchestrator.dispatch.stop(worker_id, commands)
-        for execution_id in moved & self._worked_on():
-            await self._stop_closed(execution_id)
+        await self._stop_closed(moved)
         self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
 
     def _worked_on(self) -> set[ExecutionId]:
         """Executions that workers of ours work on."""
         return {held.execution_id for held in self._orchestrator.dispatch.held.values()}
 
-    async def _stop_closed(self, execution_id: ExecutionId) -> None:
+    async def _stop_closed(self, moved: set[ExecutionId]) -> None:
         """Others may have closed commands that workers of ours run: tell them to stop."""
         dispatch = self._orchestrator.dispatch
-        state = await self._orchestrator.state(execution_id)
-        for command_id, held in list(dispatch.held.items()):
-            if held.execution_id == execution_id and command_id not in state.holders:
-                dispatch.close(command_id, tell=True)
+        ours: dict[ExecutionId, list[CommandId]] = {}
+        for command_id, held in dispatch.held.items():
+            if held.execution_id in moved:
+                ours.setdefault(held.execution_id, []).append(command_id)
+        for execution_id, commands in ours.items():
+            try:
+                state = await self._orchestrator.state(execution_id)
+            except NoetlError as error:
+                # One that cannot be read must not keep us from hearing of the others.
+                logger.warning("an execution cannot be read: %s", error)
+                continue
+            for command_id in commands:
+                if command_id not in state.holders:
+                    dispatch.close(command_id, tell=True)
 
     async def _keep_looking(self) -> None:
         while True:

@@ -171,7 +171,7 @@ class Orchestrator:
                 raise
             finally:
                 self.dispatch.stop_waiting(waiter)
-            if waiter.given or self._clock.now() >= deadline:
+            if waiter.given or worker_id in self.dispatch.away or self._clock.now() >= deadline:
                 return waiter.given
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
@@ -279,6 +279,10 @@ class Orchestrator:
         if not self._store.exclusive and live is not None and not live.state.is_finished:
             heads = await self._store.heads([execution_id])
             self.moved_elsewhere(execution_id, heads.get(execution_id, 0))
+        return await self.last_known(execution_id)
+
+    async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
+        """The same, but for what others may have done on the same database meanwhile."""
         return (await self._memory.get(execution_id)).state
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:

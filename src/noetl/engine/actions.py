@@ -284,8 +284,13 @@ def next_branch(chain: Chain) -> None:
 
 
 def winner(routes: tuple[Routing, ...]) -> Routing:
-    """Of several `next`s the one with the highest priority, the first of those with the same."""
-    return max(routes, key=lambda one: one.priority)
+    """Of several `next`s the first that was reached.
+
+    If that one was only put off (`defer`), the one with the highest priority, of equal ones the
+    first.
+    """
+    first = routes[0]
+    return max(routes, key=lambda one: one.priority) if first.policy == "defer" else first
 
 
 def suppressed(chain: Chain) -> tuple[str, ...]:

@@ -159,6 +159,7 @@ class TaskProgram:
         "config",
         "finally_",
         "inputs",
+        "judges_nothing",
         "max_jumps",
         "patch",
         "poll",
@@ -177,6 +178,8 @@ class TaskProgram:
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)
         self.retries = tuple(RuleProgram(rule) for rule in task.retries)
         self.poll = PollProgram(task.poll, task.name) if task.poll is not None else None
+        self.judges_nothing = not (task.rules or task.retries or task.poll or task.patch)
+        """A success is simply followed by the next task."""
         patch = task.patch or Patch()
         self.patch = tuple(compile_value(part) for part in (patch.ctx, patch.iter, patch.local))
         self.before = tuple(TaskProgram(hook) for hook in task.before)

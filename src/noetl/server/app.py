@@ -53,8 +53,11 @@ def framework(services: Services) -> Litestar:
     )
 
 
-def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Deny by default: a route without a right is nobody's."""
+async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Deny by default: a route without a right is nobody's.
+
+    It waits for nothing, but the framework would call a plain function in a thread, each time.
+    """
     principal = connection.scope["user"]
     right = handler.opt.get("right")
     if right is None or not isinstance(principal, Principal):

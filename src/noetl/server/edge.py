@@ -52,7 +52,8 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
-            await self._app(scope, receive, send)
+            # Nothing here is a web socket, so nobody needs to be asked who they are.
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
         seen: dict[str, Any] = {"status": 500, "begun": time.perf_counter(), "took": None}
         headers = {
@@ -96,8 +97,8 @@ class Edge:
             or scope.get("raw_path", b"").split(b"?")[0].decode("latin-1") != scope["path"]
         ):
             raise Unauthenticated(
-                "we do not know who asks. Send `Authorization: Bearer …` with a token"
-                " (`noetl access token create`), or sign in."
+                "we do not know who asks. Send `Authorization: Bearer …` with a token, which"
+                " `noetl access token create` makes and commands read from NOETL_TOKEN; or sign in."
             )
         return principal
 

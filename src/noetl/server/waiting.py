@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from litestar import Request
@@ -13,6 +13,7 @@ from noetl.server.services import Services
 
 T = TypeVar("T")
 WAIT_MAX = 60.0
+FINISH_SECONDS = 5.0
 
 
 def seconds(wait: float) -> float:
@@ -23,15 +24,24 @@ def seconds(wait: float) -> float:
 
 
 async def while_wanted(
-    services: Services, request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]
+    services: Services,
+    request: Request[Any, Any, Any],
+    work: Coroutine[Any, Any, T],
+    *,
+    finish: Callable[[], None] | None = None,
 ) -> T | None:
     """What the work yields; None, and the work is cancelled, once the client has gone or the
-    server is about to end."""
+    server is about to end. Work that can be asked to `finish` then is, and yields what it has.
+    """
     doing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     draining = asyncio.ensure_future(services.draining.wait())
     try:
         await asyncio.wait({doing, gone, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if draining.done() and finish is not None:
+            finish()
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({doing, gone}, timeout=FINISH_SECONDS, return_when=first)
         return doing.result() if doing.done() else None
     finally:
         for task in (doing, gone, draining):

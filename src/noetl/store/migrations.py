@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -26,6 +27,18 @@ def read_migrations(package: str) -> tuple[Migration, ...]:
         if match := _FILE_NAME.fullmatch(file.name):
             found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
     return tuple(sorted(found))
+
+
+def refuse_others(
+    applied: Iterable[tuple[int, str]], migrations: Sequence[Migration], place: str
+) -> None:
+    """Schemas between releases were never released, and are not upgraded."""
+    known = {migration.version: migration.name for migration in migrations}
+    if any(known.get(version, name) != name for version, name in applied):
+        raise StoreError(
+            f"{place} was made by a version of NoETL that was never released, and cannot be read."
+            " Use another database, or remove this one if nothing in it is needed."
+        )
 
 
 def refuse_older(version: int, newest: int, place: str) -> None:

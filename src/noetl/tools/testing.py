@@ -35,8 +35,6 @@ from noetl.tools.running.resources import THREADS, Rules, ToolResources
 
 CANARY = "canary-7f3e9a51"
 """Put it into the credentials of a trial where the secret stands. It must not come out."""
-SECONDS_TO_STOP = 5.0
-"""A second is promised; the rest is for machines that do much else beside testing."""
 SECONDS_ALLOWED = 0.3
 
 
@@ -73,6 +71,8 @@ class ToolContract:
 
     tool: ClassVar[Tool]
     rules: ClassVar[Rules] = Rules()
+    seconds_to_stop: ClassVar[float] = 5.0
+    """A second is promised; the rest is for machines that do much else beside testing."""
     yields_secrets: ClassVar[bool] = False
     """For a tool whose very result is a secret; the worker keeps it masked."""
     shown_by: ClassVar[Mapping[ErrorKind, Callable[..., None]]] = {}
@@ -200,8 +200,8 @@ class ToolContract:
             await asyncio.wait([call], timeout=SECONDS_ALLOWED)
             assert not call.done(), f"it is over already, so it is not endless: {call}"
             call.cancel()
-            await asyncio.wait([call], timeout=SECONDS_TO_STOP)
-            assert call.done(), f"it runs on {SECONDS_TO_STOP:g} seconds after it was cancelled"
+            await asyncio.wait([call], timeout=self.seconds_to_stop)
+            assert call.done(), f"it runs on {self.seconds_to_stop:g} s after it was cancelled"
             assert call.cancelled(), "it hid that it was cancelled: let CancelledError pass"
         finally:
             await resources.close()
@@ -209,13 +209,13 @@ class ToolContract:
         assert not left, f"it left tasks running: {left}"
         for thread in threading.enumerate():
             if thread.name.startswith(THREADS):
-                thread.join(SECONDS_TO_STOP)
+                thread.join(self.seconds_to_stop)
                 assert not thread.is_alive(), f"it left {thread.name} at work"
 
     async def _out_of_time(self, trial: Trial) -> None:
         resources = ToolResources(self.make_sandbox, self.rules)
         try:
-            async with asyncio.timeout(SECONDS_ALLOWED + SECONDS_TO_STOP):
+            async with asyncio.timeout(SECONDS_ALLOWED + self.seconds_to_stop):
                 outcome = await self.call(trial, resources, TaskLog(), SECONDS_ALLOWED)
         finally:
             await resources.close()

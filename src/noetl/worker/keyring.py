@@ -7,10 +7,15 @@ egress policy and time limits hold.
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from noetl.errors import EvaluationFailed
+from noetl.model.duration import seconds
 from noetl.model.net import KeychainEntry
 from noetl.secrets.keychain import Sources, resolve
 from noetl.secrets.masking import Mask
@@ -35,6 +40,27 @@ class SecretView(ResultView):
         if len(fields) == 1:
             return next(iter(fields.values()))
         return fields.get("value", fields)
+
+
+class KeptSecrets:
+    """What managers have told this worker, for as long as the entries say (`ttl`)."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        until, fields = self._kept.get(key, (0.0, {}))
+        return fields if time.monotonic() < until else None
+
+    def put(self, key: str, fields: dict[str, Any], lasts: float) -> None:
+        if lasts <= 0:
+            return
+        now = time.monotonic()
+        self._kept = {name: one for name, one in self._kept.items() if one[0] > now}
+        self._kept[key] = (now + lasts, fields)
+
+    async def close(self) -> None:
+        self._kept.clear()
 
 
 class Keyring:
@@ -131,4 +157,12 @@ class Keyring:
             project=config.get("project"),
             fields=fields if region is None else {**fields, "region": region},
         )
-        return await MANAGERS[provider](wanted, context)
+        kept = context.resources.shared("kept secrets", KeptSecrets)
+        owner = "" if config.get("scope") == "global" else context.execution_id
+        # Whoever cannot show the same credential does not get what it opened.
+        key = hashlib.sha256(msgspec.json.encode([owner, provider, wanted])).hexdigest()
+        found = kept.get(key)
+        if found is None:
+            found = await MANAGERS[provider](wanted, context)
+            kept.put(key, found, seconds(config.get("ttl") or 0) or 0.0)
+        return found

@@ -85,7 +85,6 @@ class Reporter:
 
     def _flush_now(self) -> None:
         self._cancel_timer()
-        self._facts += [fact for source in self._sources if (fact := source()) is not None]
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
@@ -97,9 +96,14 @@ class Reporter:
 
     async def _send_gathered(self) -> None:
         async with self._sending:
-            while self._flush_wanted and (self._facts or self._suspensions):
+            while self._flush_wanted and self._has_news():
                 self._flush_wanted = False
                 await self._send(self._next_report())
+
+    def _has_news(self) -> bool:
+        """Whether there is something to report, with what the sources have to say by now."""
+        self._facts += [fact for source in self._sources if (fact := source()) is not None]
+        return bool(self._facts or self._suspensions)
 
     async def _send(self, report: Report, *, want: int = 0) -> Answer:
         """Until it is taken: the same report again changes nothing."""

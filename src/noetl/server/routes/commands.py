@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -62,12 +63,15 @@ async def lease(services: Services, request: Asked, data: Wish) -> dict[str, Any
     if services.draining.is_set():
         return {"commands": []}
     wish: dict[str, Any] = {"pool": data.pool, "want": data.slots, "wait": seconds(data.wait)}
+    finish = None
     if data.kinds is None:
         work = services.orchestrator.lease(worker_id, **wish)
+        # What is being given to it just now would lie idle until its lease lapses.
+        finish = partial(services.orchestrator.dispatch.send_away, worker_id)
     else:
         parts = services.orchestrator, services.store, services.clock
         work = lease_of_kinds(*parts, worker_id, data.kinds, **wish)
-    found = await while_wanted(services, request, work) or []
+    found = await while_wanted(services, request, work, finish=finish) or []
     services.leases.remember(found, worker_id)
     return {"commands": [written(one) for one in found]}
 

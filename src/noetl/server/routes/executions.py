@@ -80,7 +80,7 @@ async def start(services: Services, data: Start, key: Key = None) -> Started:
 
 
 async def _started(services: Services, execution_id: str) -> Started:
-    state = await services.orchestrator.state(execution_id)
+    state = await services.orchestrator.last_known(execution_id)
     return Started(
         execution_id=execution_id, status=state.status, path=state.path, version=state.version
     )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl.store.migrations import Migration, read_migrations, refuse_newer, refuse_older
+from noetl.store.migrations import (
+    Migration,
+    read_migrations,
+    refuse_newer,
+    refuse_older,
+    refuse_others,
+)
 from noetl.store.postgres.connections import Connection
 
 MIGRATIONS = read_migrations(__package__)
 LOCK = 0x6E6F65746C  # "noetl": one process migrates a database at a time.
 
 
-async def schema_version(db: Connection) -> int:
-    """The newest migration that was applied; 0 for a database without our schema."""
+async def applied(db: Connection) -> list[tuple[int, str]]:
+    """Migrations that were applied, version and name; none for a database without our schema."""
     # Not to_regclass: within a transaction it may remember that the schema was not there.
     cursor = await db.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables"
@@ -20,10 +26,14 @@ async def schema_version(db: Connection) -> int:
     )
     row = await cursor.fetchone()
     if row is None or not row["known"]:
-        return 0
-    cursor = await db.execute("SELECT coalesce(max(version), 0) AS version FROM noetl.schema")
-    row = await cursor.fetchone()
-    return int(row["version"]) if row is not None else 0
+        return []
+    cursor = await db.execute("SELECT version, name FROM noetl.schema")
+    return [(row["version"], row["name"]) for row in await cursor.fetchall()]
+
+
+async def schema_version(db: Connection) -> int:
+    """The newest migration that was applied; 0 for a database without our schema."""
+    return max((version for version, _ in await applied(db)), default=0)
 
 
 async def require_current(
@@ -31,6 +41,7 @@ async def require_current(
 ) -> None:
     """Raise unless this code can read and write the database as it is."""
     version, newest = await schema_version(db), migrations[-1].version
+    refuse_others(await applied(db), migrations, place)
     refuse_newer(version, newest, place)
     refuse_older(version, newest, place)
 
@@ -39,10 +50,12 @@ async def migrate(db: Connection, place: str, migrations: Sequence[Migration] = 
     """Apply what is missing: all of it, or nothing."""
     newest = migrations[-1].version
     if await schema_version(db) == newest:
+        await require_current(db, place, migrations)
         return
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": LOCK})
         version = await schema_version(db)
+        refuse_others(await applied(db), migrations, place)
         refuse_newer(version, newest, place)
         await db.execute("CREATE SCHEMA IF NOT EXISTS noetl")
         await db.execute(

@@ -5,18 +5,28 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from noetl.store.migrations import Migration, read_migrations, refuse_newer, refuse_older
+from noetl.store.migrations import (
+    Migration,
+    read_migrations,
+    refuse_newer,
+    refuse_older,
+    refuse_others,
+)
 
 MIGRATIONS = read_migrations(__package__)
 
 
-def schema_version(db: sqlite3.Connection) -> int:
-    """The newest migration that was applied; 0 for a new file."""
+def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
+    """Migrations that were applied, version and name; none for a new file."""
     known = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'noetl_schema'").fetchone()
     if known is None:
-        return 0
-    (version,) = db.execute("SELECT coalesce(max(version), 0) FROM noetl_schema").fetchone()
-    return int(version)
+        return []
+    return db.execute("SELECT version, name FROM noetl_schema").fetchall()
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    """The newest migration that was applied; 0 for a new file."""
+    return max((version for version, _ in applied(db)), default=0)
 
 
 def require_current(
@@ -24,6 +34,7 @@ def require_current(
 ) -> None:
     """Raise unless this code can read and write the database as it is."""
     version, newest = schema_version(db), migrations[-1].version
+    refuse_others(applied(db), migrations, place)
     refuse_newer(version, newest, place)
     refuse_older(version, newest, place)
 
@@ -35,6 +46,7 @@ def migrate(
     db.execute("BEGIN IMMEDIATE")
     try:
         version = schema_version(db)
+        refuse_others(applied(db), migrations, place)
         refuse_newer(version, migrations[-1].version, place)
         db.execute(
             "CREATE TABLE IF NOT EXISTS noetl_schema"

@@ -22,6 +22,7 @@ from yarl import URL
 
 from noetl.errors import NotFound
 from noetl.errors import TooLarge as FileTooLarge
+from noetl.model import refs
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.http import ClientCertificate, FilePart, Http
@@ -40,6 +41,7 @@ WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 ERROR_BODY = 2000
+TOKENS_TRIED = 3
 """So much of an error's body goes into the outcome."""
 
 
@@ -129,10 +131,13 @@ async def run(config: Http, context: ToolContext) -> Outcome:
     session = context.resources.shared("http", lambda: Session(context.resources.rules))
     name = f"{config.method} {_shown(config.url or '')}"
     try:
-        # A kept token may be refused: ours, then what another worker has, then a new one is not.
-        while (outcome := await _asked(session, config, context)) is None:
-            pass
-        return outcome
+        # A kept token may be refused: ours, then another worker's. After these we fetch our own.
+        for _ in range(TOKENS_TRIED):
+            outcome = await _asked(session, config, context)
+            if outcome is not None:
+                return outcome
+        said = f"{name} refuses every token that is shown to it."
+        return failed("auth", said, status=401, retryable=True)
     except Failed as problem:
         return problem.outcome
     except NotFound as error:
@@ -311,6 +316,9 @@ class Body:
             return None, {}
         if config.json is not None:
             return msgspec.json.encode(value), {"Content-Type": "application/json"}
+        if refs.is_file(value):
+            path = await self._request.context.files.local(value)
+            return await self._opened(path, "body"), {"Content-Type": "application/octet-stream"}
         body, media = encoded(value)
         return body, {"Content-Type": media}
 
@@ -329,23 +337,27 @@ class Body:
         return form
 
     async def _add(self, form: aiohttp.FormData, name: str, file: FilePart) -> None:
-        context = self._request.context
+        context, value, usual = self._request.context, file.content, None
+        content: Any
         if file.path is not None:
-            store_auth = self._request.config.store_auth
-            path = await local_file(file.path, store_auth, context)
-            try:
-                content: Any = self._stack.enter_context(await asyncio.to_thread(open, path, "rb"))
-            except OSError as error:
-                raise Refused(f'files: "{file.path}" cannot be read: {error.strerror}.') from None
+            path = await local_file(file.path, self._request.config.store_auth, context)
+            content = await self._opened(path, file.path)
             name_there = file.path.rpartition("/")[2]
-            filename, media = file.filename or name_there, file.content_type
+        elif refs.is_file(value):
+            content, name_there = await self._opened(await context.files.local(value), name), name
         else:
-            value = file.content
             if isinstance(value, dict) and "_ref" in value:
                 value = await context.read_result(value)
-            content, media = encoded(value)
-            filename, media = file.filename or name, file.content_type or media
-        form.add_field(name, content, filename=filename, content_type=media)
+            (content, usual), name_there = encoded(value), name
+        media = file.content_type or usual
+        form.add_field(name, content, filename=file.filename or name_there, content_type=media)
+
+    async def _opened(self, path: Path, written: str) -> Any:
+        """A file that is sent piece by piece; raises Refused."""
+        try:
+            return self._stack.enter_context(await asyncio.to_thread(path.open, "rb"))
+        except OSError as error:
+            raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
 
 
 # --- The answer --------------------------------------------------------------------------------

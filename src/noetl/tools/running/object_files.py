@@ -14,7 +14,7 @@ from noetl.model.ids import derive
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.running.extras import lacking
 from noetl.tools.running.failures import Failed, failed_with
-from noetl.tools.running.objects import SPELLINGS, named, opened
+from noetl.tools.running.objects import SPELLINGS, named, opened, saved
 
 
 def is_object(address: str) -> bool:
@@ -48,9 +48,7 @@ async def fetched(url: str | None, key: str, auth: Credential | None, context: T
         context.files.allow(int(found.meta["size"]))
         # Objects of the same name may lie in several places.
         path = context.files.folder / f"{derive(url, key)}{''.join(Path(key).suffixes)}"
-        with path.open("wb") as file:
-            async for piece in found.stream():
-                file.write(piece)
+        await saved(found, path)
     return path
 
 

@@ -6,6 +6,7 @@ environment, the machine's role) is never lent to a playbook.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from datetime import timedelta
@@ -24,6 +25,7 @@ from noetl.tools.running.gateway import Gateway
 from noetl.tools.running.resources import Refused
 
 if TYPE_CHECKING:
+    from obstore import GetResult
     from obstore.store import ObjectStore
 
 SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -50,6 +52,7 @@ SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """For each kind of store: our name of a setting, and how credentials spell it."""
 PROOFS = ("access_key_id", "service_account_key", "account_key", "sas_key", "client_secret")
+PIECE = 4 * 1024 * 1024
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -141,6 +144,13 @@ def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None
     except (BaseError, ValueError) as error:
         told = f'The store "{url}" cannot be opened: {_first_line(error)}.'
         raise Failed("client_error", told) from None
+
+
+async def saved(found: GetResult, path: Path) -> None:
+    """The content of an object as a file, piece by piece."""
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async for piece in found.stream(min_chunk_size=PIECE):
+            await asyncio.to_thread(file.write, piece)
 
 
 def named(error: Exception, what: str) -> TaskError | None:

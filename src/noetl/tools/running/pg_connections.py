@@ -83,6 +83,10 @@ class Connections:
             # It broke after the task had committed; the next task gets another one.
             await connection.close()
             return
+        except BaseException:
+            # Cancelled on the way: nobody else knows of it any more.
+            await connection.close()
+            raise
         # Looked up only now: others came and went while it was made as new.
         waiting = self._idle.setdefault(_key(parameters), [])
         if self._closed or len(waiting) >= IDLE_MAX:

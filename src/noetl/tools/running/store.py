@@ -22,12 +22,11 @@ from noetl.tools.running.extras import lacking
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.http_bodies import Unreadable, decoded
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.objects import Place, named, opened
+from noetl.tools.running.objects import Place, named, opened, saved
 from noetl.tools.running.plain import NotPlain, plain
 from noetl.tools.running.resources import Refused
 from noetl.tools.store import Store
 
-PIECE = 4 * 1024 * 1024
 NEEDS_KEY = ("put", "get", "delete", "presign")
 FORMS = {
     "json": "json",
@@ -137,7 +136,7 @@ async def _get(place: Place, config: Store, context: ToolContext) -> Any:
     if config.decode == "reference":
         context.files.allow(size)
         path = context.files.folder / "object"
-        await _saved(found, path)
+        await saved(found, path)
         form = FORMS.get(config.key.rpartition(".")[2].lower(), "bytes")
         return await context.files.keep(path, form=form, content_type=media or None)
     limit = context.resources.rules.max_response_bytes
@@ -149,12 +148,6 @@ async def _get(place: Place, config: Store, context: ToolContext) -> Any:
         raise Failed("client_error", told)
     body = bytes(await found.bytes_async())
     return plain(_read(body, media, config))
-
-
-async def _saved(found: Any, path: Path) -> None:
-    with await asyncio.to_thread(path.open, "wb") as file:
-        async for piece in found.stream(min_chunk_size=PIECE):
-            await asyncio.to_thread(file.write, piece)
 
 
 def _read(body: bytes, media: str, config: Store) -> Any:

@@ -30,6 +30,8 @@ WIDE = 2 * 1024 * 1024
 """Bytes of a line that DuckDB expects without being told."""
 ROWS_AT_A_TIME = 10_000
 PREVIEW_ROWS = 5
+MEMORY = "1GB"
+"""For making one file out of another; what does not fit goes to the disk for that while."""
 
 
 class TableFile(NamedTuple):
@@ -87,6 +89,8 @@ def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBP
                 halt.interrupt = connection.interrupt
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+            connection.execute(f"SET memory_limit = {literal(MEMORY)}")
+            connection.execute("SET threads = 1")
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     except duckdb.InterruptException:

@@ -1,0 +1,62 @@
+"""T35: a server that ends sends workers away with what it was giving them, or with nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from noetl.wiring import System
+from tests.control.servers import leased, run, servers, started
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+
+
+async def waiting_worker(system: System, name: str) -> asyncio.Task[list[object]]:
+    """A worker that waits, and has begun to."""
+    before = len(system.orchestrator.dispatch._waiting.get("default", ()))
+    task = asyncio.create_task(leased(system, name, wait=60))
+    while len(system.orchestrator.dispatch._waiting.get("default", ())) == before:
+        await asyncio.sleep(0.01)
+    return task
+
+
+def test_t35_a_worker_that_waits_is_sent_away_and_others_are_not(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            one = await waiting_worker(system, "w-1")
+            other = await waiting_worker(system, "w-2")
+
+            system.orchestrator.dispatch.send_away("w-1")
+
+            assert await one == []
+            await started(system, ONE_STEP)
+            assert len(await other) == 1
+
+    run(story)
+
+
+def test_t35_a_worker_that_was_sent_away_may_take_what_is_open_but_does_not_wait(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            await started(system, ONE_STEP)
+            system.orchestrator.dispatch.send_away("w")
+
+            assert len(await leased(system, "w", wait=60)) == 1
+            assert await leased(system, "w", wait=60) == []
+
+    run(story)
+
+
+def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            waiting = await waiting_worker(system, "w")
+            starting = asyncio.create_task(started(system, ONE_STEP))
+            while not system.orchestrator.dispatch._promised:
+                await asyncio.sleep(0)
+            system.orchestrator.dispatch.send_away("w")
+
+            [lease] = await waiting
+            assert lease.command.execution_id == await starting
+
+    run(story)
