@@ -134,7 +134,7 @@ def megabytes(source, target, action="a"):
 
 
 def test_memory_stays_bounded(postgres, tmp_path):
-    """Twenty times the records take about the same memory."""
+    """125 MB more of records; held in memory they would take more than twice that."""
 
     def source(rows):
         series = f"generate_series(1, {rows}) AS n"
@@ -142,9 +142,9 @@ def test_memory_stays_bounded(postgres, tmp_path):
         return {"kind": "postgres", "auth": postgres, "command": command}
 
     target = {"kind": "file", "path": str(tmp_path / "o.csv")}
-    few, many = (megabytes(source(rows), target) for rows in (10_000, 200_000))
+    few, many = (megabytes(source(rows), target) for rows in (200_000, 800_000))
 
-    assert many < few + 80, (few, many)
+    assert many < few + 150, (few, many)
 
 
 @pytest.mark.long

@@ -159,6 +159,7 @@ class TaskProgram:
         "config",
         "finally_",
         "inputs",
+        "is_literal",
         "judges_nothing",
         "max_jumps",
         "patch",
@@ -175,6 +176,7 @@ class TaskProgram:
         self.max_jumps = compile_value(task.max_jumps)
         self.config = compile_value(task.config)
         self.inputs = compile_value(task.inputs)
+        self.is_literal = self.config.is_literal and self.inputs.is_literal
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)
         self.retries = tuple(RuleProgram(rule) for rule in task.retries)
         self.poll = PollProgram(task.poll, task.name) if task.poll is not None else None

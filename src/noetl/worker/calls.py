@@ -70,8 +70,14 @@ class Caller:
         def printed(text: str) -> TaskLogged | None:
             return self._logged(program.task, frame, action_id, text) if text else None
 
-        with reporter.asking(lambda: printed(printing.taken())):
+        def taken() -> TaskLogged | None:
+            return printed(printing.taken())
+
+        reporter.sources.append(taken)
+        try:
             outcome = await self._outcome(program, frame, action_id, log, mask)
+        finally:
+            reporter.sources.remove(taken)
         last = printed(printing.rest())
         if last is not None:
             reporter.say(last)
@@ -189,24 +195,18 @@ class Caller:
         """Render what the task says, and let its tool do that. `context` is made for inputs."""
         task = program.task
         assert tool.run is not None
-        config = program.config.render(frame.scope, f"task {task.name}")
-        inputs = program.inputs.render(frame.scope, f"args of task {task.name}")
-        assert isinstance(config, dict)
-        assert isinstance(inputs, dict)
-        inputs = {**frame.given, **inputs}
-        if frame.tries.overrides:
-            config = _overridden(config, frame.tries.overrides)
-        for secret in _secrets(config), _secrets(inputs):
-            mask.add(secret)
+        config, inputs = _rendered(program, frame, mask)
         try:
-            typed = msgspec.convert(reveal(config), tool.config, strict=False)
+            typed = msgspec.convert(config, tool.config, strict=False)
         except msgspec.ValidationError as error:
             return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
         await self._rates.wait(task.spec.get("rate"), task.kind, config, frame)
-        made = context(reveal(inputs))
+        made = context(inputs)
         limit = total_seconds(made.timeout)
+        if limit is None:
+            return await tool.run(typed, made)
         # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
-        async with asyncio.timeout(None if limit is None else limit + GRACE_SECONDS):
+        async with asyncio.timeout(limit + GRACE_SECONDS):
             return await tool.run(typed, made)
 
     def _context(
@@ -270,6 +270,22 @@ def total_seconds(timeout: Any) -> float | None:
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None
+
+
+def _rendered(program: TaskProgram, frame: Frame, mask: Mask) -> tuple[Any, Any]:
+    """Config and inputs of a call, as its tool sees them; the secrets among them are noted."""
+    name, overrides = program.task.name, frame.tries.overrides
+    config = program.config.render(frame.scope, f"task {name}")
+    inputs = program.inputs.render(frame.scope, f"args of task {name}")
+    assert isinstance(config, dict)
+    assert isinstance(inputs, dict)
+    if program.is_literal and not frame.given and not overrides:
+        return config, dict(inputs)
+    config = _overridden(config, overrides)
+    inputs = {**frame.given, **inputs}
+    for secret in _secrets(config), _secrets(inputs):
+        mask.add(secret)
+    return reveal(config), reveal(inputs)
 
 
 def _overridden(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Answer, Ending, Lease, Report, Suspension
@@ -36,7 +35,8 @@ class Reporter:
         self._held: list[Event] = []
         """Facts that must not be known before whoever takes over goes on behind them."""
         self._suspensions: list[Suspension] = []
-        self._sources: list[Callable[[], Event | None]] = []
+        self.sources: list[Callable[[], Event | None]] = []
+        """Each report brings along what these have to say by then, if anything."""
         self._number = 0
         self._sending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,15 +66,6 @@ class Reporter:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FLUSH_SECONDS, self._flush_now)
 
-    @contextmanager
-    def asking(self, source: Callable[[], Event | None]) -> Iterator[None]:
-        """Meanwhile, each report brings along what this source has to say by then, if anything."""
-        self._sources.append(source)
-        try:
-            yield
-        finally:
-            self._sources.remove(source)
-
     def suspend(self, suspension: Suspension) -> None:
         """An iteration goes on later; the rest of the chunk goes on now."""
         self._suspensions.append(suspension)
@@ -102,7 +93,7 @@ class Reporter:
 
     def _has_news(self) -> bool:
         """Whether there is something to report, with what the sources have to say by now."""
-        self._facts += [fact for source in self._sources if (fact := source()) is not None]
+        self._facts += [fact for source in self.sources if (fact := source()) is not None]
         return bool(self._facts or self._suspensions)
 
     async def _send(self, report: Report, *, want: int = 0) -> Answer:

@@ -30,8 +30,8 @@ WIDE = 2 * 1024 * 1024
 """Bytes of a line that DuckDB expects without being told."""
 ROWS_AT_A_TIME = 10_000
 PREVIEW_ROWS = 5
-MEMORY = "1GB"
-"""For making one file out of another; what does not fit goes to the disk for that while."""
+MEMORY = "256MB"
+"""For passing records on. What does not fit goes to the disk; without a limit nothing would."""
 
 
 class TableFile(NamedTuple):
@@ -90,7 +90,6 @@ def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBP
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
             connection.execute(f"SET memory_limit = {literal(MEMORY)}")
-            connection.execute("SET threads = 1")
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     except duckdb.InterruptException:

@@ -29,7 +29,7 @@ from noetl.tools.running.table_types import (
     of_postgres,
     postgres_expression,
 )
-from noetl.tools.running.tables import literal, source
+from noetl.tools.running.tables import MEMORY, literal, source
 from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
 
 Ask = Callable[[Mapping[str, Any]], Any]
@@ -149,6 +149,7 @@ def opened_duckdb(
     with closing(connection), halt.stoppable(connection.interrupt):
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+        connection.execute(f"SET memory_limit = {literal(MEMORY)}")
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
 
