@@ -26,12 +26,16 @@ class Memory:
         self._live: dict[ExecutionId, Live] = {}
         self._quiet: dict[ExecutionId, None] = {}
         """Those that may be forgotten, the one that was quiet longest first."""
+        self._reading: dict[ExecutionId, object] = {}
+        """What is being read from the store, unless it was let go of since: then what is read is
+        perhaps older than what was."""
 
     def find(self, execution_id: ExecutionId) -> Live | None:
         """What is in memory."""
         return self._live.get(execution_id)
 
     def put(self, live: Live) -> None:
+        self._reading.pop(live.execution_id, None)
         self._live[live.execution_id] = live
 
     async def refuse_taken_key(self, live: Live) -> None:
@@ -44,12 +48,23 @@ class Memory:
         """It is not what is stored; read it again when it is needed."""
         self._live.pop(execution_id, None)
         self._quiet.pop(execution_id, None)
+        self._reading.pop(execution_id, None)
 
     async def get(self, execution_id: ExecutionId) -> Live:
         """The execution, read from the store if need be."""
-        live = self._live.get(execution_id)
-        if live is not None:
-            return live
+        while (live := self._live.get(execution_id)) is None:
+            reading = self._reading.setdefault(execution_id, object())
+            try:
+                read = await self._read(execution_id)
+            except BaseException:
+                self._reading.pop(execution_id, None)
+                raise
+            if self._reading.get(execution_id) is reading:
+                self.put(read)
+                self.note(read)
+        return live
+
+    async def _read(self, execution_id: ExecutionId) -> Live:
         loaded = await self._store.load(execution_id)
         if loaded is None:
             raise NotFound(f"there is no execution {execution_id}.")
@@ -57,9 +72,6 @@ class Memory:
         live = Live(execution_id, await self._programs.by_digest(state.digest), state)
         live.key = key_of(loaded)
         live.snapshot_seq = loaded.snapshot_seq
-        # Somebody else may have been faster, and something may have happened to theirs.
-        live = self._live.setdefault(execution_id, live)
-        self.note(live)
         return live
 
     def note(self, live: Live) -> None:

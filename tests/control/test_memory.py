@@ -1,0 +1,54 @@
+"""Law 4: what is read from the store while it is forgotten again does not come back older."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from noetl.errors import NotFound
+from noetl.store.base import Loaded
+from tests.control.servers import run, servers, started
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+
+
+def test_an_execution_that_moved_while_it_was_read_is_read_again(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            execution_id = await started(system, ONE_STEP)
+            memory, read = system.orchestrator._memory, system.store.load
+            was_read, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def slowly(wanted: str) -> Loaded | None:
+                loaded = await read(wanted)
+                was_read.set()
+                await goes_on.wait()
+                return loaded
+
+            memory.drop(execution_id)
+            system.store.load = slowly
+            asking = asyncio.create_task(system.orchestrator.state(execution_id))
+            await was_read.wait()
+            system.store.load = read
+            await system.orchestrator.cancel(execution_id)
+            memory.drop(execution_id)
+            goes_on.set()
+
+            assert (await asking).status == "CANCELLED"
+            assert (await system.orchestrator.wait_for_end(execution_id)).status == "CANCELLED"
+
+    run(story)
+
+
+def test_asking_for_what_is_not_there_leaves_nothing_behind(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            for number in range(10):
+                with pytest.raises(NotFound):
+                    await system.orchestrator.state(str(number))
+
+            assert not system.orchestrator._memory._reading
+
+    run(story)
