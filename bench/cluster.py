@@ -33,7 +33,8 @@ from typing import Any
 import aiohttp
 import psycopg
 from postgres import server_in
-from workloads import LOOP, chain, machine
+
+from noetl.cli.workloads import LOOP, chain, machine
 
 EXECUTIONS, STEPS, TASKS = 500, 5, 1000
 LOOK_SECONDS = 0.01

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from noetl.cli.commands import COMMANDS
@@ -82,6 +84,25 @@ def test_every_link_between_pages_leads_somewhere(path):
 def test_every_command_that_is_shown_exists(path):
     for command in _COMMAND.findall(path.read_text()):
         assert command in COMMANDS, f"noetl {command}"
+
+
+def options_of(command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            yield from options_of(part)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield from (word for word in parameter.opts if word.startswith("--"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_all_its_options_are_on_the_page_of_commands(name):
+    page = (ROOT / "docs" / "cli.md").read_text()
+    command = import_module(f"noetl.cli.{name}").command
+
+    assert re.search(rf"^## .*noetl {name}\b", page, re.MULTILINE)
+    missing = [word for word in options_of(command) if not re.search(rf"{word}\b", page)]
+    assert missing == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=name_of)

@@ -11,7 +11,7 @@ from noetl.model.net import Call, Collect, Jump, Net
 from noetl.tools.registry import shapes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RUNNING = sorted(EXAMPLES.glob("*.yaml"))
+RUNNING = [path for path in sorted(EXAMPLES.glob("*.yaml")) if ".test." not in path.name]
 FILES = [*RUNNING, *sorted(EXAMPLES.glob("event_rules/*.yaml"))]
 RUNNING_MIN = 20
 TOOLS = shapes()
@@ -59,6 +59,11 @@ def test_an_example_is_in_the_index(path):
     place = path.relative_to(EXAMPLES).as_posix()
 
     assert f"[{path.name}]({place})" in (EXAMPLES / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.test.yaml")), ids=lambda path: path.stem)
+def test_tests_of_an_example_are_in_the_index(path):
+    assert f"[{path.name}]({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
 def test_orders_uses_all_that_the_demo_should_show():

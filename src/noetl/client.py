@@ -280,6 +280,17 @@ class _Answers(msgspec.Struct, frozen=True, kw_only=True):
     answers: list[_Commands]
 
 
+class Presence(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells about itself, for people who look at pools."""
+
+    worker_id: str
+    pool: str
+    slots: int
+    host: str
+    version: str
+    draining: bool = False
+
+
 class _Bundles:
     """Sends reports, each at once if nothing is under way, and together what gathers meanwhile.
 
@@ -289,7 +300,8 @@ class _Bundles:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._gathered: dict[tuple[int, str], deque[tuple[bytes, asyncio.Future[_Commands]]]] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._senders = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._decode = msgspec.json.Decoder(_Answers).decode
 
     async def send(self, report: Report, want: int, pool: str) -> _Commands:
@@ -297,25 +309,33 @@ class _Bundles:
         future: asyncio.Future[_Commands] = asyncio.get_running_loop().create_future()
         gathered = self._gathered.setdefault((want, pool), deque())
         gathered.append((msgspec.json.encode(report), future))
-        if len(self._under_way) < BUNDLES_AT_ONCE:
+        if self._senders < BUNDLES_AT_ONCE:
+            self._senders += 1
             sending = asyncio.create_task(self._empty())
-            self._under_way.add(sending)
-            sending.add_done_callback(self._under_way.discard)
+            self._tasks.add(sending)
+            sending.add_done_callback(self._tasks.discard)
         return await future
 
     async def _empty(self) -> None:
-        while self._gathered:
-            (want, pool), gathered = next(iter(self._gathered.items()))
-            bundle = [gathered.popleft()]
-            size = len(bundle[0][0])
-            while gathered and len(bundle) < BUNDLE_MAX:
-                size += len(gathered[0][0])
-                if size > BUNDLE_BYTES_MAX:
-                    break
-                bundle.append(gathered.popleft())
-            if not gathered:
-                del self._gathered[want, pool]
-            await self._send(bundle, {"want": str(want), "pool": pool})
+        """Send until nothing is left; what comes after that finds one sender less."""
+        try:
+            while self._gathered:
+                await self._send_some()
+        finally:
+            self._senders -= 1
+
+    async def _send_some(self) -> None:
+        (want, pool), gathered = next(iter(self._gathered.items()))
+        bundle = [gathered.popleft()]
+        size = len(bundle[0][0])
+        while gathered and len(bundle) < BUNDLE_MAX:
+            size += len(gathered[0][0])
+            if size > BUNDLE_BYTES_MAX:
+                break
+            bundle.append(gathered.popleft())
+        if not gathered:
+            del self._gathered[want, pool]
+        await self._send(bundle, {"want": str(want), "pool": pool})
 
     async def _send(
         self, bundle: list[tuple[bytes, asyncio.Future[_Commands]]], params: Params
@@ -325,13 +345,13 @@ class _Bundles:
             answer = await self._connection.ask(
                 "POST", "/api/commands/report", body=body, params=params
             )
-            found = self._decode(answer).answers
+            answers = list(zip(bundle, self._decode(answer).answers, strict=True))
         except Exception as error:  # noqa: BLE001  whoever waits gets it
             for _, future in bundle:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), one in zip(bundle, found, strict=True):
+        for (_, future), one in answers:
             if future.done():
                 continue  # Whoever asked is gone.
             if one.error is None:
@@ -363,17 +383,14 @@ class HttpControl(_Connected):
     ) -> bytes:
         return await _persist(lambda: self._connection.ask(method, path, **request), despite)
 
-    async def register(self, worker_id: str, *, pool: str, slots: int, version: str) -> None:
+    async def register(self, me: Presence) -> None:
         """Say that we are there. Raises NotAllowed when we may not work."""
-        about = {"worker_id": worker_id, "pool": pool, "slots": slots, "version": version}
-        body = msgspec.json.encode(about)
+        body = msgspec.json.encode(me)
         await self._persist("POST", "/api/worker/pool/register", body=body)
 
-    async def heartbeat(
-        self, worker_id: str, *, pool: str, slots: int, version: str, draining: bool
-    ) -> None:
-        about = {"worker_id": worker_id, "pool": pool, "slots": slots, "version": version}
-        body = msgspec.json.encode({**about, "draining": draining})
+    async def heartbeat(self, me: Presence) -> None:
+        """Say that we still are."""
+        body = msgspec.json.encode(me)
         await self._connection.ask("POST", "/api/worker/pool/heartbeat", body=body)
 
     async def deregister(self, worker_id: str) -> None:

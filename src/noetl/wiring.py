@@ -166,7 +166,7 @@ async def embedded(
             nats=nats,
         )
         async with (
-            _running(orchestrator.run(), _requests(settings, system.executions)),
+            in_background(orchestrator.run(), _requests(settings, system.executions)),
             _neighbours(system),
         ):
             if not work:
@@ -214,7 +214,7 @@ async def _nats(settings: Settings, store: Store, *, serves: bool) -> AsyncItera
     nats = Nats(settings.nats_url.split(","), await store.installation())
     if not store.exclusive:
         store.channel, store.copies = nats.channel, nats.bodies
-    async with _running(nats.run()):
+    async with in_background(nats.run()):
         yield nats
 
 
@@ -253,7 +253,7 @@ async def _neighbours(system: System) -> AsyncIterator[None]:
     )
     await system.membership.beat()
     try:
-        async with _running(neighbours.run()):
+        async with in_background(neighbours.run()):
             yield
     finally:
         await system.membership.leave()
@@ -287,7 +287,7 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
     from noetl.control.timekeeping import fire_timers, requeue_lapsed
 
     parts = system.orchestrator, system.store, system.clock, system.membership.owns
-    async with _running(fire_timers(*parts), requeue_lapsed(*parts, after=grace)):
+    async with in_background(fire_timers(*parts), requeue_lapsed(*parts, after=grace)):
         yield
 
 
@@ -310,7 +310,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[None
         sources=secret_sources(settings),
     )
     try:
-        async with _running(worker.run()):
+        async with in_background(worker.run()):
             yield
     finally:
         await resources.close()
@@ -340,7 +340,7 @@ def operator_key(settings: Settings) -> OperatorKey:
 
 
 @asynccontextmanager
-async def _running(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def in_background(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Keep these going while the body does; if one of them breaks, so does the body."""
     try:
         async with asyncio.TaskGroup() as group:

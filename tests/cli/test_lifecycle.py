@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import noetl
+from tests.cli.conftest import COMMAND as PROGRAM
+from tests.cli.conftest import clean_environment
 from tests.faults.runs import Place
 
 HELLO = """\
@@ -55,6 +59,7 @@ def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard
     ran = yard.noetl("execute", "tried/hello", "--wait", "--server", url)
 
     assert "is running already" in again
+    assert "`noetl server stop` stops it" in again
     assert ran.startswith("hi\n")
     assert [one["name"] for one in _running(yard, "server")] == ["server"]
     assert [one["name"] for one in _running(yard, "worker")] == ["worker-default"]
@@ -117,6 +122,24 @@ def test_s8_what_is_given_to_a_command_is_a_value_and_nothing_else(yard: Yard):
     assert not list(yard.folder.rglob("pwned"))
 
 
+def test_whoever_closes_an_open_server_is_told_how_to_come_in_again(yard: Yard):
+    [url] = re.findall(r"http://\S+", yard.noetl("server", "start", "--detach", "--port", "0"))
+
+    made = subprocess.run(
+        [*PROGRAM, "access", "user", "add", "ada", "--role", "admin", "--server", url],
+        cwd=yard.folder,
+        env=clean_environment(XDG_CONFIG_HOME=str(yard.folder / "config")),
+        input="a long password",
+        capture_output=True,
+        text=True,
+    )
+
+    assert made.returncode == 0, made.stderr
+    assert "commands need a token from now on" in made.stderr
+    assert "a token" in yard.noetl("executions", "list", "--server", url, code=1)
+    yard.noetl("server", "stop")
+
+
 def test_s8_no_shell_reads_what_we_start():
     for path in sorted(Path(noetl.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -135,7 +158,8 @@ def test_s8_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: 
 
     with urllib.request.urlopen(f"{url}/api/worker/pools") as answer:
         [found] = json.load(answer)["pools"]
-    assert (found["pool"], found["workers"][0]["name"]) == (pool, name)
+    [worker] = found["workers"]
+    assert (found["pool"], worker["name"], worker["host"]) == (pool, name, socket.gethostname())
     assert not list(yard.folder.rglob("pwned"))
     yard.noetl("worker", "stop", f"--pool={pool}")
     yard.noetl("server", "stop")

@@ -45,6 +45,19 @@ workflow:
         raise ValueError("it had to be")
 """
 )
+SAGA = (
+    HEAD
+    + """\
+metadata: {name: saga, path: tests/saga}
+workbook:
+  cancel: {kind: noop}
+workflow:
+  - {step: start, tool: {kind: noop}, spec: {compensate: undo}, next: book}
+  - {step: book, tool: {kind: noop}, spec: {compensate: cancel}, next: bad}
+  - {step: bad, tool: {kind: noop, result: "{{ 1 / 0 }}"}}
+  - {step: undo, tool: {kind: noop}}
+"""
+)
 SLOW = (
     HEAD
     + """\
@@ -116,6 +129,17 @@ def test_a_failed_execution_exits_with_1_and_shows_the_error_and_what_was_printe
     assert "failed in step start: ValueError: it had to be" in ran.stderr
     assert "the last words" in ran.stderr
     assert "Traceback (most recent call last)" not in ran.stderr
+
+
+def test_what_is_undone_after_a_failure_is_told_as_such(place):
+    place.write("saga.yaml", SAGA)
+
+    ran = place.run("run", "saga.yaml")
+
+    assert ran.returncode == 1
+    after = ran.stderr.partition("bad: failed")[2]
+    assert "book: is undone by cancel\n" in after
+    assert "undo: undoes what was done\n" in after
 
 
 def test_a_failed_execution_is_still_one_json_document(place):

@@ -19,7 +19,7 @@ from tests.server.processes import Server
 from tests.tools.services import answering, nats_server
 
 DEMO_URL = f"http://127.0.0.1:{PORT}"
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if ".test." not in path.name)
 WORKLOADS: dict[str, dict[str, Any]] = {
     "amadeus_ai_api": {"database": "{folder}/flights.db"},
     "csv_to_sqlite": {"database": "{folder}/people.db"},

@@ -97,6 +97,27 @@ async def test_the_rights_that_operations_names_are_enough(database_url, tmp_pat
             assert line.failures == 0
 
 
+async def test_a_reader_that_gives_up_leaves_no_subscription_behind(nats_url):
+    async with connected(nats_url) as line, asyncio.timeout(60):
+        copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        copying = asyncio.create_task(copies.run())
+        copies.offer("a" * 64, LARGE)
+        while await copies.get("a" * 64, len(LARGE)) != LARGE:
+            await asyncio.sleep(0.02)
+        async with line.asking() as client:
+            before = len(client._subs)
+
+        reading = asyncio.create_task(copies.get("a" * 64, len(LARGE)))
+        while len(client._subs) == before and not reading.done():
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+        assert len(client._subs) == before
+        copying.cancel()
+        await asyncio.wait([copying])
+
+
 async def test_small_bodies_are_the_databases_own(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies):
         await store.put_result("7", "k", b"[1]")

@@ -244,6 +244,24 @@ async def test_a_bucket_that_was_lost_is_made_again(nats_url):
         assert await place.session("2" * 64) is not None
 
 
+async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
+    first = session("1", "1")
+    async with connected(nats_url) as line, in_sqlite(str) as database:
+        bucket = f"trial_{uuid4().hex}"
+        copies = NatsSessions(line, bucket)
+        sessions = CopiedSessions(copies, database)
+        await sessions.put_session(first)
+        async with line.asking() as client:
+            js = client.jetstream()
+            copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
+            await js.publish(copy.subject, b'{"of": "another version"}')
+
+        assert await sessions.session(first.digest) == first
+        assert await copies.sessions("ada") == []
+        assert await sessions.delete_session("1")
+        assert await sessions.session(first.digest) is None
+
+
 async def test_a_session_ended_while_nats_was_away_is_found_out_when_it_is_used(nats_url):
     clock = Turned()
     async with connected(nats_url) as line, in_sqlite(str) as database:

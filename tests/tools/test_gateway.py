@@ -89,6 +89,19 @@ def test_a_tunnel_carries_bytes_both_ways():
         assert through(work).endswith(b"\r\n\r\nhi")
 
 
+@pytest.mark.parametrize("question", [b"nonsense", b"GET", b"GET /no-host HTTP/1.1", b""])
+def test_what_is_no_question_is_refused(question):
+    async def work(proxy: str) -> bytes:
+        host, port = proxy.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(question + b"\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert through(work).startswith(b"HTTP/1.1 400 ")
+
+
 def test_what_cannot_be_reached_is_a_broken_connection():
     async def work(proxy: str) -> None:
         async with ClientSession() as session:

@@ -249,3 +249,26 @@ asyncio.run(main())
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert not is_alive(pid)
+
+
+def test_what_the_worker_itself_holds_in_memory_does_not_spoil_its_processes():
+    # A process begins its life with the peak of whoever started it.
+    story = """
+import asyncio
+from noetl.worker.sandbox import SandboxPool
+
+peak = bytearray(1300 * 1024 * 1024)
+del peak
+
+async def work():
+    pool = SandboxPool(1)
+    names = dict(name="t", inputs={}, context={}, log=lambda text: None)
+    found = {(await pool.call("import os; result = os.getpid()", **names)).value for _ in range(3)}
+    await pool.close()
+    return len(found)
+
+print(asyncio.run(work()))
+"""
+    ran = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "1"

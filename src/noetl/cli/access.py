@@ -34,12 +34,14 @@ role_option = click.option(
 def command() -> None:
     """Say who may use a server: users and tokens.
 
-    Users sign in with a password; programs show a token (NOETL_TOKEN). While there are none, a
-    server listens on its own machine only, and lets everybody in. The first one must be an admin.
+    Users sign in with a password; programs, and so these commands, show a token (NOETL_TOKEN).
+    While there are none, a server listens on its own machine only, and lets everybody in. The
+    first one must be an admin: begin with a token for yourself.
 
     \b
     Examples:
-      noetl access user add ada --role admin
+      noetl access token create me --role admin
+      noetl access user add ada --role author
       noetl access token create ci --role author
       noetl access token create pool-1 --role worker
       noetl access audit
@@ -135,8 +137,15 @@ def add_user(
     The password is asked for, or read from standard input.
     """
     body = {"name": name, "roles": roles, "email": email, "password": _password()}
-    _ask(settings_for(db, server), "POST", "users", body)
+    settings = settings_for(db, server)
+    _ask(settings, "POST", "users", body)
     say(f'user "{name}" may sign in as {", ".join(roles)}')
+    if settings.server_url is not None and settings.token is None:
+        say(
+            "the server was open and is not any more: commands need a token from now on. Sign in"
+            " for one (POST /api/auth/login), or make one on its database while it is stopped:"
+            " `noetl access token create NAME --role admin`."
+        )
 
 
 def _password() -> str:

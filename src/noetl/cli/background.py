@@ -63,7 +63,9 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
     """Start it in the background and wait until it says that it is ready."""
     pid = daemon.pid()
     if pid is not None:
-        say(f"{daemon.name} is running already (pid {pid}); `noetl … stop` stops it")
+        kind, _, pool = daemon.name.partition("-")
+        stop_it = f"noetl {kind} stop" + (f" --pool {pool}" if pool else "")
+        say(f"{daemon.name} is running already (pid {pid}); `{stop_it}` stops it")
         return FAILED
     FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
     read_end, write_end = os.pipe()

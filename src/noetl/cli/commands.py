@@ -34,6 +34,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Check and understand": {
         "validate": "Report every problem of playbooks, with line and column.",
         "plan": "Draw what a playbook would run, without running it.",
+        "test": "Test playbooks, with stand-ins for tools and time that jumps.",
     },
     "Keep playbooks tidy": {
         "fmt": "Format playbooks the canonical way, comments kept.",
@@ -43,6 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schema": "Print the JSON Schema of the language, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
         "tools": "List the tool kinds, show one, or begin one of your own.",
+        "bench": "Measure how fast executions run on this machine.",
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}

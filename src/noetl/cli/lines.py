@@ -57,6 +57,11 @@ def _printed(fact: Any) -> str:
     return f"{fact.step}: {fact.task} says{lines}"
 
 
+def _loop(fact: Any) -> str:
+    over = "rows, as long as there are any" if fact.total is None else f"{fact.total} elements"
+    return f"{fact.step}: a loop over {over}"
+
+
 def _failed(fact: Any) -> str:
     return f"{fact.step}: failed: {one_line(fact.error.message)}"
 
@@ -67,14 +72,21 @@ def _waiting(fact: Any) -> str:
     return f"{fact.step}: waits until {clock_time(fact.until)}, holding no worker"
 
 
-_NEWS: dict[str, Callable[[Any], str]] = {
+def _undoing(fact: Any) -> str | None:
+    if fact.compensates is None:
+        return None
+    return f"{fact.step}: {f'is undone by {fact.block}' if fact.block else 'undoes what was done'}"
+
+
+_NEWS: dict[str, Callable[[Any], str | None]] = {
+    "step.scheduled": _undoing,
     "step.started": lambda fact: f"{fact.step}: started",
     "step.done": lambda fact: f"{fact.step}: done",
     "step.failed": _failed,
     "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
     "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",
     "step.waiting": _waiting,
-    "loop.started": lambda fact: f"{fact.step}: a loop over {fact.total} elements",
+    "loop.started": _loop,
     "loop.done": lambda fact: f"{fact.step}: {fact.success} of {fact.total} iterations succeeded",
     "message.received": lambda fact: f"heard {fact.name}",
     "approval.received": lambda fact: f"heard {fact.name}",

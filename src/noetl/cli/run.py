@@ -226,7 +226,8 @@ async def _register(system: System, path: str, text: str) -> set[str]:
 
 def beside(folder: Path) -> dict[str, str]:
     """The playbook files in a folder: the path that each gives itself, with its text."""
-    return {path: text for file in sorted(folder.glob("*.y*ml")) for path, text in _named(file)}
+    files = [file for file in sorted(folder.glob("*.y*ml")) if ".test." not in file.name]
+    return {path: text for file in files for path, text in _named(file)}
 
 
 def called(net: Net) -> set[str]:

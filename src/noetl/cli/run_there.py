@@ -71,5 +71,6 @@ async def execute_there(
             print_json(started)
         else:
             print_line(started["execution_id"])
-            say(f"{started['path']} runs on {client.url}; `noetl executions follow` shows it")
+            follow = f"noetl executions follow {started['execution_id']}"
+            say(f"{started['path']} runs on {client.url}; `{follow}` shows it")
         return OK

@@ -8,7 +8,8 @@ from noetl.cli.printing import print_json
 
 
 @click.command(short_help="Print the JSON Schema of the language, for editors.")
-def command() -> None:
+@click.option("--tests", is_flag=True, help="The schema of test files (`noetl test`) instead.")
+def command(tests: bool) -> None:
     """Print the JSON Schema of the language, for editors.
 
     With it an editor completes keys, shows help and marks mistakes while you type. It knows
@@ -20,6 +21,9 @@ def command() -> None:
       # then as the first line of a playbook:
       # yaml-language-server: $schema=noetl.schema.json
     """
-    from noetl.wiring import schema
+    if tests:
+        from noetl.trials.shapes import schema
+    else:
+        from noetl.wiring import schema
 
     print_json(schema())

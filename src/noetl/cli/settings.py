@@ -83,4 +83,6 @@ def _drawn(rows: list[dict[str, Any]]) -> Iterator[Drawn]:
 
 
 def _written(value: Any, unit: str) -> str:
-    return "none" if value is None else one_line(f"{value} {unit}")
+    if isinstance(value, list | tuple):
+        value = ", ".join(value)
+    return "none" if value in (None, "") else one_line(f"{value} {unit}")

@@ -12,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from noetl.cli.options import json_option, server_option, settings_for_server
 from noetl.cli.printing import say
 from noetl.cli.server import detach_option
 
 if TYPE_CHECKING:
-    from noetl.client import HttpControl
+    from noetl.client import HttpControl, Presence
     from noetl.settings import Settings
     from noetl.worker.worker import Worker
 
@@ -125,6 +126,7 @@ async def _work(
 ) -> None:
     from noetl import serving
     from noetl.cli.background import tell_ready
+    from noetl.client import Presence
     from noetl.version import __version__
 
     async with serving.worker(
@@ -135,14 +137,21 @@ async def _work(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ending.set)
-        registering = asyncio.ensure_future(
-            control.register(worker_id, pool=pool, slots=slots, version=__version__)
+        me = Presence(
+            worker_id=worker_id,
+            pool=pool,
+            slots=slots,
+            host=socket.gethostname(),
+            version=__version__,
         )
+        registering = asyncio.ensure_future(control.register(me))
         if not await _before(registering, ending):
             return
         say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url}")
         tell_ready(worker_id)
-        await _until_ending(worker, control, ending, grace)
+        beating = asyncio.ensure_future(_beat(me, control, ending))
+        await _until_ending(worker, ending, grace)
+        beating.cancel()
         await _say_goodbye(control, worker_id)
     say(f"worker {worker_id} has ended")
 
@@ -169,13 +178,9 @@ async def _before(work: asyncio.Future[None], ending: asyncio.Event) -> bool:
     return False
 
 
-async def _until_ending(
-    worker: Worker, control: HttpControl, ending: asyncio.Event, grace: float
-) -> None:
+async def _until_ending(worker: Worker, ending: asyncio.Event, grace: float) -> None:
     running = asyncio.ensure_future(worker.run())
-    beating = asyncio.ensure_future(_beat(worker, control))
     if await _before(asyncio.shield(running), ending):
-        beating.cancel()
         return
     logger.info("draining", extra={"worker_id": worker.worker_id})
     worker.drain()
@@ -184,23 +189,15 @@ async def _until_ending(
         logger.warning("handing back what is running", extra={"worker_id": worker.worker_id})
         await worker.stop()
     await running
-    beating.cancel()
 
 
-async def _beat(worker: Worker, control: HttpControl) -> None:
+async def _beat(me: Presence, control: HttpControl, ending: asyncio.Event) -> None:
     """Say from time to time that we are there; that is for people, so it may fail."""
     from noetl.errors import NoetlError
-    from noetl.version import __version__
 
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         try:
-            await control.heartbeat(
-                worker.worker_id,
-                pool=worker.pool,
-                slots=worker.slots,
-                version=__version__,
-                draining=False,
-            )
+            await control.heartbeat(msgspec.structs.replace(me, draining=ending.is_set()))
         except NoetlError as error:
             logger.warning("no heartbeat: %s", error)

@@ -14,6 +14,8 @@ from noetl.errors import BadRequest, NotFound
 from noetl.model import net as nets
 from noetl.store.base import CatalogEntry, Store
 
+ENTRIES_MAX = 100
+
 
 class Catalog:
     """What has been registered."""
@@ -22,6 +24,7 @@ class Catalog:
         self._store = store
         self._compile = compile_text
         self._clock = clock
+        self._entries: dict[tuple[str, int | None], CatalogEntry] = {}
 
     def check(self, text: str) -> Compiled:
         """Compile without keeping anything."""
@@ -65,8 +68,19 @@ class Catalog:
         return found
 
     async def entry(self, path: str, version: int | None = None) -> CatalogEntry:
+        """A version, or the newest there is."""
+        found = self._entries.get((path, version))
+        if found is not None:
+            return found
         found = await self._store.catalog_entry(path, version)
         if found is None:
             which = f" in version {version}" if version is not None else ""
             raise NotFound(f'no playbook "{path}"{which} is registered.')
+        self._keep(found)
         return found
+
+    def _keep(self, entry: CatalogEntry) -> None:
+        """A version never changes; which one is the newest does."""
+        if len(self._entries) >= ENTRIES_MAX:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[entry.path, entry.version] = entry

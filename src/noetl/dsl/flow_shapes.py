@@ -31,7 +31,7 @@ from noetl.dsl.grammar import (
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
     CONTROL,
-    KNOBS,
+    PLACED_KNOBS,
     VALUES,
     astray_policies,
 )
@@ -75,7 +75,7 @@ LOOP_SPEC = Record(
         ),
         "policy": Field(LOOP_POLICY, "Where iterations run and how they combine."),
     }
-    | KNOBS,
+    | PLACED_KNOBS,
 )
 _COLLECTION = Either(
     "a template, a list, a mapping or {from, to}",

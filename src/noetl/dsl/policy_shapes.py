@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noetl.dsl import nodes
 from noetl.dsl.grammar import (
+    TEMPLATE_SCHEMA,
     Anything,
     Defined,
     Duration,
@@ -22,6 +23,7 @@ from noetl.dsl.grammar import (
     Text,
     When,
     define,
+    has_template,
     is_list,
     is_mapping,
     is_scalar,
@@ -76,9 +78,30 @@ KNOBS = {
     "cache": Field(Flag(), "Reuse the result of an equal call."),
     "resources": Field(VALUES, "What the task needs: cpu, memory, gpu."),
     "sandbox": Field(VALUES, "Restrictions for the process that runs it."),
-    "pool": Field(Text(), "The worker pool to run on."),
 }
 """Runtime knobs, understood at every level; the innermost wins."""
+
+
+class PoolName(Text):
+    """The name of a worker pool, written out: a worker is chosen before templates are rendered."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        super().check(node, what, look)
+        if has_template(nodes.text_of(node) or ""):
+            look.report.add(
+                "bad-value",
+                f"{what} is a template, but a worker is chosen before templates are rendered."
+                " Write the name of a pool; for a choice at run time, let arcs lead to steps with"
+                " different pools.",
+                node.place,
+            )
+
+    def schema(self) -> Schema:
+        return {"type": "string", "not": TEMPLATE_SCHEMA}
+
+
+PLACED_KNOBS = KNOBS | {"pool": Field(PoolName(), "The worker pool to run on.")}
+"""Those of everything that is a command of its own. The tasks of a step run on one worker."""
 
 CONTROL = ("control-out-of-place", "control actions belong into `spec.policy.rules` of a task.")
 POLICY_KEYS = {
@@ -247,7 +270,14 @@ TASK_POLICY = TaskPolicy(
     astray=astray_policies("a task"),
 )
 TASK_SPEC = Record(
-    "a task's `spec`", {"policy": Field(TASK_POLICY, "What an outcome leads to.")} | KNOBS
+    "a task's `spec`",
+    {"policy": Field(TASK_POLICY, "What an outcome leads to.")} | KNOBS,
+    astray={
+        "pool": (
+            "policy-out-of-place",
+            "the tasks of a step run on one worker. Write it into the step's `spec`.",
+        )
+    },
 )
 
 RETRY_MAPPING_FIELDS = {

@@ -27,7 +27,7 @@ from noetl.dsl.grammar import (
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
-    KNOBS,
+    PLACED_KNOBS,
     TASKS,
     VALUES,
     astray_policies,
@@ -144,7 +144,7 @@ EXECUTOR = Record(
                     "no_next_is_error": Field(Flag(), "A token with no way out is an error."),
                     "policy": Field(EXECUTOR_POLICY, "Defaults and limits."),
                 }
-                | KNOBS,
+                | PLACED_KNOBS,
             )
         ),
     },

@@ -36,7 +36,7 @@ from noetl.dsl.grammar import (
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
     CONTROL,
-    KNOBS,
+    PLACED_KNOBS,
     TASKS,
     VALUES,
     RuleList,
@@ -187,7 +187,7 @@ STEP_SPEC = Record(
         ),
         "match": Field(When(), "Which external events concern this step."),
     }
-    | KNOBS,
+    | PLACED_KNOBS,
 )
 
 

@@ -121,8 +121,6 @@ def _frame(building: Building, node: Mapping, home: Home, outer: Values) -> Fram
     spec = field(node, "spec")
     inner = noted_knobs(building, deep(node, "loop", "spec"), home)
     layered = merge(merge(outer, noted_knobs(building, spec, home)), inner)
-    # The pool is the step's: a step run is one command.
-    layered.pop("pool", None)
     retries = retry_rules(building, field(node, "retry"), home, layered, ("tool", "step"))
     if not retries and text(spec, "on_error") == "retry":
         retries = (default_retry(building),)

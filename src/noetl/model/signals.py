@@ -11,7 +11,6 @@ from noetl.model.ids import StepRunId
 from noetl.model.net import FormField
 
 APPROVAL = "approval.received"
-MESSAGE = "message.received"
 ANY = "*"
 
 

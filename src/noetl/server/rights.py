@@ -27,7 +27,6 @@ Right = Literal[
     "events.send",  # events from outside
     "manage",  # users, tokens, the audit log
 ]
-Role = Literal["viewer", "operator", "author", "admin", "worker"]
 
 _VIEWER: frozenset[Right] = frozenset({"anyone", "self", "read", "results.read"})
 _OPERATOR: frozenset[Right] = _VIEWER | {

@@ -27,6 +27,8 @@ from noetl.tools.running.secret_managers import MANAGERS, Wanted
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 
+KEPT_MAX = 1000
+
 
 class SecretView(ResultView):
     """An entry as templates see it: its fields, or the one value that it is."""
@@ -43,7 +45,10 @@ class SecretView(ResultView):
 
 
 class KeptSecrets:
-    """What managers have told this worker, for as long as the entries say (`ttl`)."""
+    """What managers have told this worker, for as long as the entries say (`ttl`).
+
+    Each execution has its own, so the oldest make room.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -55,9 +60,10 @@ class KeptSecrets:
     def put(self, key: str, fields: dict[str, Any], lasts: float) -> None:
         if lasts <= 0:
             return
-        now = time.monotonic()
-        self._kept = {name: one for name, one in self._kept.items() if one[0] > now}
-        self._kept[key] = (now + lasts, fields)
+        self._kept.pop(key, None)
+        if len(self._kept) >= KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (time.monotonic() + lasts, fields)
 
     async def close(self) -> None:
         self._kept.clear()

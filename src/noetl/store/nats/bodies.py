@@ -70,16 +70,18 @@ class NatsBodies:
         }
         inbox = client.new_inbox()
         answers = await client.subscribe(inbox)
-        stream = f"$JS.API.DIRECT.GET.OBJ_{self._bucket}"
-        await client.publish(stream, msgspec.json.encode(wanted), reply=inbox)
         pieces: list[bytes] = []
-        async for message in answers.messages:
-            if message.headers is None or "Status" in message.headers:
-                break  # no more of them
-            pieces.append(message.data)
-            if len(pieces) == info.chunks:
-                break
-        await answers.unsubscribe()
+        try:
+            stream = f"$JS.API.DIRECT.GET.OBJ_{self._bucket}"
+            await client.publish(stream, msgspec.json.encode(wanted), reply=inbox)
+            async for message in answers.messages:
+                if message.headers is None or "Status" in message.headers:
+                    break  # no more of them
+                pieces.append(message.data)
+                if len(pieces) == info.chunks:
+                    break
+        finally:
+            await answers.unsubscribe()
         return b"".join(pieces)
 
     def offer(self, sha256: str, body: bytes) -> None:

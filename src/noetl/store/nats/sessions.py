@@ -10,11 +10,11 @@ import base64
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import KeyValueConfig, RawStreamMsg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, RawStreamMsg
 from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
@@ -22,6 +22,7 @@ from noetl.errors import StoreError
 from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
 from noetl.store.nats.line import NatsLine
 
+FETCHED_MAX = 200
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _decode = msgspec.json.Decoder(StoredSession).decode
 
@@ -53,16 +54,12 @@ class NatsSessions:
     async def session(self, digest: str) -> StoredSession | None:
         async with self._opened() as (js, _):
             found = await self._last(js, f"*.*.{digest}")
-        return _decode(found.data) if found is not None and found.data is not None else None
+        return _session_in(found.data) if found is not None else None
 
     async def sessions(self, user: str) -> list[StoredSession]:
-        async with self._opened() as (_, kv):
-            # The library gives its watcher no types.
-            watcher: Any = await kv.watch(f"{_word(user)}.*.*", ignore_deletes=True)
-            found: list[StoredSession] = []
-            while (entry := await watcher.updates()) is not None:
-                found.append(_decode(entry.value))
-            await watcher.stop()
+        async with self._opened() as (js, _):
+            values = await self._latest(js, f"{_word(user)}.*.*")
+        found = [one for one in map(_session_in, values) if one is not None]
         return sorted(found, key=lambda one: (one.created_at, one.session_id), reverse=True)
 
     async def delete_session(self, session_id: str) -> bool:
@@ -70,9 +67,9 @@ class NatsSessions:
             return False
         async with self._opened() as (js, kv):
             found = await self._last(js, f"*.{session_id}.*")
-            if found is None or found.data is None:
+            if found is None or found.subject is None:
                 return False
-            await kv.delete(_key(_decode(found.data)))
+            await kv.delete(found.subject.removeprefix(f"$KV.{self._bucket}."))
             return True
 
     @asynccontextmanager
@@ -87,6 +84,24 @@ class NatsSessions:
                 kv = await js.create_key_value(config)
             yield js, kv
 
+    async def _latest(self, js: JetStreamContext, pattern: str) -> list[bytes]:
+        """The value of every key like this. The library's own way, a watcher, may end before it
+        begins.
+        """
+        stream = f"KV_{self._bucket}"
+        newest = ConsumerConfig(
+            deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE
+        )
+        answers = await js.pull_subscribe(
+            f"$KV.{self._bucket}.{pattern}", stream=stream, config=newest
+        )
+        about = await answers.consumer_info()
+        found: list[Msg] = []
+        while left := (about.num_pending or 0) - len(found):
+            found += await answers.fetch(min(left, FETCHED_MAX))
+        await js.delete_consumer(stream, about.name)
+        return [one.data for one in found if "KV-Operation" not in (one.headers or {})]
+
     async def _last(self, js: JetStreamContext, pattern: str) -> RawStreamMsg | None:
         """The newest value whose key is like this; None if there is none, or it was deleted."""
         try:
@@ -94,6 +109,14 @@ class NatsSessions:
         except NotFoundError:
             return None
         return None if found.headers and "KV-Operation" in found.headers else found
+
+
+def _session_in(value: bytes | None) -> StoredSession | None:
+    """What another version wrote and we cannot read is not there for us."""
+    try:
+        return _decode(value or b"")
+    except msgspec.DecodeError:
+        return None
 
 
 def _word(user: str) -> str:

@@ -50,9 +50,11 @@ class Writer(Threads):
     async def run(self, job: Job[T]) -> T:
         if self._may_write_here():
             self._coming += 1
-            await asyncio.sleep(0)  # Whoever else is about to write says so now.
-            alone = self._coming == 1 and self._may_write_here()
-            self._coming -= 1
+            try:
+                await asyncio.sleep(0)  # Whoever else is about to write says so now.
+                alone = self._coming == 1 and self._may_write_here()
+            finally:
+                self._coming -= 1
             if alone and self._turn.acquire(blocking=False):
                 try:
                     return self._timed(job)

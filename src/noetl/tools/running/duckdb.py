@@ -37,7 +37,15 @@ from noetl.tools.running.sql_tasks import (
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, first_word, tokens
 from noetl.tools.running.sql_threads import Halt, in_thread
 from noetl.tools.running.table_types import form_of
-from noetl.tools.running.tables import TableFile, described, literal, parsed, source, write
+from noetl.tools.running.tables import (
+    TableFile,
+    connection_to,
+    described,
+    literal,
+    parsed,
+    source,
+    write,
+)
 
 ROWS_PER_LOOK = 10_000
 WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
@@ -185,9 +193,9 @@ class Task:
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         if self._path is None:
-            return duckdb.connect(":memory:")
+            return connection_to(":memory:")
         prepare(self._path, self._config)
-        return duckdb.connect(str(self._path), read_only=self._config.read_only)
+        return connection_to(self._path, read_only=self._config.read_only)
 
     # --- Before the first statement ---
 

@@ -23,7 +23,6 @@ from noetl.model import refs
 from noetl.model.ids import derive
 
 PART = 8 * 1024 * 1024
-BLOCK = 1024 * 1024
 
 Put = Callable[[str, str, bytes], Awaitable[None]]
 """Keeps a body: execution, key, bytes. The same key again changes nothing."""

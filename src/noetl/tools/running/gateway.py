@@ -80,7 +80,7 @@ class Gateway:
         self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         first, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-        method, target, _ = first.decode("latin-1").split(" ", 2)
+        method, _, target = first.decode("latin-1").rpartition(" ")[0].partition(" ")
         if method == "CONNECT":
             there, back = await self._connected(*_host_and_port(f"//{target}", 443))
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -97,6 +97,8 @@ class Gateway:
             asking.cancel()
             answering.cancel()
             back.close()
+            # How the other side broke is no news: the loop would report it as nobody's.
+            await asyncio.gather(asking, answering, return_exceptions=True)
 
     async def _connected(
         self, host: str, port: int

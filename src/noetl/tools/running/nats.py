@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+LISTED_AT_ONCE = 500
 NEEDS = {
     "kv_get": ("bucket", "key"),
     "kv_put": ("bucket", "key", "value"),
@@ -227,14 +228,31 @@ async def _kv_delete(call: Call) -> Any:
 
 
 async def _kv_list(call: Call) -> Any:
-    from nats.js.errors import NoKeysError
-
-    try:
-        keys = await (await _kv(call)).keys()
-    except NoKeysError:
-        keys = []
     pattern = call.config.key
-    return {"keys": sorted(key for key in keys if pattern is None or _matches(key, pattern))}
+    keys = [key for key in await _keys(call) if pattern is None or _matches(key, pattern)]
+    return {"keys": sorted(keys)}
+
+
+async def _keys(call: Call) -> list[str]:
+    """Every key of the bucket. The library's own way, a watcher, may end before it begins."""
+    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+    await _kv(call)  # which says so if there is no such bucket
+    stream, prefix = f"KV_{call.bucket}", f"$KV.{call.bucket}."
+    newest = ConsumerConfig(
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE, headers_only=True
+    )
+    answers = await call.stream.pull_subscribe(f"{prefix}>", stream=stream, config=newest)
+    about = await answers.consumer_info()
+    found: list[Any] = []
+    while left := (about.num_pending or 0) - len(found):
+        found += await answers.fetch(min(left, LISTED_AT_ONCE))
+    await call.stream.delete_consumer(stream, about.name)
+    return [
+        one.subject.removeprefix(prefix)
+        for one in found
+        if "KV-Operation" not in (one.headers or {})
+    ]
 
 
 def _matches(key: str, pattern: str) -> bool:

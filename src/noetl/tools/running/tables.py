@@ -34,6 +34,13 @@ MEMORY = "256MB"
 """For passing records on. What does not fit goes to the disk; without a limit nothing would."""
 
 
+def connection_to(place: Path | str, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """DuckDB that draws no bars over what the worker prints, however long a query takes."""
+    connection = duckdb.connect(str(place), read_only=read_only)
+    connection.execute("SET enable_progress_bar_print = false")
+    return connection
+
+
 class TableFile(NamedTuple):
     """A table in a file."""
 
@@ -84,7 +91,7 @@ def reading(lines: Lines) -> str:
 def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills into `folder`. What files lack is a `parse` error."""
     try:
-        with closing(duckdb.connect(":memory:")) as connection:
+        with closing(connection_to(":memory:")) as connection:
             if halt is not None:
                 halt.interrupt = connection.interrupt
             connection.execute("SET autoinstall_known_extensions = false")
@@ -253,7 +260,3 @@ class FileRows:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for portion in rows_of(self._path, self._form):
             yield from portion
-
-
-def names_of(columns: Sequence[Column]) -> list[str]:
-    return [column.name for column in columns]

@@ -29,7 +29,7 @@ from noetl.tools.running.table_types import (
     of_postgres,
     postgres_expression,
 )
-from noetl.tools.running.tables import MEMORY, literal, source
+from noetl.tools.running.tables import MEMORY, connection_to, literal, source
 from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
 
 Ask = Callable[[Mapping[str, Any]], Any]
@@ -145,7 +145,7 @@ def from_file(
 def opened_duckdb(
     database: Path | None, folder: Path, halt: Halt
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = duckdb.connect(str(database or ":memory:"))
+    connection = connection_to(database or ":memory:")
     with closing(connection), halt.stoppable(connection.interrupt):
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")

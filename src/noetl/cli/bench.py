@@ -1,0 +1,115 @@
+"""`noetl bench`: our own performance figures, on the machine where it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noetl.cli.exits import INTERRUPTED
+from noetl.cli.options import json_option, local_settings
+from noetl.cli.printing import counted, print_json, print_line, say
+from noetl.cli.workloads import MEANINGS, WORKLOADS, figures, machine
+from noetl.errors import BadRequest
+
+
+@click.command(short_help="Measure how fast executions run on this machine.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=5, metavar="N", help="Tries each; 5 if not."
+)
+@click.option("--only", metavar="NAMES", help="Some of w1 to w7, with commas: --only w1,w3.")
+@click.option(
+    "--db", metavar="URL", help="The database to measure. Default: a new file, removed afterwards."
+)
+@json_option
+def command(runs: int, only: str | None, db: str | None, as_json: bool) -> None:
+    """Measure how fast executions run on this machine.
+
+    The whole system runs in this process, on a new SQLite database in the working directory, and
+    flushes every commit: the disk counts as much as the processor. It takes about a minute; let
+    nothing else run meanwhile. Figures are medians. What they mean stands beside them.
+
+    A database given with --db keeps what was run. Give one that was made for this.
+
+    \b
+    Examples:
+      noetl bench
+      noetl bench --only w1,w3 --runs 3
+      noetl bench --db postgresql://noetl@localhost/bench --json
+    """
+    chosen = _chosen(only)
+    try:
+        document = asyncio.run(_measure(db, runs, chosen))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    if as_json:
+        print_json(document)
+        return
+    for line in _table(document):
+        print_line(line)
+
+
+def _chosen(only: str | None) -> tuple[str, ...]:
+    if only is None:
+        return tuple(WORKLOADS)
+    chosen = tuple(name.strip().lower() for name in only.split(","))
+    for name in chosen:
+        if name not in WORKLOADS:
+            raise click.UsageError(
+                f'--only names workloads with commas between; there is no "{name}".'
+                f" They are: {', '.join(WORKLOADS)}."
+            )
+    return chosen
+
+
+async def _measure(db: str | None, runs: int, chosen: tuple[str, ...]) -> dict[str, Any]:
+    disk = Path.cwd()
+    if db is not None:
+        db = await _unused(db)
+        disk = _disk(db)
+    if not os.access(disk, os.W_OK):
+        raise BadRequest(f"{disk} cannot be written to. Measure in a directory on the disk to use.")
+    with tempfile.TemporaryDirectory(prefix=".noetl-bench-", dir=disk) as name:
+        folder = Path(name)
+        url = db or f"sqlite:///{folder / 'bench.db'}"
+        found = await figures(folder, url, runs, chosen=chosen, tell=say)
+    return {"machine": machine(), "figures": found}
+
+
+async def _unused(db: str) -> str:
+    """The URL of a database in which nothing would go on that is not ours."""
+    from noetl import wiring
+
+    settings = local_settings(db)
+    async with wiring.embedded(settings, work=False) as system:
+        others = len(await system.store.unfinished())
+    if others:
+        raise BadRequest(
+            f"{counted(others, 'execution')} in that database would go on while we measure."
+            " Give --db a database that was made for this, or leave it out."
+        )
+    return settings.database_url
+
+
+def _disk(url: str) -> Path:
+    """Where the flush is measured: beside the file. That of a server is out of our reach."""
+    from noetl.wiring import is_server
+
+    return Path.cwd() if is_server(url) else Path(url.removeprefix("sqlite:///")).parent
+
+
+def _table(document: dict[str, Any]) -> Iterator[str]:
+    about = document["machine"]
+    yield (
+        f"{counted(about['cores'], 'core')} ({about['processor']}), {about['system']},"
+        f" Python {about['python']}, SQLite {about['sqlite']}, {about['date']}"
+    )
+    yield ""
+    for name, value in document["figures"].items():
+        yield f"{name:27}{value:12,.2f}  {MEANINGS[name]}"

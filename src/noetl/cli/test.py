@@ -1,0 +1,221 @@
+"""`noetl test`: playbooks against what they should do, with stand-ins for tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from noetl.cli.exits import FAILED, OK, WRONG
+from noetl.cli.options import json_option
+from noetl.cli.printing import counted, print_json, print_line, printable, problem_line, say
+
+if TYPE_CHECKING:
+    from noetl.settings import Settings
+    from noetl.trials.judging import Difference
+    from noetl.trials.loading import Loaded
+    from noetl.trials.running import Story
+
+ENDINGS = (".test.yaml", ".test.yml")
+
+
+class Judged(NamedTuple):
+    """A test that was run."""
+
+    file: str
+    name: str
+    story: Story
+    differences: list[Difference]
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences and not self.story.complaints
+
+
+@click.command(short_help="Test playbooks, with stand-ins for tools and time that jumps.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-k", "only", metavar="TEXT", default="", help="Only tests with this in their name.")
+@json_option
+def command(files: tuple[str, ...], only: str, as_json: bool) -> None:
+    """Test playbooks, with stand-ins for tools and time that jumps.
+
+    A FILE names a playbook and tests of it: a workload, what its tools answer, and what must
+    hold in the end. A directory is searched for files whose names end in .test.yaml. Tests run
+    on the real engine, but waiting takes no time. Exits with 1 if a test fails, with 2 if a file
+    is wrong.
+
+    \b
+    Examples:
+      noetl test orders.test.yaml
+      noetl test playbooks/ -k "is retried"
+    """
+    import asyncio
+
+    from noetl.cli.surroundings import current_settings
+    from noetl.trials.virtual import VirtualLoop
+
+    settings = current_settings()
+    loaded = _loaded(settings, files)
+    if loaded is None:
+        sys.exit(WRONG)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        judged = runner.run(_judge(settings, loaded, only, as_json=as_json))
+    sys.exit(_conclude(judged, only, as_json=as_json))
+
+
+# --- Which tests -------------------------------------------------------------------------------
+
+
+def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | None:
+    """The tests by file; None, and said why, if something is wrong with any of them."""
+    from noetl import wiring
+    from noetl.cli.files import Unreadable, source
+    from noetl.cli.run import beside
+    from noetl.trials.loading import Loaded, load
+
+    compile_text = wiring.compiler(settings)
+    found: dict[str, Loaded] = {}
+    is_right = True
+    for name in _files(names):
+        text = source(name)
+        if isinstance(text, Unreadable):
+            say(f"{text.name}: {text.reason}.")
+            is_right = False
+            continue
+        one = load(name, text.text, compile_text, beside)
+        if isinstance(one, Loaded):
+            found[name] = one
+            continue
+        is_right = False
+        for file, problem in one:
+            click.echo(str(problem_line(file, problem)), err=True)
+    return found if is_right else None
+
+
+def _files(names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        if not Path(name).is_dir():
+            yield name
+            continue
+        inside = [str(path) for path in Path(name).rglob("*.y*ml") if path.name.endswith(ENDINGS)]
+        if not inside:
+            say(f"{printable(name)}: no file in this directory ends in .test.yaml.")
+        yield from sorted(inside)
+
+
+# --- Running them ------------------------------------------------------------------------------
+
+
+async def _judge(
+    settings: Settings, loaded: dict[str, Loaded], only: str, *, as_json: bool
+) -> list[Judged]:
+    judged = []
+    async for one in _run(settings, loaded, only):
+        judged.append(one)
+        if not as_json:
+            _show(one)
+    return judged
+
+
+async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> AsyncIterator[Judged]:
+    from noetl.trials.judging import differences
+    from noetl.trials.model import Expect
+    from noetl.trials.running import run_trial, surroundings
+
+    async with surroundings(settings) as around:
+        for name, (file, playbooks) in loaded.items():
+            for trial in file.tests:
+                if only.lower() in trial.name.lower():
+                    story = await run_trial(file.whole(trial), playbooks, around)
+                    found = differences(trial.expect or Expect(), story, playbooks.nets)
+                    yield Judged(name, trial.name, story, found)
+
+
+# --- Showing what came of it -------------------------------------------------------------------
+
+
+def _show(judged: Judged) -> None:
+    """One line, and below it whatever is not as it should be."""
+    from noetl.cli.lines import length
+
+    mark = _mark(judged.passed)
+    print_line(f"{mark} {printable(judged.name)}  ({length(judged.story.elapsed)})")
+    if judged.passed:
+        return
+    for complaint in judged.story.complaints:
+        for line in complaint.splitlines():
+            print_line(f"    {printable(line)}")
+    for what, expected, found in judged.differences:
+        print_line(f"    {printable(what)}")
+        print_line(f"      expected  {_written(expected)}")
+        print_line(f"      found     {_written(found)}")
+    print_line("    what happened")
+    for line in _story(judged.story):
+        print_line(f"      {line}")
+
+
+def _mark(passed: bool) -> str:
+    if (sys.stdout.encoding or "").lower().startswith("utf"):
+        return "✓" if passed else "✗"
+    return "ok  " if passed else "FAIL"
+
+
+def _written(value: Any) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return printable(text)
+
+
+def _story(story: Story) -> Iterator[str]:
+    """What happened, with the virtual time at which it did."""
+    from noetl.cli.lines import length, plain_line
+
+    begun = story.events[0].at if story.events else 0.0
+    for row in story.events:
+        line = plain_line(row, story.execution["execution_id"])
+        if line is not None:
+            yield f"{length(row.at - begun):>12}  {line}"
+    yield f"{length(story.elapsed):>12}  {_last_word(story)}"
+
+
+def _last_word(story: Story) -> str:
+    status = story.execution["status"]
+    if story.complaints:
+        return "the test was broken off"
+    if status in ("COMPLETED", "FAILED", "CANCELLED"):
+        return str(status)
+    return f"{status}: nothing more can happen by itself; `signals` say what the world does"
+
+
+def _conclude(judged: list[Judged], only: str, *, as_json: bool) -> int:
+    failed = sum(not one.passed for one in judged)
+    if as_json:
+        print_json({"passed": len(judged) - failed, "failed": failed, "tests": _as_data(judged)})
+    if not judged:
+        say(f'no test has "{only}" in its name.' if only else "there are no tests.")
+        return WRONG
+    if not as_json:
+        say(f"{counted(len(judged), 'test')}, {failed or 'none'} failed")
+    return FAILED if failed else OK
+
+
+def _as_data(judged: list[Judged]) -> list[dict[str, Any]]:
+    from noetl.trials.judging import way_of
+
+    return [
+        {
+            "file": one.file,
+            "name": one.name,
+            "passed": one.passed,
+            "status": one.story.execution["status"],
+            "elapsed_seconds": round(one.story.elapsed, 3),
+            **way_of(one.story.events)._asdict(),
+            "complaints": list(one.story.complaints),
+            "differences": [difference._asdict() for difference in one.differences],
+        }
+        for one in judged
+    ]

@@ -1,0 +1,277 @@
+"""The workloads that our own speed is measured by, W1–W7, each with what it is meant to show.
+
+They run the whole system in this process, every commit flushed to disk. `noetl bench` prints what
+they yield, and so does whoever measures a working tree: the figures are always of the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from noetl.wiring import System
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bench, path: bench/bench}\n"
+LOOP = (
+    HEAD
+    + """\
+workload: {n: 1000}
+workflow:
+  - step: start
+    loop: {in: "{{ range(workload.n) | list }}", iterator: item, spec: {mode: parallel}}
+    tool: {kind: noop}
+    next: end
+  - step: end
+    tool: {kind: noop}
+"""
+)
+CALLS = LOOP.replace(
+    "{kind: noop}", '{kind: python, args: {n: "{{ iter.item }}"}, code: "result = n + 1"}', 1
+)
+HELLO = HEAD + "workflow:\n  - step: start\n    tool: {kind: noop, result: hello}\n"
+
+SHORT_RUNS_MAX = 3
+"""What takes seconds is repeated less often: it varies less, too."""
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """How much the workloads do. Figures of other sizes say nothing about one another."""
+
+    steps: int = 100
+    iterations: int = 1_000
+    executions: int = 500
+    alone: int = 50
+    calls: int = 2_000
+    long_loop: int = 100_000
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """A system to be measured, a directory on the disk that counts, and how often to try."""
+
+    system: System
+    folder: Path
+    runs: int
+    sizes: Sizes
+
+
+def chain(steps: int) -> str:
+    """Steps one after the other."""
+    lines = [HEAD + "workflow:"]
+    for index in range(steps):
+        name = "start" if index == 0 else f"s{index}"
+        following = f", next: s{index + 1}" if index < steps - 1 else ""
+        lines.append(f"  - {{step: {name}, tool: {{kind: noop}}{following}}}")
+    return "\n".join(lines) + "\n"
+
+
+def of_length(loop: str, iterations: int) -> str:
+    """The same loop over so many elements."""
+    return loop.replace("n: 1000", f"n: {iterations}")
+
+
+async def run(system: System, text: str, count: int = 1) -> float:
+    """Seconds until so many executions of a playbook, started at once, have ended."""
+    compiled = system.catalog.check(text)
+    net = compiled.unwrap()
+    await system.orchestrator.programs.keep(net, compiled.digest)
+
+    async def one() -> None:
+        execution_id = await system.executions.start(compiled.digest, net.path, None, {})
+        state = await system.orchestrator.wait_for_end(execution_id)
+        assert state.status == "COMPLETED", state.failure
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(count)))
+    return time.perf_counter() - begin
+
+
+async def median(runs: int, measure: Callable[[], Awaitable[float]]) -> float:
+    """What it takes when it is not the first time."""
+    await measure()
+    return statistics.median([await measure() for _ in range(runs)])
+
+
+# --- The workloads -----------------------------------------------------------------------------
+
+
+async def steps_in_a_row(bench: Bench) -> dict[str, float]:
+    steps = bench.sizes.steps
+    text = chain(steps)
+    seconds = await median(bench.runs, lambda: run(bench.system, text))
+    return {"w1_ms_per_step": seconds * 1000 / steps}
+
+
+async def parallel_loop(bench: Bench) -> dict[str, float]:
+    iterations = bench.sizes.iterations
+    text = of_length(LOOP, iterations)
+    seconds = await median(bench.runs, lambda: run(bench.system, text))
+    return {"w2_tasks_per_second": iterations / seconds}
+
+
+async def many_executions(bench: Bench) -> dict[str, float]:
+    count, text = bench.sizes.executions, chain(5)
+    seconds = await median(bench.runs, lambda: run(bench.system, text, count))
+    return {"w3_steps_per_second": 5 * count / seconds}
+
+
+async def one_alone(bench: Bench) -> dict[str, float]:
+    text = chain(1)
+    times = sorted([await run(bench.system, text) * 1000 for _ in range(bench.sizes.alone)])
+    return {"w4_p50_ms": times[len(times) // 2], "w4_p95_ms": times[len(times) * 95 // 100]}
+
+
+async def from_the_shell(bench: Bench) -> dict[str, float]:
+    tries = min(bench.runs, SHORT_RUNS_MAX)
+    times = [await asyncio.to_thread(cold_start, bench.folder) for _ in range(tries)]
+    return {"w5_cold_start_s": statistics.median(times)}
+
+
+async def python_calls(bench: Bench) -> dict[str, float]:
+    calls = bench.sizes.calls
+    text = of_length(CALLS, calls)
+    seconds = await median(min(bench.runs, SHORT_RUNS_MAX), lambda: run(bench.system, text))
+    return {"w6_python_calls_per_second": calls / seconds}
+
+
+async def long_loop(bench: Bench) -> dict[str, float]:
+    sizes, tries = bench.sizes, min(bench.runs, SHORT_RUNS_MAX)
+    short = of_length(LOOP, sizes.iterations)
+    short_s = await median(tries, lambda: run(bench.system, short))
+    before = resident_mb()
+    long_s = await run(bench.system, of_length(LOOP, sizes.long_loop))
+    return {
+        "w7_iterations_per_second": sizes.long_loop / long_s,
+        "w7_ratio_to_short_loop": (long_s / sizes.long_loop) / (short_s / sizes.iterations),
+        "w7_memory_growth_mb": resident_mb() - before,
+    }
+
+
+class Workload(NamedTuple):
+    """What is run, in words, and how it is measured."""
+
+    about: str
+    measure: Callable[[Bench], Awaitable[dict[str, float]]]
+
+
+WORKLOADS = {
+    "w1": Workload("one execution of 100 no-op steps, one after the other", steps_in_a_row),
+    "w2": Workload("a parallel loop over 1 000 no-ops, and its join", parallel_loop),
+    "w3": Workload("500 executions of 5 steps, started at once", many_executions),
+    "w4": Workload("an execution of one step on an idle system", one_alone),
+    "w5": Workload("`noetl run` of a hello-world, from the shell to its end", from_the_shell),
+    "w6": Workload("a parallel loop over 2 000 calls of `kind: python`", python_calls),
+    "w7": Workload("a parallel loop over 100 000 no-ops", long_loop),
+}
+
+MEANINGS = {
+    "flush_ms": "one small flush to this disk: most others contain it",
+    "memory_idle_mb": "this process, before it has run anything",
+    "w1_ms_per_step": WORKLOADS["w1"].about,
+    "w2_tasks_per_second": WORKLOADS["w2"].about,
+    "w3_steps_per_second": WORKLOADS["w3"].about,
+    "w4_p50_ms": WORKLOADS["w4"].about + "; half take less",
+    "w4_p95_ms": "the same; 95 of 100 take less",
+    "w5_cold_start_s": WORKLOADS["w5"].about,
+    "w6_python_calls_per_second": WORKLOADS["w6"].about,
+    "w7_iterations_per_second": WORKLOADS["w7"].about,
+    "w7_ratio_to_short_loop": "one of these iterations beside one of a loop over 1 000",
+    "w7_memory_growth_mb": "how much larger the process is after that loop",
+    "memory_after_mb": "this process, at its largest",
+}
+"""Every figure there is, in the order they are printed, and what it means."""
+
+
+async def figures(
+    folder: Path,
+    url: str,
+    runs: int,
+    *,
+    chosen: Collection[str] = tuple(WORKLOADS),
+    sizes: Sizes | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
+    """Run the chosen workloads on a database; `tell` hears which one is next."""
+    from noetl import wiring
+    from noetl.settings import Settings
+
+    settings = msgspec.structs.replace(Settings.from_environment({}), database_url=url)
+    found = {"flush_ms": flush_ms(folder)}
+    async with wiring.embedded(settings) as system:
+        found["memory_idle_mb"] = largest_mb()
+        bench = Bench(system, folder, runs, sizes or Sizes())
+        for name, workload in WORKLOADS.items():
+            if name in chosen:
+                tell(f"{name}: {workload.about} …")
+                found |= await workload.measure(bench)
+        found["memory_after_mb"] = largest_mb()
+    return found
+
+
+# --- What surrounds them -----------------------------------------------------------------------
+
+
+def flush_ms(folder: Path) -> float:
+    """What one small flush to this disk takes."""
+    times = []
+    with (folder / "flush").open("wb") as file:
+        for _ in range(30):
+            file.write(b"x" * 4096)
+            begin = time.perf_counter()
+            file.flush()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1000
+
+
+def cold_start(folder: Path) -> float:
+    """Seconds from the shell prompt to the end of a hello-world, on a database of its own.
+
+    With the settings that everybody begins with: those in force here may name a server.
+    """
+    (folder / "hello.yaml").write_text(HELLO)
+    command = [sys.executable, "-m", "noetl.cli", "run", "hello.yaml", "--new", "--db", "hello.db"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NOETL_")}
+    begin = time.perf_counter()
+    subprocess.run(  # noqa: S603 - our own program
+        command, cwd=folder, env=environment, check=True, capture_output=True
+    )
+    return time.perf_counter() - begin
+
+
+def resident_mb() -> float:
+    """What this process has in memory now; where the system does not tell, its largest so far."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return largest_mb()
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def largest_mb() -> float:
+    """The most that this process ever had in memory. macOS counts bytes, others kilobytes."""
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def machine() -> dict[str, str | int]:
+    """Where and when this was measured."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "system": platform.platform(terse=True),
+        "processor": platform.machine(),
+        "cores": os.cpu_count() or 0,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }

@@ -1,0 +1,261 @@
+"""Everything that happens to executions is decided and stored here, in batches.
+
+Jobs gather while the last batch is being written. A batch decides for all of them, stores what was
+decided in one transaction, and only then lets anything out: answers, commands, the ends of
+children. Whoever crashes in between has decided nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+
+from noetl.control import bodies
+from noetl.control.audience import Audience
+from noetl.control.children import child_job
+from noetl.control.clock import Clock
+from noetl.control.dispatch import Dispatch
+from noetl.control.jobs import Batch, Job, fail, following
+from noetl.control.live import Live
+from noetl.control.memory import Memory
+from noetl.control.programs import Programs
+from noetl.engine import advance
+from noetl.engine.turn import (
+    CancelChild,
+    Close,
+    Effect,
+    EndLoop,
+    Issue,
+    Keep,
+    StartChild,
+    TellParent,
+)
+from noetl.errors import NoetlError, StoreError
+from noetl.model.ids import ExecutionId
+from noetl.model.net import Limits
+from noetl.store.base import Store, Write
+
+logger = logging.getLogger(__name__)
+
+BATCH_MAX = 256
+COMMIT_ATTEMPTS_MAX = 5
+
+
+class Rounds:
+    """Batch after batch: what is done with what comes in through the orchestrator."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        lease_seconds: float = 30.0,
+        limits: Limits | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.programs = Programs(store, limits)
+        self.dispatch = Dispatch(lease_seconds)
+        self._memory = Memory(store, self.programs)
+        self._jobs: deque[Job] = deque()
+        self._arrived = asyncio.Event()
+        self.audience = Audience()
+        self.timer_changed = asyncio.Event()
+        self.on_stored: Callable[[list[Write]], None] | None = None
+        """Who wants to know what was written."""
+        self._under_way: Collection[ExecutionId] = ()
+        """What is being decided and stored just now."""
+        self.chosen: set[ExecutionId] | None = None
+        """The executions that go on in this process, with their children; None: all."""
+
+    async def run(self) -> None:
+        """Decide and store, batch after batch, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._jobs:
+                taken = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
+                await self._round(taken)
+                self._under_way = ()
+
+    async def _submit(self, job: Job) -> None:
+        self._put(job)
+        await job.future
+
+    def _put(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._arrived.set()
+
+    async def _round(self, jobs: list[Job]) -> None:
+        """One batch. Jobs whose execution moved under us are decided again."""
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            batch = Batch()
+            batch.todo.extend(jobs)
+            self._under_way = batch.writes
+            try:
+                while batch.todo:
+                    await self._decide(batch, batch.todo.popleft())
+            except Exception as error:  # noqa: BLE001  whose it is gets it
+                await self._without_the_broken(batch, jobs, error)
+                return
+            moved = await self._commit(batch)
+            if moved is None:
+                return
+            jobs = [job for job in batch.jobs if job.execution_id in moved and not job.is_own]
+            if not jobs:
+                return
+            for job in jobs:
+                job.has_moved = True
+        for job in jobs:
+            fail(job, StoreError(f"execution {job.execution_id} keeps moving; try again."))
+
+    async def _without_the_broken(self, batch: Batch, jobs: list[Job], error: Exception) -> None:
+        """A decision failed: nothing of its batch counts. Each job again, on its own."""
+        self._undo(batch)
+        if len(jobs) > 1:
+            for job in jobs:
+                await self._round([job])
+            return
+        logger.error(
+            "a decision failed", exc_info=error, extra={"execution_id": jobs[0].execution_id}
+        )
+        fail(jobs[0], error)
+
+    def _undo(self, batch: Batch) -> None:
+        """What we hold in memory was never stored: forget it, and read it back when needed."""
+        for execution_id in batch.writes:
+            self._memory.drop(execution_id)
+        self.dispatch.take_back()
+        for job in batch.jobs:
+            if job.waiter is not None:
+                self.dispatch.stop_waiting(job.waiter)
+
+    async def _decide(self, batch: Batch, job: Job) -> None:
+        try:
+            live = await self._live_for(job)
+        except NoetlError as error:
+            fail(job, error)
+            return
+        write = batch.writes.get(job.execution_id)
+        if write is None:
+            write = batch.writes[job.execution_id] = Write(
+                execution_id=job.execution_id, seq_before=live.stored
+            )
+        job.has_voice = job.speaks_for is None or job.speaks_for in live.state.holders
+        if job.waiter is not None and job.has_voice:
+            self.dispatch.wait_in_front(job.waiter)
+        batch.jobs.append(job)
+        await bodies.fetch(self._store, live, job.coming, job.names, write)
+        decision = job.decide(live)
+        live.add(write, decision)
+        if job.closes is not None and job.has_voice:
+            write.closed.append(job.closes)
+            batch.closed[job.closes] = (job.execution_id, False)
+        await self._perform(batch, live, write, decision.effects)
+
+    async def _live_for(self, job: Job) -> Live:
+        is_known = job.create is None or self._memory.find(job.execution_id) is not None
+        # At first it is taken for new without looking: if it is not, the commit says so.
+        if not is_known and job.has_moved:
+            is_known = await self._store.load(job.execution_id) is not None
+        if job.create is not None and not is_known:
+            live = job.create()
+            if job.has_moved:
+                await self._memory.refuse_taken_key(live)
+            self._memory.put(live)
+        return await self._memory.get(job.execution_id)
+
+    async def _perform(
+        self, batch: Batch, live: Live, write: Write, effects: tuple[Effect, ...]
+    ) -> None:
+        """Turn effects into parts of the same transaction, or into jobs of the same batch."""
+        now = self._clock.now()
+        for effect in effects:
+            match effect:
+                case Issue(command=command):
+                    placed = self.dispatch.place(command, now)
+                    write.commands.append(placed)
+                    if placed.worker_id is not None:
+                        started = advance.leased(
+                            live.program,
+                            live.state,
+                            live.execution_id,
+                            now,
+                            command.step_run_id,
+                            placed.worker_id,
+                        )
+                        live.add(write, started)
+                case Close(command_id=command_id):
+                    if command_id not in batch.closed:
+                        write.closed.append(command_id)
+                        batch.closed[command_id] = (live.execution_id, True)
+                case Keep(key=key, body=body):
+                    write.results.append((key, body))
+                case StartChild():
+                    self.choose(effect.child)
+                    batch.follow(live.execution_id, await child_job(self.programs, effect, now))
+                case EndLoop() | TellParent() | CancelChild():
+                    batch.follow(live.execution_id, following(live.execution_id, effect, now))
+
+    async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
+        """Store the batch. None: it could not be stored, and everybody has been told."""
+        writes = []
+        for execution_id, write in batch.writes.items():
+            live = self._memory.find(execution_id)
+            if live is not None and (write.events or write.closed or write.commands):
+                live.close(write)
+                writes.append(write)
+        try:
+            moved = await self._store.commit(writes, tied=batch.tied) if writes else []
+        except StoreError as error:
+            self._undo(batch)
+            for job in batch.jobs:
+                fail(job, error)
+            return None
+        for execution_id in moved:
+            self._memory.drop(execution_id)
+        self._settle(batch, set(moved))
+        if self.on_stored is not None:
+            self.on_stored([write for write in writes if write.execution_id not in moved])
+        return set(moved) if moved else None
+
+    def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
+        """It is stored: let it out."""
+        timers = False
+        for execution_id, write in batch.writes.items():
+            live = self._memory.find(execution_id)
+            if execution_id in moved or live is None:
+                continue
+            live.stored = write.seq_after
+            timers = timers or bool(write.timers)
+            self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
+            if live.state.is_finished:
+                bodies.let_go(live)
+            self._memory.note(live)
+        for command_id, (execution_id, tell) in batch.closed.items():
+            if execution_id not in moved:
+                self.dispatch.close(command_id, tell=tell)
+        self.dispatch.deliver(moved)
+        for job in batch.jobs:
+            if job.waiter is not None:
+                self.dispatch.stop_waiting(job.waiter)
+        for write in batch.writes.values():
+            for placed in write.commands:
+                if placed.worker_id is None and write.execution_id not in moved:
+                    self.dispatch.opened(placed.command.pool)
+        if timers:
+            self.timer_changed.set()
+        for job in batch.jobs:
+            if job.execution_id not in moved and not job.future.done():
+                job.future.set_result(None)
+        self._memory.forget()
+
+    def choose(self, execution_id: ExecutionId) -> None:
+        """It goes on here, whatever else does."""
+        if self.chosen is not None:
+            self.chosen.add(execution_id)
+
+    def is_chosen(self, execution_id: ExecutionId) -> bool:
+        return self.chosen is None or execution_id in self.chosen

@@ -1,0 +1,1 @@
+"""Tests of playbooks: the real engine and worker, stand-ins for tools, and time that jumps."""

@@ -1,0 +1,128 @@
+"""Time that passes only while everybody waits, and then at once.
+
+The event loop's own time jumps to the next thing that is due, so whatever sleeps, times out or is
+set for later keeps to it without knowing. Work that really happens, such as Python code in a
+process of its own, takes real time in which nothing else becomes due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import TypeVarTuple
+
+Arguments = TypeVarTuple("Arguments")
+
+START = 1_767_225_600.0
+"""Every test begins on 1 January 2026, midnight UTC."""
+TICK = 1e-6
+"""How far apart two moments must be to be told apart after years. An event loop runs what lies
+before its time, not what is due at that very moment, so time jumps a tick further."""
+
+
+class VirtualSelector(selectors.DefaultSelector):
+    """Instead of waiting, it moves time on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jumped = 0.0
+        """Seconds that were skipped."""
+        self.worked = 0.0
+        """Seconds that real work took."""
+        self.real_work = 0
+        self._begun = 0.0
+        self.on_rest: Callable[[], None] = _nothing
+        """Told when nothing is left that could happen by itself."""
+        self.deadline = math.inf
+        self.on_deadline: Callable[[], None] = _nothing
+        """Told once the real time `deadline` has come, whatever is going on."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if time.monotonic() >= self.deadline:
+            self.deadline = math.inf
+            self.on_deadline()
+        if self.real_work:
+            return super().select(timeout)
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            self.on_rest()
+        else:
+            self.jumped += timeout + TICK
+        return ready
+
+    def time(self) -> float:
+        ongoing = time.monotonic() - self._begun if self.real_work else 0.0
+        return self.jumped + self.worked + ongoing
+
+    def begin_work(self) -> None:
+        if not self.real_work:
+            self._begun = time.monotonic()
+        self.real_work += 1
+
+    def end_work(self) -> None:
+        if self.real_work == 1:
+            self.worked += time.monotonic() - self._begun
+        self.real_work -= 1
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop by that time."""
+
+    def __init__(self) -> None:
+        self.virtual = VirtualSelector()
+        super().__init__(self.virtual)
+
+    def time(self) -> float:
+        return self.virtual.time()
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if when == math.inf:
+            # It never comes, so nobody who looks for the next moment should see it.
+            return asyncio.TimerHandle(when, callback, args, self, context)
+        return super().call_at(when, callback, *args, context=context)
+
+
+class VirtualClock:
+    """The time of one test. Real work takes none of it, so the same test takes as long always."""
+
+    def __init__(self, virtual: VirtualSelector) -> None:
+        self._virtual = virtual
+        self._begun = virtual.jumped
+
+    @property
+    def elapsed(self) -> float:
+        return self._virtual.jumped - self._begun
+
+    def now(self) -> float:
+        return START + self.elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() + seconds
+        while (rest := until - self.now()) > 0:
+            await asyncio.sleep(rest)
+
+    @contextmanager
+    def real_work(self) -> Iterator[None]:
+        """Time stands still while this is done."""
+        self._virtual.begin_work()
+        try:
+            yield
+        finally:
+            self._virtual.end_work()

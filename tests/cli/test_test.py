@@ -1,0 +1,416 @@
+"""`noetl test`: playbooks on the real engine, with stand-ins and time that jumps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from noetl.dsl.nodes import plain
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+TESTED = sorted(EXAMPLES.glob("*.test.yaml"))
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
+STUBBORN = f"""{HEAD}
+metadata: {{name: stubborn, path: tests/stubborn}}
+workflow:
+  - step: start
+    tool:
+      - name: fetch
+        kind: http
+        url: http://127.0.0.1:1/orders
+        spec:
+          policy:
+            rules:
+              - when: "{{{{ outcome.status == 'error' and outcome.http.status == 503 }}}}"
+                then: {{do: retry, attempts: 4, backoff: fixed, delay: 1h}}
+              - when: "{{{{ outcome.status == 'error' }}}}"
+                then: {{do: fail}}
+              - else: {{then: {{do: continue, set_ctx: {{tries: "{{{{ _attempt }}}}"}}}}}}
+    next:
+      arcs:
+        - {{step: give_up, when: "{{{{ event.name == 'step.failed' }}}}"}}
+        - {{step: end}}
+  - step: give_up
+    tool: {{kind: noop, result: gave up}}
+  - step: end
+    tool: {{kind: noop, result: "{{{{ start }}}}"}}
+"""
+BUSY = "{kind: server_error, status: 503, retryable: true}"
+
+
+@pytest.fixture
+def tests_of(noetl, tmp_path):
+    """Run tests of a playbook; its exit code, with the JSON document or with both streams."""
+
+    def run(playbook: str, tests: str, *arguments: str, **beside: str):
+        (tmp_path / "playbook.yaml").write_text(playbook)
+        (tmp_path / "it.test.yaml").write_text(f"playbook: playbook.yaml\ntests:\n{tests}")
+        for name, text in beside.items():
+            (tmp_path / f"{name}.yaml").write_text(text)
+        return noetl("test", "it.test.yaml", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def judged(tests_of):
+    """Run one test; its part of the JSON document."""
+
+    def run(playbook: str, test: str, **beside: str) -> dict[str, Any]:
+        done = tests_of(playbook, test, "--json", **beside)
+        assert done.out, done.err
+        [found] = json.loads(done.out)["tests"]
+        assert done.code == (0 if found["passed"] else 1)
+        return found
+
+    return run
+
+
+# --- What happens in a test --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", TESTED, ids=lambda path: path.stem)
+def test_the_tests_of_an_example_pass(noetl, path):
+    done = noetl("test", str(path))
+
+    assert (done.code, "✗" in done.out) == (0, False), done.out + done.err
+
+
+def test_hours_of_backoff_are_hours_of_virtual_time_only(judged):
+    found = judged(
+        STUBBORN,
+        f"""
+  - name: the third try gets through
+    stand_ins:
+      start: [{{error: {BUSY}, times: 2}}, {{result: {{data: {{id: 7}}}}}}]
+    expect: {{steps: [start, end], ctx: {{tries: 3}}, calls: {{start: 3}}, elapsed: 2h}}
+""",
+    )
+
+    # Had it really waited, the command would have been stopped long before it said so.
+    assert (found["differences"], found["elapsed_seconds"]) == ([], 7200)
+
+
+def test_the_same_tests_say_the_same_again(tests_of):
+    test = f"  - {{name: busy, stand_ins: {{start: {{error: {BUSY}}}}}}}\n"
+
+    first = tests_of(STUBBORN, test, "--json")
+    assert json.loads(first.out)["tests"][0]["steps"] == ["start", "give_up"]
+    assert tests_of(STUBBORN, test, "--json") == first
+
+
+def test_code_runs_for_real_and_takes_no_virtual_time(judged):
+    found = judged(
+        f"""{HEAD}
+metadata: {{name: sums, path: tests/sums}}
+workload: {{numbers: [1]}}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {{numbers: "{{{{ workload.numbers }}}}"}}
+      code: |
+        import time
+        time.sleep(0.05)
+        result = sum(numbers)
+    next: {{arcs: [{{step: end, spec: {{delay: 1d}}}}]}}
+  - step: end
+    tool: {{kind: noop, result: "{{{{ start + 1 }}}}"}}
+""",
+        "  - {name: sums, workload: {numbers: [1, 2, 3]}, expect: {result: 7}}\n",
+    )
+
+    assert (found["differences"], found["elapsed_seconds"]) == ([], 86400)
+
+
+@pytest.mark.parametrize("timeout", ["timeout: 5", "spec: {timeout: {connect: 1, read: 5}}"])
+def test_a_call_that_takes_longer_than_it_may_fails(judged, timeout):
+    found = judged(
+        f"""{HEAD}
+metadata: {{name: slow, path: tests/slow}}
+workflow:
+  - step: start
+    tool: {{kind: http, url: "http://127.0.0.1:1", {timeout}}}
+""",
+        """
+  - name: too slow
+    stand_ins: {start: {takes: 1h, result: 1}}
+    expect: {error: {kind: timeout, message: longer than 5 s}, elapsed: 5}
+""",
+    )
+
+    assert found["differences"] == []
+
+
+FAMILY = f"""{HEAD}
+metadata: {{name: family, path: tests/family}}
+workload: {{ids: [1, 2, 3]}}
+workbook:
+  wash:
+    tool: [{{name: rinse, kind: http, url: "http://127.0.0.1:1/{{{{ args.what }}}}"}}]
+workflow:
+  - step: start
+    loop: {{in: "{{{{ workload.ids }}}}", iterator: id, spec: {{mode: parallel}}}}
+    tool: {{kind: http, url: "http://127.0.0.1:1/{{{{ iter.id }}}}"}}
+    next: wash
+  - step: wash
+    spec: {{pool: elsewhere}}
+    tool: {{kind: workbook, name: wash, args: {{what: socks}}}}
+    next: child
+  - step: child
+    tool: {{kind: playbook, path: tests/child, args: {{x: 3}}}}
+    next: end
+  - step: end
+    tool: {{kind: noop, result: ["{{{{ start.results }}}}", "{{{{ wash }}}}", "{{{{ child }}}}"]}}
+"""
+CHILD = f"""{HEAD}
+metadata: {{name: child, path: tests/child}}
+workload: {{x: 0}}
+workflow:
+  - step: start
+    tool: {{kind: http, url: "http://127.0.0.1:1/child/{{{{ workload.x }}}}"}}
+    next: {{arcs: [{{step: end, spec: {{delay: 2h}}}}]}}
+  - step: end
+    tool: {{kind: noop, result: "{{{{ start }}}}"}}
+"""
+
+
+def test_stand_ins_know_the_call_they_answer(judged):
+    found = judged(
+        FAMILY,
+        """
+  - name: each its own
+    stand_ins:
+      start:
+        - {when: "{{ config.url.endswith('2') }}", result: two}
+        - {result: "{{ iteration }} of {{ workload.ids | length }}", times: always}
+      wash.rinse: {result: "{{ config.url }}"}
+      tests/child:start: {result: "{{ config.url }}"}
+    expect:
+      result: [[0 of 3, two, 2 of 3], http://127.0.0.1:1/socks, http://127.0.0.1:1/child/3]
+      calls: {start: 3, tests/child:start: 1}
+      elapsed: 2h
+""",
+        child=CHILD,
+    )
+
+    assert (found["complaints"], found["differences"]) == ([], [])
+
+
+def test_whole_workbook_entries_and_playbooks_can_be_stood_in_for(judged):
+    found = judged(
+        FAMILY,
+        """
+  - name: nothing inside runs
+    stand_ins:
+      start: {result: 1}
+      wash: {result: clean}
+      child: {result: grown, takes: 5m}
+    expect: {result: [[1, 1, 1], clean, grown], calls: {wash: 1, child: 1}, elapsed: 5m}
+""",
+    )
+
+    assert (found["complaints"], found["differences"]) == ([], [])
+
+
+def test_what_undoes_a_step_is_among_the_steps_that_ran(judged):
+    found = judged(
+        f"""{HEAD}
+metadata: {{name: saga, path: tests/saga}}
+workbook:
+  give_back: {{tool: {{kind: http, url: "http://127.0.0.1:1/back"}}}}
+workflow:
+  - step: start
+    spec: {{compensate: give_back}}
+    tool: {{kind: http, url: "http://127.0.0.1:1/take"}}
+    next: pay
+  - step: pay
+    tool: {{kind: http, url: "http://127.0.0.1:1/pay"}}
+""",
+        """
+  - name: what was taken is given back
+    stand_ins:
+      start: {result: 1}
+      start.give_back_task: {result: 1}
+      pay: {error: {kind: client_error, message: no money}}
+    expect:
+      error: {message: no money}
+      steps: [start, pay, give_back]
+      calls: {start.give_back_task: 1}
+""",
+    )
+
+    assert (found["complaints"], found["differences"]) == ([], [])
+
+
+def test_rows_of_a_cursor_are_claimed_from_a_stand_in(judged):
+    found = judged(
+        f"""{HEAD}
+metadata: {{name: queue, path: tests/queue}}
+workflow:
+  - step: start
+    loop:
+      cursor: {{kind: postgres, auth: db, claim: "UPDATE q SET taken = true RETURNING id"}}
+      iterator: row
+      spec: {{mode: cursor, max_in_flight: 1}}
+    tool: {{kind: http, url: "http://127.0.0.1:1/{{{{ iter.row.id }}}}"}}
+""",
+        """
+  - name: two rows
+    stand_ins:
+      start.claim: [{result: {rows: [{id: 1}]}}, {result: {rows: [{id: 2}]}}, {result: {rows: []}}]
+      start: {result: "{{ config.url }}", takes: 10m}
+    expect:
+      calls: {start.claim: 3, start: 2}
+      result: {results: [http://127.0.0.1:1/1, http://127.0.0.1:1/2]}
+      elapsed: 20m
+""",
+    )
+
+    assert (found["complaints"], found["differences"]) == ([], [])
+
+
+# --- What people are told ----------------------------------------------------------------------
+
+
+def test_a_failed_test_says_what_was_expected_found_and_happened(tests_of):
+    done = tests_of(
+        STUBBORN,
+        f"""
+  - name: hopeful
+    stand_ins: {{start: {{error: {BUSY}}}}}
+    expect: {{steps: [start, end], ctx: {{tries: 1}}, never: [start -> give_up], elapsed: 0}}
+""",
+    )
+
+    assert done.code == 1
+    assert "✗ hopeful  (3 h 00 min)" in done.out
+    assert (
+        '    steps\n      expected  ["start","end"]\n      found     ["start","give_up"]'
+        in done.out
+    )
+    assert "    ctx.tries\n      expected  1\n      found     nothing" in done.out
+    assert "    never start -> give_up\n" in done.out
+    assert "    elapsed\n      expected  0 s\n      found     10800 s" in done.out
+    assert "1 h 00 min  start: fetch is tried again" in done.out
+    assert "1 test, 1 failed" in done.err
+
+
+def test_a_tool_that_reaches_outside_needs_a_stand_in(tests_of, judged):
+    done = tests_of(STUBBORN, "  - name: nobody answers\n")
+    assert done.code == 1
+    assert "start.fetch needs a stand-in: kind http" in done.out
+
+    snippet = "      start.fetch: { result: {} }\n"
+    assert f"stand_ins:\n  {snippet}" in done.out
+    found = judged(STUBBORN, f"  - name: somebody answers\n    stand_ins:\n{snippet}")
+    assert found["passed"]
+
+
+def test_a_stand_in_that_is_used_up_is_named(tests_of):
+    done = tests_of(STUBBORN, f"  - {{name: short, stand_ins: {{start: [{{error: {BUSY}}}]}}}}\n")
+
+    assert done.code == 1
+    assert "the stand-in of start.fetch has no answer to call 2" in done.out
+
+
+WAITING = f"""{HEAD}
+metadata: {{name: waiting, path: tests/waiting}}
+workflow:
+  - step: start
+    spec:
+      eval_mode: on_event
+      form: [{{name: approved, type: boolean}}]
+    case:
+      - when: "{{{{ event.name == 'approval.received' }}}}"
+        then: [{{next: {{to: [{{step: end}}]}}}}]
+  - step: end
+    tool: {{kind: noop}}
+"""
+
+
+def test_an_execution_that_waits_for_ever_is_found_out(tests_of):
+    done = tests_of(
+        WAITING, "  - {name: waits, expect: {status: RUNNING}}\n  - {name: does not wait}\n"
+    )
+
+    assert done.code == 1
+    assert "✓ waits" in done.out
+    assert "✗ does not wait" in done.out
+    assert "RUNNING: nothing more can happen by itself; `signals` say" in done.out
+
+
+def test_a_signal_that_is_refused_breaks_the_test_off(judged):
+    signals = "[{name: approval.received, data: {aproved: true}}]"
+    found = judged(WAITING, f"  - {{name: misspelt, signals: {signals}}}\n")
+
+    [complaint] = found["complaints"]
+    assert complaint.startswith("the signal approval.received was refused: ")
+    assert "aproved" in complaint
+
+
+# --- Which tests, and what may be wrong with their files ---------------------------------------
+
+
+def test_a_text_chooses_tests_and_a_directory_is_searched(noetl, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "playbook.yaml").write_text(WAITING)
+    tests = "playbook: playbook.yaml\ntests: [{name: First}, {name: second}]\n"
+    (tmp_path / "below" / "it.test.yaml").write_text(tests)
+
+    done = noetl("test", ".", "-k", "first", "--json")
+    assert [test["name"] for test in json.loads(done.out)["tests"]] == ["First"]
+    none = noetl("test", ".", "-k", "third")
+    assert none.code == 2
+    assert 'no test has "third" in its name' in none.err
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("{name: x, standins: {}}", 'a test has no `standins`. Did you mean "stand_ins"?'),
+        ("{expect: {}}", "a test needs `name`."),
+        ("{name: x, expect: {status: DONE}}", 'is "DONE"; it must be one of'),
+        ("{name: x, expect: {arcs: [start]}}", "must be an arc such as `fetch -> end`"),
+        ("{name: x, expect: {never: [giveup]}}", 'no step "giveup". Did you mean "give_up"?'),
+        ("{name: x, expect: {calls: {start.fech: 1}}}", 'Did you mean "fetch"?'),
+        ("{name: x, stand_ins: {start: {error: {kind: oops}}}}", 'is "oops"; it must be one of'),
+        ('{name: x, stand_ins: {start: {result: "{{ a b }}"}}}', "a template of this stand-in"),
+        ("{name: x, stand_ins: {start: {takes: }}}", "must be a value, or left out, not empty"),
+        ("{name: x, keychain: {api: y}}", 'the keychain has no entry "api"'),
+    ],
+)
+def test_a_wrong_test_file_is_refused_with_place_and_remedy(tests_of, test, said):
+    done = tests_of(STUBBORN, f"  - {test}\n")
+
+    assert (done.code, done.out) == (2, "")
+    assert "it.test.yaml:3:" in done.err
+    assert said in done.err
+
+
+def test_a_playbook_that_is_wrong_or_not_there_is_said(tests_of, noetl, tmp_path):
+    broken = tests_of(STUBBORN.replace("tool:", "tol:", 1), "  - name: x\n")
+    assert broken.code == 2
+    assert "playbook.yaml:" in broken.err
+    assert "[unknown-key]" in broken.err
+
+    (tmp_path / "lost.test.yaml").write_text("playbook: nowhere.yaml\ntests: [{name: x}]\n")
+    lost = noetl("test", "lost.test.yaml")
+    assert lost.code == 2
+    assert '`playbook` names "nowhere.yaml", which cannot be read' in lost.err
+
+
+@pytest.mark.parametrize("path", TESTED, ids=lambda path: path.stem)
+def test_the_json_schema_knows_test_files(noetl, path):
+    schema = json.loads(noetl("schema", "--tests").out)
+    document = plain(read(path.read_text(), Report()))
+
+    jsonschema.validate(document, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document | {"test": []}, schema)

@@ -1,0 +1,68 @@
+"""Reports of a worker travel together, and none stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from noetl import client
+from noetl.errors import LeaseLost
+from noetl.model.commands import Answer, Report
+from tests.tools.services import answering
+
+
+def report(number: int) -> Report:
+    return Report(command_id=f"c{number}", execution_id="1", token="t", number=1, closes=True)
+
+
+class Desk:
+    """Answers lists of reports, and remembers how many came at a time."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        said = await request.json()
+        self.sizes.append(len(said))
+        lost = {"error": {"code": "lease_lost", "message": "gone", "details": None}}
+        good = {"accepted": True, "cancelled": False, "commands": []}
+        answers = [lost if one["command_id"] == "c13" else good for one in said]
+        return web.json_response({"answers": answers})
+
+
+def taken(reports: int, *, at_once: bool) -> tuple[Desk, list[Answer | BaseException]]:
+    desk = Desk()
+
+    async def story(url: str) -> list[Answer | BaseException]:
+        async with client.HttpControl([url]) as control:
+            if at_once:
+                sending = [control.report(report(number)) for number in range(reports)]
+                return await asyncio.gather(*sending, return_exceptions=True)
+            return [await control.report(report(number)) for number in range(reports)]
+
+    with answering(("POST", "/api/commands/report", desk.take)) as url:
+        return desk, asyncio.run(asyncio.wait_for(story(url), 60))
+
+
+@pytest.mark.parametrize("senders", [1, 2])
+def test_reports_one_after_the_other_are_each_sent_at_once(
+    monkeypatch: pytest.MonkeyPatch, senders: int
+):
+    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+
+    desk, answers = taken(10, at_once=False)
+
+    assert desk.sizes == [1] * 10
+    assert all(isinstance(one, Answer) and one.accepted for one in answers)
+
+
+def test_reports_that_gather_travel_together_and_each_has_its_answer():
+    desk, answers = taken(50, at_once=True)
+
+    assert sum(desk.sizes) == 50
+    assert len(desk.sizes) < 10
+    lost = [number for number, one in enumerate(answers) if isinstance(one, LeaseLost)]
+    assert lost == [13]
+    assert sum(isinstance(one, Answer) for one in answers) == 49
