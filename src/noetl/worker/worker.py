@@ -206,8 +206,8 @@ class Worker:
             if tokens:
                 try:
                     self._interrupt(await self._control.renew(tokens))
-                except NoetlError:
-                    logger.exception("leases could not be renewed; the next try is soon")
+                except NoetlError as error:
+                    logger.warning("leases could not be renewed; the next try is soon: %s", error)
 
     async def _obey_cancellations(self) -> None:
         while True:
