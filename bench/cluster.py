@@ -143,7 +143,7 @@ async def figures(found: Cluster, runs: int) -> dict[str, float]:
     """Medians, and how long reading takes meanwhile; what runs first is not counted."""
     await found.run(LOOP, 1)
     await found.run(chain(STEPS), EXECUTIONS)
-    w1 = [10 * await found.run_alone(chain(100)) for _ in range(runs + 1)][1:]
+    w1 = [10 * await found.run(chain(100), 1) for _ in range(runs + 1)][1:]
     w4 = [1000 * await found.run_alone(chain(1)) for _ in range(30)]
     w2 = [TASKS / await found.run(LOOP, 1) for _ in range(runs)]
     steps = EXECUTIONS * STEPS

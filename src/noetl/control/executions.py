@@ -132,10 +132,13 @@ class Executions:
         try:
             while True:
                 signal.clear()
+                heads = await self._store.heads([execution_id])
                 rows = await self._store.events(execution_id, after=after, limit=limit, **chosen)
                 remaining = deadline - self._clock.now()
                 if rows or remaining <= 0:
                     return rows
+                # None of those up to there was chosen: they are not looked at again.
+                after = max(after, heads.get(execution_id, after))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(signal.wait(), remaining)
         finally:
