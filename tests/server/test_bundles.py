@@ -1,8 +1,9 @@
-"""Reports of a worker travel together, and none stays behind."""
+"""Reports of a worker travel together; none stays behind, and nobody waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -66,3 +67,19 @@ def test_reports_that_gather_travel_together_and_each_has_its_answer():
     lost = [number for number, one in enumerate(answers) if isinstance(one, LeaseLost)]
     assert lost == [13]
     assert sum(isinstance(one, Answer) for one in answers) == 49
+
+
+@pytest.mark.parametrize("answers", [[], [{}] * 100, "yes"])
+def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers: Any):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"answers": answers})
+
+    async def story() -> list[Any]:
+        async with client.HttpControl([url]) as control, asyncio.timeout(60):
+            sent = (control.report(report(number)) for number in range(5))
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+    with answering(("POST", "/api/commands/report", answer)) as url:
+        found = asyncio.run(story())
+
+    assert [one for one in found if not isinstance(one, ValueError)] == []
