@@ -163,3 +163,11 @@ def test_s8_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: 
     assert not list(yard.folder.rglob("pwned"))
     yard.noetl("worker", "stop", f"--pool={pool}")
     yard.noetl("server", "stop")
+
+
+def test_a_worker_of_kinds_that_nobody_has_is_refused(yard: Yard):
+    said = yard.noetl("worker", "start", "--kinds", "noop, nosuch", "--detach", code=2)
+
+    assert "there is no kind nosuch here" in said
+    assert "noetl tools list" in said
+    assert yard.pids() == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noetl.errors import NotFound
-from noetl.store.base import Loaded
+from noetl.store.base import EventRow, Loaded
 from tests.control.servers import run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -50,5 +51,34 @@ def test_asking_for_what_is_not_there_leaves_nothing_behind(tmp_path: Path):
                     await system.orchestrator.state(str(number))
 
             assert not system.orchestrator._memory._reading
+
+    run(story)
+
+
+def test_whoever_waits_for_chosen_events_has_each_event_looked_at_once(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            execution_id = await started(system, ONE_STEP)
+            begun = await system.store.heads([execution_id])
+            read, looks, looked = system.store.events, [], asyncio.Event()
+
+            async def noting(wanted: str, **how: Any) -> list[EventRow]:
+                looks.append(how["after"])
+                found = await read(wanted, **how)
+                looked.set()
+                return found
+
+            system.store.events = noting
+            chosen = {"types": ("playbook.processed",), "step": None}
+            waiting = asyncio.create_task(
+                system.executions.next_events(execution_id, after=0, limit=9, wait=60, **chosen)
+            )
+            await looked.wait()
+            await system.orchestrator.cancel(execution_id)
+
+            assert [row.type for row in await waiting] == ["playbook.processed"]
+            assert looks[0] == 0
+            assert looks[1:]
+            assert min(looks[1:]) >= begun[execution_id]
 
     run(story)

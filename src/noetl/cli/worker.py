@@ -47,10 +47,28 @@ pool_option = click.option(
 )
 
 
+def _known_kinds(context: click.Context, option: click.Parameter, written: str) -> str:
+    """Kinds that nobody has would be waited for in vain."""
+    from noetl.tools.registry import tools
+
+    wanted = [kind.strip() for kind in written.split(",") if kind.strip()]
+    unknown = [kind for kind in wanted if kind not in tools()]
+    if unknown:
+        raise click.BadParameter(
+            f"there is no kind {', '.join(unknown)} here; `noetl tools list` names those there are."
+        )
+    return ",".join(wanted)
+
+
 @command.command("start")
 @pool_option
 @click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 16]")
-@click.option("--kinds", default="", help="Tool kinds it runs, with commas. [default: all]")
+@click.option(
+    "--kinds",
+    default="",
+    callback=_known_kinds,
+    help="Tool kinds it runs, with commas. [default: all]",
+)
 @click.option("--name", default=None, help="What it is called in records; must be unique.")
 @click.option(
     "--grace",
@@ -92,7 +110,7 @@ def start_command(
     logs.set_up(settings.log)
     hide_process()
     worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    chosen = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
+    chosen = tuple(kinds.split(",")) if kinds else ()
     asyncio.run(_work(settings, pool, slots or settings.slots, worker_id, grace, chosen))
 
 
