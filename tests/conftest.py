@@ -12,6 +12,13 @@ from tests.servers import postgres_running, url_of
 from tests.tools.services import nats_server
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What hangs is a failure that shows where, also among those that may take long."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Any]:
     with postgres_running() as server:

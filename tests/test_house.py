@@ -82,6 +82,14 @@ def test_no_exception_is_swallowed(path):
                 assert said_why, f"line {node.lineno}: passed over without a word"
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nobody_waits_in_a_way_that_loses_a_cancellation(path):
+    """Until Python 3.12 `wait_for` drops it if what it waits for comes at the same moment."""
+    for node in ast.walk(tree_of(path)):
+        is_such = isinstance(node, ast.Attribute) and node.attr == "wait_for"
+        assert not is_such, f"line {node.lineno}: use `async with asyncio.timeout(…)`"
+
+
 # --- Purity ------------------------------------------------------------------------------------
 
 IMPURE_MODULES = {

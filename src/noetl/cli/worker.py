@@ -179,7 +179,8 @@ async def _say_goodbye(control: HttpControl, worker_id: str) -> None:
     from noetl.errors import NoetlError
 
     try:
-        await asyncio.wait_for(control.deregister(worker_id), GOODBYE_SECONDS)
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await control.deregister(worker_id)
     except (NoetlError, TimeoutError) as error:
         logger.warning("no server heard that we end: %s", error)
 

@@ -140,7 +140,8 @@ class Executions:
                 # None of those up to there was chosen: they are not looked at again.
                 after = max(after, heads.get(execution_id, after))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(signal.wait(), remaining)
+                    async with asyncio.timeout(remaining):
+                        await signal.wait()
         finally:
             self._orchestrator.audience.unwatch(execution_id, signal)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from noetl.control.orchestrator import Orchestrator
@@ -47,10 +48,10 @@ class LocalControl:
 
     async def stopped(self, worker_id: str, *, wait: float) -> set[CommandId]:
         """The same, but no longer than `wait` seconds."""
-        try:
-            return await asyncio.wait_for(self.cancelled(worker_id), wait)
-        except TimeoutError:
-            return set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                return await self.cancelled(worker_id)
+        return set()
 
     async def program(self, digest: str) -> Program:
         return await self._orchestrator.programs.by_digest(digest)

@@ -105,10 +105,9 @@ class Orchestrator(Rounds):
             self.dispatch.wait(waiter)
             remaining = deadline - self._clock.now()
             try:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(waiter.future), remaining)
+                await asyncio.wait([waiter.future], timeout=remaining)
                 if waiter.promised:
-                    await asyncio.shield(waiter.future)
+                    await asyncio.wait([waiter.future])
             except asyncio.CancelledError:
                 # Whoever waited is gone, and what it was just being given goes to others.
                 now = self._clock.now()

@@ -82,8 +82,8 @@ async def _change(orchestrator: Orchestrator, clock: Clock, following: float | N
     """Wait for the next timer, but not for long: clocks are set. Whether timers have changed."""
     pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
     with suppress(TimeoutError):
-        await asyncio.wait_for(orchestrator.timer_changed.wait(), min(pause, POLL_SECONDS))
-        return True
+        async with asyncio.timeout(min(pause, POLL_SECONDS)):
+            return await orchestrator.timer_changed.wait()
     return False
 
 

@@ -101,7 +101,8 @@ class World:
             following = await store.next_timer()
             pause = math.inf if following is None else max(TICK, following - clock.now())
             with suppress(TimeoutError):
-                await asyncio.wait_for(orchestrator.timer_changed.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await orchestrator.timer_changed.wait()
 
 
 def _moment(signal: Signal) -> float:

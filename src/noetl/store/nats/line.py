@@ -74,7 +74,8 @@ class NatsLine:
     async def wait_for_connection(self) -> None:
         """Wait a moment for a connection: one is perhaps being made. There may be none then."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._connected.wait(), CONNECT_SECONDS)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._connected.wait()
 
     @asynccontextmanager
     async def asking(self, seconds: float = ASK_SECONDS) -> AsyncIterator[Client]:
@@ -119,7 +120,8 @@ async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:
 async def _close(client: Client) -> None:
     """Also a connection that was refused half-way, which the library leaves open."""
     with suppress(*FORESEEN):  # it is over either way
-        await asyncio.wait_for(client.close(), ASK_SECONDS)
+        async with asyncio.timeout(ASK_SECONDS):
+            await client.close()
 
 
 async def _unheard(error: Exception) -> None:
