@@ -245,7 +245,7 @@ def test_ctrl_c_cancels_the_execution_and_the_process_ends_with_130(place):
     assert time.monotonic() - begun < 10
     assert "cancelling; press Ctrl-C again to quit at once" in said
     assert [status for _, status in place.executions()] == ["CANCELLED"]
-    assert place.query("SELECT * FROM noetl_queue") == []
+    assert place.query("SELECT * FROM noetl_command") == []
 
 
 def test_an_execution_that_died_is_resumed_and_goes_on_where_it_was(place):

@@ -199,7 +199,7 @@ def kill_and_check(folder: Path, seed: int, kills: int, seconds: float) -> None:
         "SELECT status FROM noetl_execution WHERE parent_execution_id IS NOT NULL"
     ):
         assert children == ("COMPLETED",)
-    assert place.query("SELECT * FROM noetl_queue") == []
+    assert place.query("SELECT * FROM noetl_command") == []
     assert place.query("SELECT * FROM noetl_timer") == []
 
 

@@ -141,6 +141,7 @@ def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
 READS_EVERYTHING = {
     *("newest_entries", "credentials", "open_commands", "queue_sizes"),
     "installation",  # one row
+    *("holders", "lapsed", "renew_leases"),  # the leases: no more than all workers have slots
 }
 PAGED = {"log_after", "log_before", "due_timers"} | {
     name for name in QUERIES if name.startswith("summaries")
@@ -162,7 +163,8 @@ def plan_of(name: str) -> list[str]:
 def test_no_query_walks_a_whole_table(name: str):
     if name in READS_EVERYTHING:
         return
-    walks = [line for line in plan_of(name) if re.match(r"SCAN noetl_\w+$", line)]
+    # `noetl_command` is a view; how its tables are gone through stands in other lines.
+    walks = [line for line in plan_of(name) if re.match(r"SCAN noetl_(?!command$)\w+$", line)]
 
     assert walks == []
 

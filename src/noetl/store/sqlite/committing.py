@@ -28,6 +28,8 @@ STATEMENTS = (
     "advance_execution",
     "insert_events",
     "insert_command",
+    "insert_lease",
+    "close_lease",
     "close_command",
     "set_timer",
     "clear_timer",
@@ -114,8 +116,12 @@ class _Batch:
         self.executions.add(execution_id)
         end = self._add_events(write, head) if write.events else head
         self._add_execution(write, end, status)
-        rows["insert_command"] += [_command_row(execution_id, new) for new in write.commands]
-        rows["close_command"] += [(execution_id, command) for command in write.closed]
+        for new in write.commands:
+            statement, row = _command_row(execution_id, new)
+            rows[statement].append(row)
+        closed = [(execution_id, command_id) for command_id in write.closed]
+        rows["close_lease"] += closed
+        rows["close_command"] += closed
         rows["set_timer"] += [(execution_id, timer, at) for timer, at in write.timers]
         rows["clear_timer"] += [(execution_id, timer) for timer in write.timers_cleared]
         for name, value in write.vars.items():
@@ -181,19 +187,14 @@ def _steps(summary: Summary) -> str:
     return encode_json(summary.current_steps).decode()
 
 
-def _command_row(execution_id: ExecutionId, new: NewCommand) -> tuple[Any, ...]:
+def _command_row(execution_id: ExecutionId, new: NewCommand) -> tuple[str, tuple[Any, ...]]:
+    """What a command goes into, and its row there."""
     command, worker_id, expires_at = new
     body = encode_json(command)
-    return (
-        execution_id,
-        command.command_id,
-        command.pool,
-        command.priority,
-        body,
-        crc32(body),
-        worker_id,
-        expires_at,
-    )
+    row = (execution_id, command.command_id, command.pool, body, crc32(body))
+    if worker_id is None and expires_at is None:
+        return "insert_command", (*row, command.priority)
+    return "insert_lease", (*row, worker_id, expires_at)
 
 
 def result_row(execution_id: ExecutionId, key: str, body: bytes, filed: Filed) -> tuple[Any, ...]:

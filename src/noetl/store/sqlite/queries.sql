@@ -35,9 +35,15 @@ UPDATE noetl_execution SET seq = ?, checksum = ? WHERE execution_id = ?
 INSERT INTO noetl_log (execution_id, seq, events, checksum) VALUES (?, ?, ?, ?)
 
 -- insert_command --
-INSERT INTO noetl_queue (
-    execution_id, command_id, pool, priority, body, checksum, worker_id, lease_expires_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO noetl_queue (execution_id, command_id, pool, body, checksum, priority)
+VALUES (?, ?, ?, ?, ?, ?)
+
+-- insert_lease --
+INSERT INTO noetl_lease (execution_id, command_id, pool, body, checksum, worker_id, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- close_lease --
+DELETE FROM noetl_lease WHERE execution_id = ? AND command_id = ?
 
 -- close_command --
 DELETE FROM noetl_queue WHERE execution_id = ? AND command_id = ?
@@ -76,7 +82,9 @@ SELECT seq, checksum FROM noetl_log
  LIMIT 1
 
 -- commands_to_verify --
-SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = ?
+SELECT command_id, body, checksum FROM noetl_lease WHERE execution_id = :execution_id
+UNION ALL
+SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = :execution_id
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
@@ -146,7 +154,7 @@ SELECT execution_id
 -- free_commands --
 SELECT position, body, checksum
   FROM noetl_queue
- WHERE pool = :pool AND worker_id IS NULL AND is_corrupted = 0
+ WHERE pool = :pool AND is_corrupted = 0
  ORDER BY priority DESC, position
  LIMIT :limit
 
@@ -156,69 +164,65 @@ SELECT position, body, checksum
   FROM noetl_queue
  WHERE (:executions IS NULL OR execution_id IN (SELECT value FROM json_each(:executions)))
    AND (:commands IS NULL OR command_id IN (SELECT value FROM json_each(:commands)))
-   AND pool = :pool AND worker_id IS NULL AND is_corrupted = 0
+   AND pool = :pool AND is_corrupted = 0
  ORDER BY priority DESC, position
  LIMIT :limit
 
 -- free_pools --
 -- One step through the index per pool, however many commands wait.
 WITH RECURSIVE found (pool) AS (
-    SELECT min(pool) FROM noetl_queue WHERE worker_id IS NULL AND is_corrupted = 0
+    SELECT min(pool) FROM noetl_queue WHERE is_corrupted = 0
     UNION ALL
     SELECT (SELECT min(pool) FROM noetl_queue
-             WHERE pool > found.pool AND worker_id IS NULL AND is_corrupted = 0)
+             WHERE pool > found.pool AND is_corrupted = 0)
       FROM found
      WHERE found.pool IS NOT NULL
 )
 SELECT pool FROM found WHERE pool IS NOT NULL
 
 -- queue_sizes --
-SELECT pool, count(*) FILTER (WHERE worker_id IS NULL), count(worker_id)
-  FROM noetl_queue
- WHERE is_corrupted = 0
- GROUP BY pool
+SELECT pool, count(*) - count(worker_id), count(worker_id) FROM noetl_command GROUP BY pool
 
 -- lease_command --
-UPDATE noetl_queue SET worker_id = ?, lease_expires_at = ? WHERE position = ?
+INSERT INTO noetl_lease (execution_id, command_id, pool, body, checksum, worker_id, expires_at)
+SELECT execution_id, command_id, pool, body, checksum, ?, ? FROM noetl_queue WHERE position = ?
+
+-- leave_queue --
+DELETE FROM noetl_queue WHERE position = ?
 
 -- set_aside --
 -- A command that is not what was written is nobody's work, and in nobody's way.
-UPDATE noetl_queue
-   SET worker_id = NULL, lease_expires_at = NULL, is_corrupted = 1
- WHERE position = ?
+UPDATE noetl_queue SET is_corrupted = 1 WHERE position = ?
 
 -- renew_leases --
--- Walks the leases that hold: they are few, and another index would cost every delivery.
-UPDATE noetl_queue
-   SET lease_expires_at = :expires_at
- WHERE worker_id IS NOT NULL AND lease_expires_at > :now
-   AND command_id IN (SELECT value FROM json_each(:commands))
+-- Walks all leases: they are few, and another index would cost every delivery.
+UPDATE noetl_lease
+   SET expires_at = :expires_at
+ WHERE expires_at > :now AND command_id IN (SELECT value FROM json_each(:commands))
 RETURNING command_id
 
 -- holders --
 SELECT command_id, execution_id, worker_id
-  FROM noetl_queue
- WHERE worker_id IS NOT NULL
-   AND command_id IN (SELECT value FROM json_each(:commands))
+  FROM noetl_lease
+ WHERE command_id IN (SELECT value FROM json_each(:commands))
 
 -- lapsed --
-SELECT body, checksum, worker_id, lease_expires_at
-  FROM noetl_queue
- WHERE worker_id IS NOT NULL AND lease_expires_at <= :now AND is_corrupted = 0
- ORDER BY lease_expires_at, position
+SELECT body, checksum, worker_id, expires_at
+  FROM noetl_lease
+ WHERE expires_at <= :now
+ ORDER BY expires_at, execution_id, command_id
  LIMIT :limit
 
 -- open_commands --
-SELECT body, checksum, worker_id, lease_expires_at
-  FROM noetl_queue
- WHERE is_corrupted = 0
- ORDER BY position
+SELECT body, checksum, worker_id, expires_at
+  FROM noetl_command
+ ORDER BY position, expires_at, execution_id, command_id
 
 -- open_commands_of --
-SELECT body, checksum, worker_id, lease_expires_at
-  FROM noetl_queue
- WHERE execution_id = ? AND is_corrupted = 0
- ORDER BY position
+SELECT body, checksum, worker_id, expires_at
+  FROM noetl_command
+ WHERE execution_id = ?
+ ORDER BY position, expires_at, command_id
 
 -- due_timers --
 SELECT execution_id, timer_id, fires_at
@@ -335,7 +339,9 @@ SELECT execution_id, seq, checksum FROM noetl_execution ORDER BY execution_id
 SELECT execution_id, body, checksum FROM noetl_snapshot ORDER BY execution_id
 
 -- check_commands --
-SELECT execution_id, command_id, body, checksum FROM noetl_queue ORDER BY position
+SELECT execution_id, command_id, body, checksum FROM noetl_lease
+UNION ALL
+SELECT execution_id, command_id, body, checksum FROM noetl_queue
 
 -- check_results --
 SELECT execution_id, key FROM noetl_result ORDER BY execution_id, key

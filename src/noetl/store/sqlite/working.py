@@ -44,6 +44,7 @@ def claim(
             leases.append(Lease(command=command, token=token, expires_at=expires_at))
             leased.append((worker_id, expires_at, position))
         db.executemany(QUERIES["lease_command"], leased)
+        db.executemany(QUERIES["leave_queue"], [(position,) for *_, position in leased])
         db.executemany(QUERIES["set_aside"], corrupted)
         if not corrupted:
             break
@@ -102,7 +103,8 @@ def open_commands(
 
 def verify_commands(db: sqlite3.Connection, execution_id: ExecutionId) -> None:
     """Raise Corrupted if an open command is not what was written."""
-    for command_id, body, checksum in db.execute(QUERIES["commands_to_verify"], (execution_id,)):
+    chosen = {"execution_id": execution_id}
+    for command_id, body, checksum in db.execute(QUERIES["commands_to_verify"], chosen):
         if verified_command(body, checksum) is None:
             raise damaged_command(command_id, execution_id)
 

@@ -58,28 +58,44 @@ CREATE TABLE noetl_snapshot (
     checksum       INTEGER NOT NULL
 ) STRICT;
 
--- Commands that are not closed. `deliveries` numbers the delivery under way, or else the next.
+-- Commands that a worker holds. Most are held from birth to end, so they are a table of their own,
+-- small and without a second index: to issue one and close the one before costs a commit one page.
+-- A command is leased once: what is lost goes on under another command.
+CREATE TABLE noetl_lease (
+    execution_id TEXT    NOT NULL REFERENCES noetl_execution ON DELETE CASCADE,
+    command_id   TEXT    NOT NULL CHECK (command_id <> ''),
+    pool         TEXT    NOT NULL,
+    body         BLOB    NOT NULL,
+    checksum     INTEGER NOT NULL,
+    worker_id    TEXT    NOT NULL CHECK (worker_id <> ''),
+    expires_at   REAL    NOT NULL,
+    PRIMARY KEY (execution_id, command_id)
+) STRICT, WITHOUT ROWID;
+
+-- Commands that nobody holds, in the order they were issued.
 CREATE TABLE noetl_queue (
-    position         INTEGER NOT NULL PRIMARY KEY,
-    execution_id     TEXT    NOT NULL REFERENCES noetl_execution ON DELETE CASCADE,
-    command_id       TEXT    NOT NULL CHECK (command_id <> ''),
-    pool             TEXT    NOT NULL,
-    priority         INTEGER NOT NULL,
-    deliveries       INTEGER NOT NULL CHECK (deliveries >= 1),
-    body             BLOB    NOT NULL,
-    checksum         INTEGER NOT NULL,
-    is_corrupted     INTEGER NOT NULL DEFAULT 0 CHECK (is_corrupted IN (0, 1)),
-    worker_id        TEXT    CHECK (worker_id <> ''),
-    token            TEXT    CHECK (token <> ''),
-    lease_expires_at REAL,
-    UNIQUE (execution_id, command_id),
-    CHECK ((worker_id IS NULL) = (token IS NULL)),
-    CHECK ((worker_id IS NULL) = (lease_expires_at IS NULL))
+    position     INTEGER NOT NULL PRIMARY KEY,
+    execution_id TEXT    NOT NULL REFERENCES noetl_execution ON DELETE CASCADE,
+    command_id   TEXT    NOT NULL CHECK (command_id <> ''),
+    pool         TEXT    NOT NULL,
+    priority     INTEGER NOT NULL,
+    body         BLOB    NOT NULL,
+    checksum     INTEGER NOT NULL,
+    is_corrupted INTEGER NOT NULL DEFAULT 0 CHECK (is_corrupted IN (0, 1)),
+    UNIQUE (execution_id, command_id)
 ) STRICT;
 
-CREATE INDEX noetl_queue_free ON noetl_queue (pool, priority DESC, position)
-    WHERE worker_id IS NULL AND is_corrupted = 0;
-CREATE INDEX noetl_queue_leased ON noetl_queue (lease_expires_at) WHERE worker_id IS NOT NULL;
+CREATE INDEX noetl_queue_next ON noetl_queue (pool, priority DESC, position)
+    WHERE is_corrupted = 0;
+
+-- Everything that is open: first what is held, then what waits.
+CREATE VIEW noetl_command AS
+SELECT 0 AS position, execution_id, command_id, pool, body, checksum, worker_id, expires_at
+  FROM noetl_lease
+UNION ALL
+SELECT position, execution_id, command_id, pool, body, checksum, NULL, NULL
+  FROM noetl_queue
+ WHERE is_corrupted = 0;
 
 CREATE TABLE noetl_timer (
     execution_id TEXT NOT NULL REFERENCES noetl_execution ON DELETE CASCADE,
