@@ -281,7 +281,7 @@ TABLE: tuple[Setting, ...] = (
         name="NOETL_SLOTS",
         field="slots",
         kind=COUNT,
-        default=16,
+        default=64,
         unit="commands",
         help="How many commands a worker runs at the same time.",
     ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from noetl.wiring import System
 from tests.control.servers import leased, run, servers, started
 
@@ -47,16 +49,23 @@ def test_t35_a_worker_that_was_sent_away_may_take_what_is_open_but_does_not_wait
     run(story)
 
 
-def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(tmp_path: Path):
+def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             waiting = await waiting_worker(system, "w")
-            starting = asyncio.create_task(started(system, ONE_STEP))
-            while not system.orchestrator.dispatch._promised:
-                await asyncio.sleep(0)
-            system.orchestrator.dispatch.send_away("w")
+            commit = system.store.commit
+
+            async def sent_away_meanwhile(writes, **options):
+                assert system.orchestrator.dispatch._promised
+                system.orchestrator.dispatch.send_away("w")
+                return await commit(writes, **options)
+
+            monkeypatch.setattr(system.store, "commit", sent_away_meanwhile)
+            execution_id = await started(system, ONE_STEP)
 
             [lease] = await waiting
-            assert lease.command.execution_id == await starting
+            assert lease.command.execution_id == execution_id
 
     run(story)

@@ -62,7 +62,7 @@ def _known_kinds(context: click.Context, option: click.Parameter, written: str) 
 
 @command.command("start")
 @pool_option
-@click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 16]")
+@click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 64]")
 @click.option(
     "--kinds",
     default="",

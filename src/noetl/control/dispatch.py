@@ -95,6 +95,8 @@ class Dispatch:
             if not waiter.promised:
                 self._promised.append(waiter)
             waiter.promised.append(lease)
+            # The next one is for whoever waits next: work is shared out, not piled up.
+            queue.rotate(-1)
             return NewCommand(command, waiter.worker_id, expires_at)
         return NewCommand(command)
 

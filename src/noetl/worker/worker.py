@@ -42,7 +42,7 @@ class Worker:
         *,
         worker_id: str,
         pool: str = "default",
-        slots: int = 16,
+        slots: int = 64,
         renew_every: float = 10.0,
         now: Callable[[], float],
         sources: Sources | None = None,

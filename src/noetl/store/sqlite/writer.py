@@ -4,12 +4,11 @@ A commit costs a flush of the disk, whatever it holds. So all calls that arrived
 flush was under way share the next one: nobody waits for more than they would alone.
 
 Where the disk is quick, handing a call to the thread and its answer back takes longer than the
-flush. Then a call that comes alone and finds the writer free is done on the spot.
+flush. Then a call that comes by itself and finds the writer free is done on the spot.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import suppress
 from queue import Empty
@@ -29,6 +28,8 @@ on making them: the log is made ready for it."""
 
 SHORT_SECONDS = 0.002
 """An event loop may well stand still for so long."""
+APART_SECONDS = 0.0001
+"""Whoever comes so soon behind another is probably one of many, who should share a flush."""
 
 T = TypeVar("T")
 
@@ -40,34 +41,28 @@ class Writer(Threads):
         self._db = connection
         self._turn = Lock()
         """Whoever has it uses the connection."""
-        self._coming = 0
         self._last_seconds = SHORT_SECONDS
+        self._ended_at = 0.0
         self._checkpointed_at = 0
         self._awake_at = 0
         self._log_is_grown = False
         super().__init__("noetl-store-writer", [connection])
 
     async def run(self, job: Job[T]) -> T:
-        if self._may_write_here():
-            self._coming += 1
+        if self._may_write_here() and self._turn.acquire(blocking=False):
             try:
-                await asyncio.sleep(0)  # Whoever else is about to write says so now.
-                alone = self._coming == 1 and self._may_write_here()
+                return self._timed(job)
             finally:
-                self._coming -= 1
-            if alone and self._turn.acquire(blocking=False):
-                try:
-                    return self._timed(job)
-                finally:
-                    self._turn.release()
+                self._turn.release()
         return await super().run(job)
 
     def _may_write_here(self) -> bool:
-        """Whether the last write was quick, nobody is in front, and the thread has no other
-        reason to wake up: it does what is to be done once in a while.
+        """Whether the last write was quick and not just now, nobody is in front, and the thread
+        has no other reason to wake up: it does what is to be done once in a while.
         """
         return (
             self._last_seconds < SHORT_SECONDS
+            and perf_counter() - self._ended_at > APART_SECONDS
             and self._queue.empty()
             and not self._closed
             and self._db.total_changes - self._awake_at < MANY_CHANGES
@@ -78,7 +73,8 @@ class Writer(Threads):
         try:
             return writing(self._db, job)
         finally:
-            self._last_seconds = perf_counter() - begin
+            self._ended_at = perf_counter()
+            self._last_seconds = self._ended_at - begin
 
     def _work(self, db: sqlite3.Connection) -> None:
         while (call := self._next(db)) is not None:
