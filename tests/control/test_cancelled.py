@@ -11,6 +11,8 @@ import pytest
 from noetl import wiring
 from noetl.control.timekeeping import fire_timers
 from noetl.settings import Settings
+from tests.control.servers import leased, servers, started
+from tests.control.servers import run as run_servers
 
 TURNS = range(6)
 """How many turns of the event loop lie between what is waited for and the word to end."""
@@ -66,3 +68,25 @@ def test_work_comes_just_when_its_worker_goes(tmp_path: Path, count: int):
         assert await ends(asking)
 
     run(story, tmp_path)
+
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32])
+def test_a_worker_goes_while_work_is_claimed_for_it_and_another_gets_it(
+    database_url: str, count: int
+):
+    async def story() -> None:
+        async with servers(database_url, 1) as (system,):
+            execution_id = await started(system, ONE_STEP)
+            asking = asyncio.create_task(leased(system, "gone"))
+            await turns(count)
+            asking.cancel()
+            await asyncio.wait([asking])
+
+            # No lease has to lapse for that: it would take longer than this waits.
+            [lease] = await (leased(system, "other") if asking.cancelled() else asking)
+            assert lease.command.execution_id == execution_id
+
+    run_servers(story)

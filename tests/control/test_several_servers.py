@@ -114,6 +114,23 @@ def test_a_worker_waiting_at_one_server_gets_what_another_opens(database_url: st
     run(story)
 
 
+def test_a_message_that_is_not_understood_is_passed_over(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            await listening(database_url, 2)
+            async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as db:
+                await db.execute("SELECT pg_notify('noetl', 'nonsense')")
+            told = asyncio.Event()
+            second.orchestrator.dispatch.wake = lambda pool: told.set()
+
+            await started(first, ONE_STEP)
+
+            async with asyncio.timeout(30):
+                await told.wait()
+
+    run(story)
+
+
 def test_a_cancel_at_one_server_stops_the_worker_of_another(database_url: str):
     async def story() -> None:
         async with servers(database_url, 2) as (first, second):

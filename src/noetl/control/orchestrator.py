@@ -6,8 +6,9 @@ Each makes a job of what it is told. What is then decided and stored is the matt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from noetl.control.dispatch import Waiter
@@ -109,11 +110,7 @@ class Orchestrator(Rounds):
                 if waiter.promised:
                     await asyncio.wait([waiter.future])
             except asyncio.CancelledError:
-                # Whoever waited is gone, and what it was just being given goes to others.
-                now = self._clock.now()
-                for lease in (*waiter.promised, *waiter.given):
-                    one = (lease.command.execution_id, lease.command.command_id)
-                    self._put(lapse_job(*one, worker_id, now, given_back=True))
+                self._give_back((*waiter.promised, *waiter.given), worker_id)
                 raise
             finally:
                 self.dispatch.stop_waiting(waiter)
@@ -124,22 +121,37 @@ class Orchestrator(Rounds):
         now = self._clock.now()
         # From here on: what is opened while we look may not be in what we find.
         self.dispatch.backlog[pool] = 0
-        try:
-            leases = await self._store.claim(
+        claiming = asyncio.ensure_future(
+            self._store.claim(
                 worker_id,
                 pool=pool,
                 limit=want,
                 expires_at=now + self.dispatch.lease_seconds,
                 executions=self.chosen,
             )
+        )
+        try:
+            leases = await asyncio.shield(claiming)
         except BaseException:
             self.dispatch.opened(pool)
+            claiming.add_done_callback(partial(self._give_back_claimed, worker_id))
             raise
         if len(leases) >= want:
             # There may be more, for others who wait.
             self.dispatch.opened(pool)
         self.note_claimed(leases, worker_id, now)
         return leases
+
+    def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            self._give_back(claiming.result(), worker_id)
+
+    def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
+        """Whoever asked is gone, and what it was just being given goes to others."""
+        now = self._clock.now()
+        for lease in leases:
+            one = (lease.command.execution_id, lease.command.command_id)
+            self._put(lapse_job(*one, worker_id, now, given_back=True))
 
     def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
         for lease in leases:
