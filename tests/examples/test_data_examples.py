@@ -10,7 +10,7 @@ import duckdb
 from examples.demo_server import PORT
 from noetl.model.events import RetryStarted, TaskDone
 from noetl.tools import sql
-from tests.examples.system import example, ran
+from tests.examples.system import Bench, Run, example, on_bench, ran
 
 DEMO_URL = f"http://127.0.0.1:{PORT}"
 
@@ -74,3 +74,15 @@ def test_databases_of_several_makers_get_the_same_prices(tmp_path):
         with closing(sqlite3.connect(tmp_path / f"{kind}.db")) as connection:
             found = connection.execute("SELECT item, cents FROM prices ORDER BY item").fetchall()
         assert found == [("hammer", 1250), ("saw", 1990)]
+
+
+def test_attached_databases_are_joined_and_written(postgres, tmp_path):
+    async def work(bench: Bench) -> Run:
+        await bench.system.keys.put("warehouse", "postgres", postgres)
+        return await bench.run(example("attached_databases"), {"registry": f"{tmp_path}/s.db"})
+
+    done = on_bench(work)
+
+    assert done.result == {
+        "reached": [{"name": "Airport", "sold": 100.0}, {"name": "Station", "sold": 60.5}]
+    }

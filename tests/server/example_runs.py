@@ -22,6 +22,7 @@ DEMO_URL = f"http://127.0.0.1:{PORT}"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if ".test." not in path.name)
 WORKLOADS: dict[str, dict[str, Any]] = {
     "amadeus_ai_api": {"database": "{folder}/flights.db"},
+    "attached_databases": {"registry": "{folder}/shops.db"},
     "csv_to_sqlite": {"database": "{folder}/people.db"},
     "databases": {"places": "sqlite:///{folder}/"},
     "delayed_reminder": {"wait": "250ms"},

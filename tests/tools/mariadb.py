@@ -23,8 +23,11 @@ def programs() -> tuple[str, str] | None:
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """The path of the server's socket; `root` comes in without a password."""
+def serving(port: int | None = None) -> Iterator[str]:
+    """The path of the server's socket; `root` comes in without a password.
+
+    With a port it can also be reached there.
+    """
     found = programs()
     assert found is not None
     server, install = found
@@ -35,8 +38,9 @@ def serving() -> Iterator[str]:
         how = ["--auth-root-authentication-method=normal", "--skip-test-db", "--user=root"]
         subprocess.run([*prepare, *how], check=True, capture_output=True)
         options = [f"--basedir={base}", f"--datadir={data}", f"--socket={place}", "--user=root"]
+        network = [f"--port={port}", "--bind-address=127.0.0.1"] if port else ["--skip-networking"]
         process = subprocess.Popen(
-            [server, "--no-defaults", *options, "--skip-networking", "--pid-file=pid"],
+            [server, "--no-defaults", *options, *network, "--pid-file=pid"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -77,6 +77,14 @@ def test_a_column_called_count_is_a_column():
     assert good({"command": 'SELECT 5 AS "Count"'})["rows"] == [{"Count": 5}]
 
 
+def test_a_variable_of_ours_is_no_table():
+    """`rows` is one where statements are run."""
+    kind, message = failure(ran("duckdb", {"command": "SELECT * FROM rows"}))
+
+    assert kind == "client_error"
+    assert "Table with name rows does not exist" in message
+
+
 def test_limits_and_settings_hold():
     command = "SELECT current_setting('threads') AS t, current_setting('memory_limit') AS m"
     [row] = good({"command": command, "threads": 1, "memory_limit": "100MB"})["rows"]
@@ -173,6 +181,20 @@ def test_s09_no_way_leads_out_of_the_allowed_directory(config, tmp_path, monkeyp
 
     assert failure(outcome)[0] in ("auth", "client_error")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["root", "secret.csv"]
+
+
+def test_s09_tasks_that_are_kept_to_a_directory_share_a_database_there(tmp_path):
+    rules = Rules(file_root=str(tmp_path))
+    config = {"database": "x.db", "command": "INSERT INTO t SELECT count(*) FROM range(1000000)"}
+
+    async def work(bench):
+        await bench.run("duckdb", {**config, "command": "CREATE TABLE t (n INT)"})
+        outcomes = await asyncio.gather(*(bench.run("duckdb", config) for _ in range(4)))
+        return outcomes, await bench.run("duckdb", {**config, "command": "FROM t"})
+
+    outcomes, found = on_bench(work, rules=rules)
+    assert [one.error for one in outcomes] == [None] * 4
+    assert found.result["row_count"] == 4
 
 
 def test_s09_inside_the_allowed_directory_files_are_read(tmp_path, monkeypatch):

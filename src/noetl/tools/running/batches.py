@@ -38,14 +38,11 @@ class Batch(msgspec.Struct, frozen=True):
 Batches = Generator[Batch, None, None]
 
 
-def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int, skip: int) -> Batches:
-    """Lines that stand for one record each, without the first `skip`."""
+def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int) -> Batches:
+    """Lines that stand for one record each."""
     kept: list[Any] = []
-    weight = widest = seen = 0
+    weight = widest = 0
     for line in lines:
-        seen += 1
-        if seen <= skip:
-            continue
         kept.append(line)
         length = len(line)
         weight += length

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.duckdb import Attach, DuckDb
+from noetl.tools.duckdb import DuckDb
 from noetl.tools.http import Http
-from noetl.tools.running.addresses import login_of
-from noetl.tools.running.embedded import database_of, prepare
+from noetl.tools.running.duckdb_attached import (
+    NO_DATABASE,
+    Attached,
+    attach,
+    attached,
+    closed_in_the_end,
+    hidden,
+    kind_of,
+    stoppable,
+)
+from noetl.tools.running.duckdb_extensions import check_statement, check_stored, load
+from noetl.tools.running.embedded import alone, database_of, prepare
 from noetl.tools.running.failures import Failed, failed_with, guarded
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.object_files import is_object
@@ -50,11 +61,12 @@ from noetl.tools.running.tables import (
 ROWS_PER_LOOK = 10_000
 WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
 """Ways of DuckDB's own to other hosts, which know no egress policy; once off they stay off."""
-EXTENSIONS = {"postgres": "postgres", "sqlite": "sqlite", "mysql": "mysql"}
+ONE_WRITTEN = "can only write to a single attached database"
 KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
     (duckdb.ConstraintException, "db_constraint"),
     (duckdb.TransactionException, "db_deadlock"),
     (duckdb.HTTPException, "db_connection"),
+    (duckdb.FatalException, "db_connection"),
     (duckdb.ConnectionException, "db_connection"),
     (duckdb.OutOfMemoryException, "db_connection"),
     (duckdb.PermissionException, "auth"),
@@ -70,7 +82,7 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
             config=config,
             plan=await planned(config, context, "duckdb"),
             path=await database_of(config, context),
-            attached={n: await _attached(one, context) for n, one in config.attach.items()},
+            attached={n: await attached(n, one, context) for n, one in config.attach.items()},
             views={n: await _view(n, one, config, context) for n, one in config.files.items()},
             folder=context.files.folder,
             root=context.resources.rules.file_root,
@@ -80,34 +92,6 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
         return ok(await outcome_of(done, context))
 
     return await guarded(work, total)
-
-
-class Attached(msgspec.Struct, frozen=True):
-    """A database to attach: where it is, and what of that must not be shown."""
-
-    kind: str
-    place: str
-    read_only: bool
-    secret: str = ""
-
-
-async def _attached(written: Attach, context: ToolContext) -> Attached:
-    if written.kind in ("sqlite", "duckdb"):
-        if written.database is None:
-            raise BadSql(f"attach: {written.kind} needs `database`, the path of its file.")
-        path = str(context.resources.path(written.database))
-        return Attached(written.kind, path, written.read_only)
-    if written.auth is None:
-        raise BadSql(f"attach: {written.kind} needs `auth`.")
-    found = await login_of(await context.credential(written.auth))
-    if written.kind == "mysql":
-        found["database"] = found.pop("dbname", "")
-    place = " ".join(f"{name}={_escaped(value)}" for name, value in found.items() if value)
-    return Attached(written.kind, place, written.read_only, found.get("password", ""))
-
-
-def _escaped(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -172,6 +156,8 @@ class Task:
         self._plan = plan
         self._path = path
         self._attached = attached
+        self._there: dict[str, Attached] = {}
+        """Those of them that are attached by now."""
         self._views = views
         self._folder = folder
         self._root = root
@@ -179,7 +165,14 @@ class Task:
 
     def run(self, halt: Halt) -> Done:
         try:
-            with closing(self._opened()) as connection:
+            with ExitStack() as stack:
+                if self._path is not None and self._root is not None:
+                    # What it may read is set for all who have the file open, and cannot be changed.
+                    stack.enter_context(alone(self._path, halt))
+                connection = self._opened()
+                stack.enter_context(closed_in_the_end(connection, self._there, halt))
+                for one in self._attached.values():
+                    stack.enter_context(stoppable(one, halt))
                 halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
@@ -187,7 +180,7 @@ class Task:
                 folder = self._folder if form != "rows" else None
                 return perform(self, self._plan, folder, form)
         except duckdb.Error as error:
-            raise failure(error, halt) from None
+            raise failure(error, halt, list(self._attached.values())) from None
         finally:
             halt.interrupt = None
 
@@ -201,8 +194,9 @@ class Task:
 
     def _prepare(self) -> None:
         config, execute = self._config, self._connection.execute
-        # What is not on this machine is fetched only when the task names it.
+        # What is not on this machine is fetched only when the task names it, and so it is loaded.
         execute("SET autoinstall_known_extensions = false")
+        execute("SET autoload_known_extensions = false")
         execute(f"SET disabled_filesystems = {literal(WEB)}")
         # What does not fit into memory must not be left in the worker's own directory.
         execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
@@ -214,44 +208,26 @@ class Task:
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'settings: "{name}" is not the name of a setting.')
             execute(f"SET {name} = {literal(value)}")
-        needed = [EXTENSIONS[one.kind] for one in self._attached.values() if one.kind in EXTENSIONS]
+        needed = [one.kind for one in self._attached.values() if one.kind != "duckdb"]
         for extension in (*config.extensions, *needed):
-            self._load(extension)
-        for name, one in self._attached.items():
-            self._attach(name, one)
+            load(self._connection, extension)
+        self._attach_all()
         self._confine()
         for name, view in self._views.items():
             place = source(self._connection, view.place, view.form, f"{name} (Arrow)")
             execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
 
-    def _load(self, extension: str) -> None:
-        if not re.fullmatch(r"\w+", extension):
-            raise BadSql(f'extensions: "{extension}" is not the name of an extension.')
-        try:
-            self._connection.execute(f"LOAD {extension}")
-        except duckdb.IOException:
-            try:
-                self._connection.execute(f"INSTALL {extension}; LOAD {extension}")
-            except (duckdb.IOException, duckdb.HTTPException) as error:
-                raise Failed(
-                    "not_found",
-                    f'The DuckDB extension "{extension}" is not on this worker and could not be '
-                    f"fetched: {str(error).splitlines()[0]}. Run `INSTALL {extension}` in DuckDB "
-                    f"{duckdb.__version__} where there is a network, and bring the file to the "
-                    "extension directory of this worker.",
-                ) from None
+    def _attach_all(self) -> None:
+        """Files first: to look at what they hold must not mean to ask every server for its own."""
+        self._attach(on_server=False)
+        check_stored(self._connection)
+        self._attach(on_server=True)
 
-    def _attach(self, name: str, one: Attached) -> None:
-        options = [f"TYPE {one.kind}"] if one.kind != "duckdb" else []
-        options += ["READ_ONLY"] if one.read_only else []
-        how = f" ({', '.join(options)})" if options else ""
-        try:
-            self._connection.execute(f"ATTACH {literal(one.place)} AS {quoted(name)}{how}")
-        except duckdb.Error as error:
-            text = str(error).replace(one.place, "…")
-            if one.secret:
-                text = text.replace(one.secret, "***")
-            raise Failed("db_connection", f"attach {name}: {text}") from None
+    def _attach(self, *, on_server: bool) -> None:
+        for name, one in self._attached.items():
+            if one.on_server == on_server:
+                attach(self._connection, name, one, self.halt)
+                self._there[name] = one
 
     def _confine(self) -> None:
         if self._root is None:
@@ -270,6 +246,10 @@ class Task:
         self._connection.execute("COMMIT")
 
     def statement(self, one: Bound) -> Statement:
+        check_statement(self._connection, one.sql)
+        return self._executed(one)
+
+    def _executed(self, one: Bound) -> Statement:
         with self.halt.statement():
             self._connection.execute(one.sql, one.values)
             described = self._connection.description or []
@@ -286,6 +266,7 @@ class Task:
 
     def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
         path = folder / f"table.{form}"
+        check_statement(self._connection, one.sql)
         with self.halt.statement():
             rows = write(self._connection, one.sql, path, form, one.values)
         return described(path, form, rows)
@@ -298,17 +279,26 @@ class Task:
 
     def batch(self, write: Write, batch: Batch) -> Statement:
         sql = insert(write, batch.columns, len(batch.rows), "?")
-        return self.statement(Bound(sql, [value for row in batch.rows for value in row]))
+        return self._executed(Bound(sql, [value for row in batch.rows for value in row]))
 
 
-def failure(error: duckdb.Error, halt: Halt) -> Exception:
-    """What DuckDB said, in our words."""
-    text = str(error).strip()
-    if isinstance(error, duckdb.InterruptException):
+def failure(error: duckdb.Error, halt: Halt, others: Sequence[Attached] = ()) -> Exception:
+    """What DuckDB said, in our words; `others` are databases of which it may have said it."""
+    # What it calls internal comes with pages of addresses in its program.
+    text = hidden(str(error).partition("Stack Trace:")[0].strip(), others)
+    # A query of PostgreSQL that was stopped is to DuckDB a failure like any other.
+    if isinstance(error, duckdb.InterruptException) or halt.late or halt.wanted:
         if halt.late:
             said = "A statement took longer than `timeout` and was stopped."
             return Failed("db_timeout", said)
         return InterruptedError("the task was stopped")
+    told = kind_of(error) if others else None
+    if told is not None:
+        return Failed(told, text)
+    if NO_DATABASE.search(text):
+        return Failed("db_connection", text, retryable=False)
+    if ONE_WRITTEN in text:
+        return Failed("client_error", text)
     for kind_of_error, kind in KINDS:
         if isinstance(error, kind_of_error):
             return Failed(kind, text)
@@ -322,8 +312,6 @@ def failure(error: duckdb.Error, halt: Halt) -> Exception:
 def _io_failure(text: str) -> Exception:
     if "No files found" in text or "No such file" in text:
         return Failed("not_found", text)
-    if "not a valid DuckDB" in text:
-        return Failed("db_connection", text, retryable=False)
     return Failed("db_connection", text)
 
 

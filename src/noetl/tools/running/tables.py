@@ -32,12 +32,17 @@ ROWS_AT_A_TIME = 10_000
 PREVIEW_ROWS = 5
 MEMORY = "256MB"
 """For passing records on. What does not fit goes to the disk; without a limit nothing would."""
+THREADS = 1
+"""For the same. Records keep their order, so more threads are no faster, and each that is ahead of
+its turn holds what it has read in memory that is not counted."""
 
 
 def connection_to(place: Path | str, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """DuckDB that draws no bars over what the worker prints, however long a query takes."""
+    """DuckDB that draws no bars over what the worker prints, however long a query takes, and that
+    does not take our own variables for tables."""
     connection = duckdb.connect(str(place), read_only=read_only)
     connection.execute("SET enable_progress_bar_print = false")
+    connection.execute("SET python_enable_replacements = false")
     return connection
 
 
@@ -97,6 +102,7 @@ def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBP
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
             connection.execute(f"SET memory_limit = {literal(MEMORY)}")
+            connection.execute(f"SET threads = {THREADS}")
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     except duckdb.InterruptException:

@@ -18,13 +18,14 @@ from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.http import Http
+from noetl.tools.running import transfer_files as files
 from noetl.tools.running import transfer_sources as sources
 from noetl.tools.running import transfer_tables as tables
 from noetl.tools.running import transfer_targets as targets
 from noetl.tools.running.addresses import login_of
 from noetl.tools.running.batches import Batches
 from noetl.tools.running.duckdb import failure as duckdb_failure
-from noetl.tools.running.failures import Failed, failed_with, guarded
+from noetl.tools.running.failures import Failed, failed_with, guarded, known_failure
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.object_files import fetched, is_object, parts_of, stored
 from noetl.tools.running.pg_credentials import BadCredential
@@ -64,11 +65,7 @@ async def run(config: Transfer, context: ToolContext) -> Outcome:
         source = await _prepared(begin, context, "source")
         target = await _prepared(end, context, "target")
         copying = Copying(meant, context, source, target, halt, asyncio.get_running_loop())
-        result = await in_thread(context.resources.threads, copying.run, halt, total)
-        if isinstance(end, InStore):
-            assert target.path is not None
-            await stored(target.path, end.url, end.key, end.auth, context)
-        return ok(result)
+        return ok(await in_thread(context.resources.threads, copying.run, halt, total))
 
     return await guarded(work, total)
 
@@ -114,7 +111,7 @@ async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Pr
             if side == "source":
                 path = await fetched(end.url, end.key, end.auth, context)
                 return Prepared(path=path, form=form)
-            return Prepared(path=context.files.folder / f"object.{form}", form=form)
+            return Prepared(form=form)
     return Prepared()
 
 
@@ -144,8 +141,20 @@ class Copying:
         self._halt = halt
         self._loop = loop
         self._folder = context.files.folder
+        self._part: files.Part | None = None
 
     def run(self, halt: Halt) -> dict[str, Any]:
+        try:
+            return self._run(halt)
+        except Exception as error:
+            known = known_failure(error)
+            is_final = known is not None and known.error is not None and not known.error.retryable
+            if is_final and self._part is not None:
+                # What another attempt would go on with; there should be none.
+                self._part.remove()
+            raise
+
+    def _run(self, halt: Halt) -> dict[str, Any]:
         try:
             with ExitStack() as stack:
                 return self._copied(stack)
@@ -226,12 +235,33 @@ class Copying:
                 return tables.ToSqlite(end, action_id, resume, connection, reader)
             case ToHttp() as end:
                 reader = targets.Reader(self._duckdb(stack, None), self._folder)
-                notes = targets.Notes(self._note, self._noted) if resume else None
-                return targets.ToService(end, self._send, reader, notes)
+                return targets.ToService(end, self._send, reader, self._notes())
             case InFile() | InStore() as end:
-                assert path is not None
-                return targets.ToFile(end, path, self._target.form, self._folder, self._halt)
+                place = files.Place(end, self._target.form, path, self._publish)
+                self._part = stack.enter_context(files.gathering(self._part_place(end), resume))
+                return files.ToFile(place, self._part, self._folder, self._halt, self._notes())
         raise AssertionError(self._config.target)
+
+    def _notes(self) -> targets.Notes | None:
+        return targets.Notes(self._note, self._noted) if self._config.resume else None
+
+    def _part_place(self, end: InFile | InStore) -> Path:
+        """Where attempts of this call gather: beside the file, so that it can be moved there."""
+        if isinstance(end, InStore):
+            folder = Path(self._context.resources.rules.cache).expanduser() / "transfers"
+            goal = derive(end.url, end.key)
+        else:
+            assert self._target.path is not None
+            folder, goal = self._target.path.parent, self._target.path.name
+        return folder / files.PART.format(id=derive(self._context.action_id, goal))
+
+    def _publish(self, whole: Path) -> None:
+        end = self._config.target
+        if isinstance(end, InStore):
+            self._awaited(stored(whole, end.url, end.key, end.auth, self._context))
+        else:
+            assert self._target.path is not None
+            whole.replace(self._target.path)
 
     def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
         return stack.enter_context(sources.opened_duckdb(path, self._folder, self._halt))

@@ -29,13 +29,13 @@ from noetl.tools.running.table_types import (
     of_postgres,
     postgres_expression,
 )
-from noetl.tools.running.tables import MEMORY, connection_to, literal, source
+from noetl.tools.running.tables import MEMORY, THREADS, connection_to, literal, source
 from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
 
 Ask = Callable[[Mapping[str, Any]], Any]
 """Sends one request of kind http; the decoded body. Raises Failed."""
-SPOOL = "COPY (SELECT {shown} FROM {place}) TO {path} (FORMAT csv, HEADER false)"
-COPY_OUT = "COPY (SELECT {shown} FROM ({query}) AS records) TO STDOUT (FORMAT csv)"
+SPOOL = "COPY (SELECT {shown} FROM {place}{behind}) TO {path} (FORMAT csv, HEADER false)"
+COPY_OUT = "COPY (SELECT {shown} FROM ({query}) AS records{behind}) TO STDOUT (FORMAT csv)"
 
 
 class Wanted:
@@ -72,6 +72,11 @@ def query_of(end: FromSql, dialect: Dialect) -> tuple[str, Any]:
     return one.sql, one.values
 
 
+def _behind(skip: int) -> str:
+    """The end of a query that leaves out what was read before."""
+    return f" OFFSET {skip}" if skip else ""
+
+
 # --- PostgreSQL --------------------------------------------------------------------------------
 
 
@@ -91,9 +96,9 @@ def from_postgres(
         shown = [(name, old, described[old]) for name, old in wanted.columns(list(described))]
         columns = tuple(Column(name, type_) for name, _, type_ in shown)
         expressions = ", ".join(postgres_expression(old, type_) for _, old, type_ in shown)
-        command = COPY_OUT.format(shown=expressions, query=text)
+        command = COPY_OUT.format(shown=expressions, query=text, behind=_behind(skip))
         with connection.cursor().copy(command.encode()) as copy:
-            yield from of_lines(columns, copy, wanted.size, skip)
+            yield from of_lines(columns, copy, wanted.size)
             halt.check()
 
 
@@ -150,6 +155,8 @@ def opened_duckdb(
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
         connection.execute(f"SET memory_limit = {literal(MEMORY)}")
+        if database is None:
+            connection.execute(f"SET threads = {THREADS}")
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
 
@@ -170,11 +177,12 @@ def _spooled(
     columns = tuple(Column(name, of_duckdb(types[old])) for name, old in shown)
     expressions = ", ".join(duckdb_expression(old, types[old]) for _, old in shown)
     path = folder / "spool.csv"
-    connection.execute(
-        SPOOL.format(shown=expressions, place=place, path=literal(str(path))), values
+    spool = SPOOL.format(
+        shown=expressions, place=place, behind=_behind(skip), path=literal(str(path))
     )
+    connection.execute(spool, values)
     with path.open("rb") as file:
-        yield from of_lines(columns, _records(file), wanted.size, skip)
+        yield from of_lines(columns, _records(file), wanted.size)
     path.unlink()
 
 

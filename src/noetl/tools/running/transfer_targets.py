@@ -1,9 +1,5 @@
-"""Where records go: what every target promises, and files and web services, which have no
-transactions (tables are in `transfer_tables`).
-
-A web service knows a batch that is sent again by its key. A file appears when all of it is there,
-and begins anew if it did not: half of it would lie on the disk of a worker that may not be the one
-that goes on.
+"""Where records go: what every target promises, and web services, which know a batch that is sent
+again by its key (tables are in `transfer_tables`, files in `transfer_files`).
 """
 
 from __future__ import annotations
@@ -16,14 +12,10 @@ import duckdb
 import msgspec
 
 from noetl.tools.running.batches import Batch
-from noetl.tools.running.failures import Failed
 from noetl.tools.running.plain import plain
-from noetl.tools.running.sql_tables import Misfit
-from noetl.tools.running.sql_threads import Halt
-from noetl.tools.running.table_types import Column, Kinds
-from noetl.tools.running.tables import Lines, parsed, reading, write
-from noetl.tools.running.transfer_sources import opened_duckdb
-from noetl.tools.transfer import InFile, InStore, ToHttp
+from noetl.tools.running.table_types import Column
+from noetl.tools.running.tables import parsed, reading
+from noetl.tools.transfer import ToHttp
 
 DONE = 0
 """The number under which a web service's end is noted."""
@@ -69,69 +61,7 @@ class Reader:
         return [dict(zip(batch.names, plain(list(row), "database"), strict=True)) for row in rows]
 
 
-# --- Files and web services --------------------------------------------------------------------
-
-
-class ToFile:
-    """Lines gather beside the file; at the end DuckDB makes the file of them."""
-
-    def __init__(
-        self, end: InFile | InStore, path: Path, form: str, folder: Path, halt: Halt
-    ) -> None:
-        self._end = end
-        self._path = path
-        self._form = form
-        self._folder = folder
-        self._halt = halt
-        self._names: list[str] = []
-        self._kinds: Kinds | None = None
-        self._widest = 0
-        self._lines = folder / "gathered.csv"
-
-    def mark(self) -> Mark:
-        return Mark()
-
-    def write(self, batch: Batch, reached: Mark) -> None:
-        if self._kinds is None:
-            self._names, self._kinds = batch.names, Kinds(batch.names)
-        if sorted(batch.names) != sorted(self._names):
-            strange = sorted(set(batch.names) ^ set(self._names))[0]
-            raise Misfit(
-                f'"{strange}" is a column of some records and not of others, but a file has the '
-                "same columns for all. Name the columns you want with `mapping`."
-            )
-        if batch.names != self._names:
-            raise Misfit("The columns of the records change their order; name them by `mapping`.")
-        self._kinds.know(batch.columns)
-        self._widest = max(self._widest, batch.widest)
-        with self._lines.open("ab") as file:
-            file.write(batch.lines)
-
-    def finish(self, reached: Mark) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_name(f".{self._path.name}.partial")
-        try:
-            if self._kinds is None:
-                self._empty(partial)
-            else:
-                with opened_duckdb(None, self._folder, self._halt) as connection:
-                    lines = Lines(self._lines, self._kinds.columns(), self._widest)
-                    write(
-                        connection,
-                        reading(lines),
-                        partial,
-                        self._form,
-                        header=self._end.header,
-                        delimiter=self._end.delimiter,
-                    )
-            partial.replace(self._path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-    def _empty(self, path: Path) -> None:
-        if self._form == "parquet":
-            raise Failed("schema", "There are no records, and a Parquet file needs columns.")
-        path.write_text("[]\n" if self._form == "json" else "")
+# --- Web services ------------------------------------------------------------------------------
 
 
 class Notes(NamedTuple):
