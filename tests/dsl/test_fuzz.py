@@ -27,7 +27,7 @@ from tests.dsl.attempts import time_limit
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
-SECONDS_MAX = 5
+SECONDS_MAX = 30
 TOOLS = shapes()
 
 short = settings(

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import resource
-import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from time import process_time
 
 import pytest
@@ -27,6 +25,7 @@ from noetl.templates import (
     compile_condition,
     compile_text,
 )
+from tests.dsl.attempts import time_limit
 from tests.templates.scopes import outcome, scope
 
 SECONDS_MAX = 15
@@ -40,20 +39,6 @@ ROOTS = {
     "xs": list(range(1000)),
     "rows": [{"k": i % 7, "v": "v" * 50} for i in range(1000)],
 }
-
-
-@contextmanager
-def time_limit(seconds: float):
-    def ring(signum, frame):
-        raise AssertionError(f"still running after {seconds} s")
-
-    previous = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 DOUBLING = "{% set a = [1, 2] %}" + "{% set a = [a, a] %}" * 60

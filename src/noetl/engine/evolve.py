@@ -6,6 +6,9 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from noetl.engine import signal_fold
@@ -47,6 +50,7 @@ from noetl.model.events import (
     RequestEvaluated,
     ResultsKept,
     RetryStarted,
+    RuleEvent,
     StepCancelled,
     StepDone,
     StepFailed,
@@ -81,49 +85,66 @@ from noetl.model.state import (
     Undo,
 )
 
+Fold = Callable[[ExecutionState, Any], None]
+
+_folds: dict[type[Event], Fold] = {}
+"""By class, what `_fold_of` found: to match takes longer than to fold."""
+
 
 def evolve(state: ExecutionState, fact: Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
     if isinstance(fact, Reported) and fact.report:
         _heard(state, fact)
+    fold = _folds.get(type(fact))
+    if fold is None:
+        fold = _folds[type(fact)] = _fold_of(fact)
+    fold(state, fact)
+
+
+def _fold_of(fact: Event) -> Fold:
     match fact:
         case TaskStarted() | TaskLogged() | RetryStarted() | PolicyUnmatched():
-            pass
+            return _nothing
         case IterationStarted() | NextSelected() | NextUnmatched() | CommandLeased():
-            pass
+            return _nothing
         case ExecutionProcessed():
-            pass
+            return _nothing
         case TaskDone() | CtxPatched() | VarsSet():
-            _call(state, fact)
+            return _call
         case TokenCreated() | TokenConsumed() | TokenAbsorbed():
-            _token(state, fact)
+            return _token
         case StepScheduled() | StepStarted() | StepSkipped() | StepWaiting() | StepResumed():
-            _run(state, fact)
+            return _run
         case StepDone() | StepFailed() | StepCancelled():
-            _run_ended(state, fact)
+            return _run_ended
         case LoopStarted() | FrameClaimed() | ResultsKept() | LoopDone():
-            fold_loop(state, fact)
+            return fold_loop
         case IterationDone() | IterationFailed():
-            fold_iteration(state, fact)
+            return fold_iteration
         case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
-            _command(state, fact)
+            return _command
         case TimerSet() | TimerFired():
-            _timer(state, fact)
+            return _timer
         case ChildStarted() | ChildFinished():
-            _child(state, fact)
+            return _child
         case MessageReceived() | ApprovalReceived():
-            signal_fold.hear(state, fact)
+            return signal_fold.hear
         case SignalConsidered():
-            signal_fold.considered(state, fact)
+            return signal_fold.considered
         case ExecutionRequested() | RequestEvaluated() | WorkflowStarted():
-            _beginning(state, fact)
+            return _beginning
         case ExecutionPaused() | ExecutionResumed() | ExecutionCancelled():
-            _held(state, fact)
+            return _held
         case WorkflowFailing() | WorkflowFinished():
-            _end(state, fact)
+            return _end
         case _:
-            fold_rules(state, fact)
+            _: RuleEvent = fact  # All others are matched, says mypy.
+            return fold_rules
+
+
+def _nothing(state: ExecutionState, fact: Event) -> None:
+    """It is part of the story and changes nothing."""
 
 
 def _heard(state: ExecutionState, fact: Reported) -> None:

@@ -44,7 +44,6 @@ def fold_rules(state: ExecutionState, fact: RuleEvent) -> None:
         case CaseProcessed():
             if run.progress is not None:
                 run.progress = msgspec.structs.replace(run.progress, chain=None)
-            run.waiting = run.listens is not None
             # A step that waits for the world goes on waiting.
             run.waiting = run.listens is not None
         case StepPatched():

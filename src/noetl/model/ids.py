@@ -5,6 +5,7 @@ Execution ids are the exception: they are drawn once, at the door, by whoever st
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 ExecutionId = str
@@ -24,6 +25,7 @@ def derive(*causes: object) -> str:
     return blake2b(text.encode(), digest_size=9).hexdigest()
 
 
+@lru_cache(maxsize=1024)
 def token_of(command_id: CommandId) -> str:
     """What whoever was given this command shows: a command is given to one worker, once."""
     return f"{command_id}.{derive(command_id, 'lease')}"
