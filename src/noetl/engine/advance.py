@@ -63,6 +63,10 @@ HALVE_AFTER = 3
 kills its workers."""
 
 
+FOLLOWED = frozenset({StepDone, StepFailed, WorkflowFailing})
+"""Facts from which more follows at once. Most do not, and to match them takes its time."""
+
+
 def _advance(
     program: Program,
     state: ExecutionState,
@@ -82,7 +86,9 @@ def settle(turn: Turn) -> None:
     state = turn.state
     while True:
         while turn.pending:
-            _consequences(turn, turn.pending.popleft())
+            fact = turn.pending.popleft()
+            if type(fact) in FOLLOWED:
+                _consequences(turn, fact)
         if state.is_finished:
             return
         # A paused execution starts nothing: tokens and signals wait for it to be resumed.
