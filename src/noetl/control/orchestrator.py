@@ -98,7 +98,8 @@ class Orchestrator(Rounds):
         """Commands for this worker: what is open now, or what comes within `wait` seconds."""
         deadline = self._clock.now() + wait
         while True:
-            if self.dispatch.backlog.get(pool, 1) > 0:
+            # Until we wait, nobody tells us what is opened: what came while we looked counts.
+            while self.dispatch.backlog.get(pool, 1) > 0:
                 found = await self._claim(worker_id, pool, want)
                 if found:
                     return found
