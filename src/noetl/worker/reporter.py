@@ -17,16 +17,48 @@ from noetl.worker.control import Control
 
 logger = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 1.0
+BEAT_SECONDS = 0.5
 FLUSH_FACTS = 200
 TRIES = 5
 RETRY_PAUSE = 0.5
 
 
+class Pulse:
+    """Lets those speak who have had something to say for a while: no longer than a second.
+
+    One for all commands of a worker. Most are over sooner, and a timer for each would cost them.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Reporter, float] = {}
+        self._is_beating = False
+
+    def add(self, reporter: Reporter) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting.setdefault(reporter, loop.time())
+        if not self._is_beating:
+            self._is_beating = True
+            loop.call_later(BEAT_SECONDS, self._beat)
+
+    def remove(self, reporter: Reporter) -> None:
+        self._waiting.pop(reporter, None)
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        long_ago = loop.time() - BEAT_SECONDS
+        for reporter in [one for one, since in self._waiting.items() if since <= long_ago]:
+            reporter.flush_soon()
+        self._is_beating = bool(self._waiting)
+        if self._is_beating:
+            loop.call_later(BEAT_SECONDS, self._beat)
+
+
 class Reporter:
     """The voice of one lease."""
 
-    def __init__(self, control: Control, lease: Lease, pool: str, worker_id: str) -> None:
+    def __init__(
+        self, control: Control, lease: Lease, pool: str, worker_id: str, pulse: Pulse
+    ) -> None:
         self._control = control
         self._lease = lease
         self._pool = pool
@@ -38,8 +70,7 @@ class Reporter:
         self.sources: list[Callable[[], Event | None]] = []
         """Each report brings along what these have to say by then, if anything."""
         self._number = 0
-        self._sending = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
+        self._pulse = pulse
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
 
@@ -56,40 +87,29 @@ class Reporter:
             self._release()
         self._facts.append(fact)
         if len(self._facts) >= FLUSH_FACTS:
-            self._flush_now()
+            self.flush_soon()
         else:
             self.wake()
 
     def wake(self) -> None:
         """There is something to report: now, or in a second at the latest."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(FLUSH_SECONDS, self._flush_now)
+        self._pulse.add(self)
 
     def suspend(self, suspension: Suspension) -> None:
         """An iteration goes on later; the rest of the chunk goes on now."""
         self._suspensions.append(suspension)
 
     def flush_soon(self) -> None:
-        """Something was done that should not be done twice: record it without waiting for it."""
-        self._flush_now()
-
-    def _flush_now(self) -> None:
-        self._cancel_timer()
+        """Have what is known recorded, without waiting for it."""
+        self._pulse.remove(self)
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     async def _send_gathered(self) -> None:
-        async with self._sending:
-            while self._flush_wanted and self._has_news():
-                self._flush_wanted = False
-                await self._send(self._next_report())
+        while self._flush_wanted and self._has_news():
+            self._flush_wanted = False
+            await self._send(self._next_report())
 
     def _has_news(self) -> bool:
         """Whether there is something to report, with what the sources have to say by now."""
@@ -139,18 +159,17 @@ class Reporter:
 
         Raises whatever kept an earlier report, or this one, from being taken.
         """
-        self._cancel_timer()
+        self._pulse.remove(self)
         if self._flush is not None:
             await asyncio.wait([self._flush])
             if error := _error_of(self._flush):
                 # The record would have a gap: somebody else does it again from what is stored.
                 raise error
-        async with self._sending:
-            return await self._send(self._next_report(ending, closes=True), want=want)
+        return await self._send(self._next_report(ending, closes=True), want=want)
 
     def abandon(self) -> None:
         """Nobody wants to hear of this lease any more."""
-        self._cancel_timer()
+        self._pulse.remove(self)
         if self._flush is not None:
             self._flush.cancel()
 

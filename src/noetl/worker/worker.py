@@ -21,7 +21,7 @@ from noetl.tools.base import Tool
 from noetl.tools.running.resources import ToolResources
 from noetl.worker.calls import Caller
 from noetl.worker.control import Control
-from noetl.worker.reporter import Reporter
+from noetl.worker.reporter import Pulse, Reporter
 from noetl.worker.runner import Pipelines, Runner
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class Worker:
         self._closing: set[CommandId] = set()
         """Commands whose last report is on its way: its answer, which may bring the next command,
         must not be missed because somebody says meanwhile that they are over."""
+        self._pulse = Pulse()
         self._room = asyncio.Event()
         self._draining = False
         self._taking: asyncio.Task[None] | None = None
@@ -153,7 +154,7 @@ class Worker:
         return task.uncancel() == 0
 
     async def _run_one(self, lease: Lease) -> Lease | None:
-        reporter = Reporter(self._control, lease, self.pool, self.worker_id)
+        reporter = Reporter(self._control, lease, self.pool, self.worker_id, self._pulse)
         try:
             ending = await self._ending(lease, reporter)
             self._closing.add(lease.command.command_id)
