@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-long lint bench clean
+.PHONY: help install demo test test-long lint bench clean
 
 help:
+	@echo "make install    put the noetl command into .venv/bin"
 	@echo "make demo       install into .venv and run an example playbook"
 	@echo "make test       everything that must pass"
 	@echo "make test-long  the same, longer: more fuzzing, more seeds"
@@ -16,11 +17,12 @@ help:
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "NoETL needs Python 3.11 or newer; $(PYTHON) is older. Use: make PYTHON=python3.12 …"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@echo "installing into $(VENV), which takes a minute or two"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-.venv: $(INSTALLED)
+install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	@rm -rf .demo && mkdir .demo

@@ -20,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*.md")),
     *sorted((ROOT / "bench").glob("*.md")),
+    *sorted((ROOT / "deploy").glob("*.md")),
 ]
 LANGUAGE = ROOT / "docs" / "language.md"
 LANGUAGE_LINES_MAX = 600

@@ -36,6 +36,35 @@ LARGE = """
 """
 
 
+REFERENCES = """
+- step: start
+  tool: { kind: python, code: "result = {'rows': [{'id': n, 't': 'x' * 50} for n in range(5000)]}" }
+  next: two
+- step: two
+  tool:
+    - { name: part, kind: artifact, ref: "{{ start._ref }}", path: rows.4321.id }
+    - { name: many, kind: python, code: "result = ['y' * 70000, 'z' * 70000]" }
+    - { name: same, kind: artifact, ref: "{{ many._ref }}", offset: 1 }
+    - name: seen
+      kind: noop
+      result: "{{ [part, same | length, start._store, many._preview[:3], start.rows | length] }}"
+  next: three
+- step: three
+  tool:
+    kind: noop
+    result: "{{ [seen_before, two.results.many._ref.schema_hint, start.data._ref.size > 65536] }}"
+  args: { seen_before: "{{ two }}" }
+"""
+
+
+def test_the_reference_of_a_large_result_can_be_read_beside_what_it_holds():
+    assert ran(playbook(REFERENCES)).result == [
+        [4321, 1, "result", '["y', 5000],
+        "list",
+        True,
+    ]
+
+
 @pytest.fixture(scope="module")
 def large() -> tuple[Run, bytes]:
     text = playbook(LARGE.replace(', args: { n: "{{ start.n }}" }', ""), workload="size: 0")

@@ -45,6 +45,11 @@ def test_every_command_has_help_with_an_example(noetl, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_no_summary_is_cut_short(noetl, name):
+    assert "..." not in noetl(name, "--help").out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_commands_summary_is_the_same_everywhere(name):
     command = import_module(f"noetl.cli.{name}").command
 

@@ -18,7 +18,7 @@ import pytest
 import noetl
 from tests.cli.conftest import COMMAND as PROGRAM
 from tests.cli.conftest import clean_environment
-from tests.faults.runs import Place
+from tests.faults.runs import Place, wait_for
 
 HELLO = """\
 apiVersion: noetl.io/v2
@@ -86,6 +86,33 @@ def test_what_cannot_start_says_why_and_leaves_nothing(yard: Yard):
     assert "did not start" in wrong
     assert "nobody is configured" not in wrong
     assert yard.pids() == []
+
+
+def test_whoever_follows_what_no_worker_takes_is_told(yard: Yard):
+    yard.write("hello.yaml", HELLO)
+    [url] = re.findall(r"http://\S+", yard.noetl("server", "start", "--detach", "--port", "0"))
+    yard.noetl("register", "hello.yaml", "--server", url)
+
+    following = yard.start("execute", "tried/hello", "--wait", "--server", url)
+    said = wait_for(following, "free worker")
+    yard.noetl("worker", "start", "--detach", "--server", url)
+    result, _ = following.communicate(timeout=60)
+
+    assert 'step "start" waits for a free worker' in said
+    assert f"`noetl worker start --server {url}` starts one" in said
+    assert (following.returncode, result) == (0, "hi\n")
+
+
+def test_whoever_tires_of_waiting_for_a_start_can_still_stop_it(yard: Yard):
+    starting = yard.start("worker", "start", "--detach", "--server", "http://127.0.0.1:1")
+    said = wait_for(starting, "waiting until worker-default is ready")
+    starting.send_signal(signal.SIGINT)
+    starting.communicate(timeout=60)
+
+    assert ".noetl/worker-default.log" in said
+    assert starting.returncode == 130
+    assert [one["name"] for one in _running(yard, "worker")] == ["worker-default"]
+    assert "has ended" in yard.noetl("worker", "stop")
 
 
 HOSTILE = {

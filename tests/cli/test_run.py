@@ -112,6 +112,14 @@ def test_values_for_the_workload_come_from_set_and_payload(place):
     assert document["result"] == "hello you"
 
 
+def test_a_value_under_a_misspelt_name_is_pointed_out_and_one_under_a_new_name_is_not(place):
+    ran = place.run("run", "hello.yaml", "--set", "nmae=you", "--set", "quite_another=1")
+
+    assert ran.returncode == 0
+    assert 'the workload of this playbook has no "nmae". Did you mean "name"?' in ran.stderr
+    assert "quite_another" not in ran.stderr
+
+
 def test_json_is_one_document_and_nothing_else(place):
     ran = place.run("run", "hello.yaml", "--json")
 

@@ -110,6 +110,17 @@ def test_a_signal_reaches_the_process_that_runs_the_execution(place, begun):
     assert process.returncode == 0
 
 
+def test_a_name_that_no_step_waits_for_is_kept_and_pointed_out(place, begun):
+    begun("listens.yaml")
+
+    kept = place.run("signal", "last", "--name", "itme").stderr
+    taken = place.run("signal", "last", "--name", "item").stderr
+
+    assert "it is kept, because no step waits for itme just now." in kept
+    assert 'Did you mean "item"?' in kept
+    assert "kept" not in taken
+
+
 def test_an_answer_by_flags_goes_on_and_a_bad_one_is_refused_by_its_field(place, begun):
     process = begun("asks.yaml")
 

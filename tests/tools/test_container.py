@@ -48,6 +48,10 @@ elif "img/denied" in text:
     sys.exit(125)
 elif "img/down" in text:
     print("docker: Cannot connect to the Docker daemon", file=sys.stderr)
+    print("\\nRun 'docker run --help' for more information", file=sys.stderr)
+    sys.exit(125)
+elif "img/socket" in text:
+    print("docker: permission denied while trying to connect to docker.sock", file=sys.stderr)
     sys.exit(125)
 elif "img/odd" in text:
     print("docker: invalid reference format", file=sys.stderr)
@@ -174,6 +178,7 @@ def test_s12_the_engine_sees_little_of_the_workers_environment(engine, monkeypat
         ({"image": "img/gone"}, "not_found", "manifest unknown"),
         ({"image": "img/denied"}, "auth", "access denied"),
         ({"image": "img/down"}, "connection", "Cannot connect"),
+        ({"image": "img/socket"}, "auth", "may not use the container engine"),
         ({"image": "img/odd"}, "client_error", "invalid reference"),
         ({"image": "--privileged"}, "auth", "no image"),
         ({"image": "img/x", "command": "say 'a"}, "client_error", "cannot be split"),

@@ -122,6 +122,16 @@ def test_s9_a_file_outside_the_allowed_directory_is_not_sent(web, tmp_path):
     assert web.seen == []
 
 
+def test_a_file_that_does_not_exist_is_not_found(web, tmp_path):
+    files = {"f": str(tmp_path / "none.txt")}
+    outcome = ran("http", {"url": f"{web.url}/echo", "method": "POST", "files": files})
+
+    kind, message = failure(outcome)
+    assert kind == "not_found"
+    assert "none.txt" in message
+    assert web.seen == []
+
+
 # --- Who asks ----------------------------------------------------------------------------------
 
 BASIC = "Basic " + base64.b64encode(b"me:canary-secret").decode()

@@ -72,6 +72,13 @@ def test_a_kind_is_shown_by_an_example_that_tests_run(tool):
 
 
 @every_kind
+def test_a_page_leads_to_a_whole_playbook_of_its_kind(tool):
+    linked = re.findall(r"\(\.\./\.\./examples/(\w+\.yaml)\)", page_of(tool))
+
+    assert [name for name in linked if tool.kind in kinds_of(EXAMPLES / name)]
+
+
+@every_kind
 def test_a_kind_is_held_to_the_contract(tool):
     assert [case.tool.kind for case in contracts()].count(tool.kind) == 1
 

@@ -59,6 +59,7 @@ def test_all_pages_of_what_is_offered_are_listed(server):
     [
         ({"tool_name": "fail"}, "exception", "it broke"),
         ({"tool_name": "add"}, "client_error", "a is missing"),
+        ({"tool_name": "nowhere"}, "not_found", "Unknown tool"),
         ({"resource": "memo://2"}, "not_found", "Resource not found"),
         ({"discover": "prompts"}, "not_found", "no method"),
         ({"discover": "resources"}, "server_error", "broken inside"),

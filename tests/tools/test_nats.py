@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 import nats
@@ -162,6 +163,32 @@ def test_objects_are_put_read_listed_and_deleted(use):
     assert failure(gone)[0] == "not_found"
 
 
+BINARY = bytes(range(256)) * 1000
+
+
+def test_a_file_becomes_an_object_and_an_object_a_file_byte_by_byte(server, tmp_path):
+    async def work(bench: Bench) -> Any:
+        bucket = {"url": server, "bucket": "parts", "create": True, "key": "a.parquet"}
+        made = tmp_path / "made"
+        made.write_bytes(BINARY)
+        put = await bench.run(
+            "store", {"op": "put", "url": f"file://{tmp_path}/s", "key": "a", "file": str(made)}
+        )
+        assert put.is_ok, put
+        got = await bench.run("store", {"op": "get", "url": f"file://{tmp_path}/s", "key": "a"})
+        written = await bench.run("nats", {**bucket, "op": "object_put", "value": got.result})
+        kept = await bench.run("nats", {**bucket, "op": "object_get", "decode": "reference"})
+        shown = await bench.run("nats", {**bucket, "op": "object_get"})
+        return got.result["_ref"], written, kept, shown
+
+    first, written, kept, shown = on_bench(work)
+
+    assert written.result["size"] == len(BINARY)
+    about = kept.result["data"]["_ref"]
+    assert (about["checksum"], about["format"]) == (first["checksum"], "parquet")
+    assert base64.b64decode(shown.result["data"]) == BINARY
+
+
 def test_a_reference_is_put_as_what_it_stands_for(server):
     async def work(bench: Bench) -> Any:
         value = {"_ref": {"store": "result", "key": "k"}}
@@ -180,6 +207,11 @@ def test_a_reference_is_put_as_what_it_stands_for(server):
         ({"op": "kv_get", "bucket": "nowhere", "key": "k"}, "not_found", "it is not there"),
         ({"op": "kv_get", "key": "k"}, "client_error", "needs `bucket`"),
         ({"op": "publish"}, "client_error", "needs `subject`"),
+        (
+            {"op": "kv_get", "bucket": "b", "key": "k", "decode": "reference"},
+            "client_error",
+            "object_get",
+        ),
         ({"op": "kv_put", **BUCKET, "key": "a b", "value": 1}, "client_error", "not allowed"),
         ({"op": "publish", "subject": "a b"}, "client_error", "subject"),
         ({"op": "request", "subject": "nobody"}, "connection", "Nobody answers"),

@@ -157,6 +157,44 @@ def test_types_survive_the_way_in(postgres, bulk):
     assert row == ROW
 
 
+AGAIN = {
+    "bytea": r"'\x00ff10'",
+    "bytea[]": r"ARRAY['\x00ff', NULL]::bytea[]",
+    "int[]": "'{{1,2},{3,4}}'",
+    "numeric[]": "ARRAY[1.5, 12345678901234567890.5]",
+    "jsonb[]": """ARRAY['{"a": [1]}', '2', '"x"', '[3]']::jsonb[]""",
+    "uuid[]": "ARRAY['8400b7f8-5f0e-4b0c-9c6e-0d5f6b1a2c3d']::uuid[]",
+    "timestamptz[]": "ARRAY['2024-05-06 07:08:09.123456+02']::timestamptz[]",
+    "interval": "'-1 month 2 days -03:04:05.5'",
+    "bool[]": "ARRAY[true, false, NULL]",
+}
+
+
+@pytest.mark.parametrize("bulk", ["insert", "copy"])
+def test_what_was_read_can_be_written_again(postgres, bulk):
+    columns = ", ".join(f'"{type_}" {type_}' for type_ in AGAIN)
+    made = f"CREATE TABLE one ({columns}); CREATE TABLE two (LIKE one)"
+    good(postgres, {"command": f"{made}; INSERT INTO one VALUES ({', '.join(AGAIN.values())})"})
+    read = good(postgres, {"command": "SELECT * FROM one"})
+
+    good(postgres, {"table": "two", "rows": read["rows"], "bulk": bulk})
+
+    same = "SELECT one::text = two::text AS same, two::text FROM one, two"
+    assert good(postgres, {"command": same})["rows"][0]["same"]
+
+
+def test_bytes_can_be_written_in_hex_and_what_are_no_bytes_is_refused(postgres):
+    good(postgres, {"command": "CREATE TABLE t (b bytea)"})
+    good(postgres, {"table": "t", "rows": [{"b": r"\xdeadbeef"}]})
+
+    [row] = good(postgres, {"command": "SELECT b FROM t"})["rows"]
+    assert base64.b64decode(row["b"]) == b"\xde\xad\xbe\xef"
+    kind, message = failure(bad(postgres, {"table": "t", "rows": [{"b": "no bytes!"}]}))[:2]
+    assert kind == "schema"
+    assert '"b"' in message
+    assert "base64" in message
+
+
 def test_lists_and_mappings_are_bound_as_arrays_and_documents(postgres):
     command = "SELECT 2 = ANY(%(ids)s) AS a, %(doc)s -> 'x' AS b, %(docs)s -> 0 AS c"
     params = {"ids": [1, 2], "doc": {"x": 1}, "docs": [{"y": 1}]}

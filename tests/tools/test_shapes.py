@@ -14,6 +14,7 @@ import pytest
 import yaml
 from msgspec import inspect
 
+from noetl.dsl import compile_text
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
 from noetl.tools.base import Tool
@@ -192,6 +193,36 @@ def test_the_forms_of_a_value_are_accepted(kind, config):
 
 
 # --- The pages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            "{kind: postgres, table: t, mode: upsrt}",
+            "`mode` of kind postgres: it cannot be 'upsrt'. Write insert, upsert or ignore.",
+        ),
+        (
+            "{kind: nats, op: kv_get, timeout: soon}",
+            "`timeout` of kind nats: it is not written as it must be. Write it like 30s.",
+        ),
+        (
+            "{kind: transfer, source: {kind: csv}, target: {kind: file, path: b}}",
+            "`source` of kind transfer: it cannot be 'csv'. "
+            "Write http, postgres, duckdb, sqlite, file or store.",
+        ),
+        (
+            "{kind: llm, model: m, messages: [{role: me, content: x}]}",
+            "`messages` of kind llm: it cannot be 'me'. "
+            "Write system, developer, user, assistant or tool.",
+        ),
+    ],
+)
+def test_whoever_writes_a_wrong_value_is_told_the_right_ones(task, said):
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
+    found = compile_text(f"{head}workflow:\n  - step: start\n    tool: {task}\n", tools=shapes())
+
+    assert [problem.message for problem in found.problems] == [said]
 
 
 def test_the_index_lists_every_kind_with_its_summary():

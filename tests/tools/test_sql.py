@@ -163,6 +163,21 @@ def test_rows_are_inserted(db):
     assert rows_of(db) == ROWS
 
 
+def test_bytes_that_were_read_can_be_written_again(db):
+    type_ = "BYTEA" if db.kind == "postgres" else "BLOB"
+    texts = {"sqlite": "X'00FF10'", "duckdb": r"'\x00\xFF\x10'::BLOB", "postgres": r"'\x00ff10'"}
+    db.good({"command": f"CREATE TABLE one (b {type_}); CREATE TABLE two (b {type_})"})
+    db.good({"command": f"INSERT INTO one VALUES ({texts[db.kind]})"})
+    read = db.good({"command": "SELECT b FROM one"})
+
+    db.good({"table": "two", "rows": read["rows"]})
+
+    assert read["rows"] == [{"b": "AP8Q"}]
+    same = "SELECT count(*) AS n FROM one JOIN two ON one.b = two.b"
+    assert db.good({"command": same})["rows"] == [{"n": 1}]
+    assert db.bad({"table": "two", "rows": [{"b": "no bytes!"}]})[0] == "schema"
+
+
 def test_without_rows_the_inputs_are_one(db):
     db.good({"table": "t"}, inputs=ROWS[0])
 

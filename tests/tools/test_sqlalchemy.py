@@ -99,6 +99,15 @@ def test_rows_are_written(db, mode, names):
     assert [row["name"] for row in db.rows()] == names
 
 
+def test_bytes_that_were_read_can_be_written_again(db):
+    db.good({"command": "CREATE TABLE one (b BLOB)"})
+
+    db.good({"table": "one", "rows": [{"b": "AP8Q"}]})
+
+    found = db.good({"command": "SELECT lower(hex(b)) AS digits, b FROM one"})["rows"]
+    assert found == [{"digits": "00ff10", "b": "AP8Q"}]
+
+
 def test_a_query_yields_a_parquet_file_for_duckdb(db):
     async def work(bench):
         made = await bench.run(

@@ -16,6 +16,7 @@ from noetl.cli.printing import print_json, print_line, say
 
 FOLDER = Path(".noetl")
 LOOK_SECONDS = 0.05
+QUIET_SECONDS = 3.0
 START_SECONDS = 45.0
 """So long we wait until it is ready. A worker without a server goes on trying after that."""
 LINES_SHOWN = 5
@@ -81,16 +82,20 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
             env={**os.environ, READY_FD: str(write_end)},
         )
     os.close(write_end)
+    daemon.pid_file.write_text(f"{process.pid}\n")  # now: whoever tires of waiting can stop it
     with os.fdopen(read_end, "rb") as ready:
-        is_decided, _, _ = select.select([ready], [], [], START_SECONDS)
+        is_decided, _, _ = select.select([ready], [], [], QUIET_SECONDS)
+        if not is_decided:
+            say(f"waiting until {daemon.name} is ready; its log is {daemon.log_file}")
+            is_decided, _, _ = select.select([ready], [], [], START_SECONDS)
         # One line when it is ready; nothing, and the end, when it could not start.
         said = ready.readline().decode().strip() if is_decided else "it is not ready yet"
     if not said:
         process.wait()
+        daemon.pid_file.unlink(missing_ok=True)
         say(f"{daemon.name} did not start; see {daemon.log_file}:")
         _show_log(daemon, said_before)
         return FAILED
-    daemon.pid_file.write_text(f"{process.pid}\n")
     say(f"{daemon.name} is running (pid {process.pid}): {said}")
     say(f"its log is {daemon.log_file}")
     if not is_decided:
@@ -140,8 +145,9 @@ def status(daemons: list[Daemon], *, as_json: bool) -> int:
     if as_json:
         print_json({"running": [{"name": one.name, "pid": pid} for one, pid in running]})
     else:
+        width = max((len(one.name) for one, _ in running), default=0)
         for one, pid in running:
-            print_line(f"{one.name}  running, pid {pid}, log {one.log_file}")
+            print_line(f"{one.name:<{width}}  running, pid {pid}, log {one.log_file}")
         if not running:
             say("nothing runs in the background here")
     return OK if running else FAILED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import click
 
-from noetl.cli.exits import INTERRUPTED
 from noetl.cli.options import json_option, local_settings
 from noetl.cli.printing import counted, print_json, print_line, say
 from noetl.cli.workloads import MEANINGS, WORKLOADS, figures, machine
@@ -44,10 +42,7 @@ def command(runs: int, only: str | None, db: str | None, as_json: bool) -> None:
       noetl bench --db postgresql://noetl@localhost/bench --json
     """
     chosen = _chosen(only)
-    try:
-        document = asyncio.run(_measure(db, runs, chosen))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    document = asyncio.run(_measure(db, runs, chosen))
     if as_json:
         print_json(document)
         return

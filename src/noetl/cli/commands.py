@@ -87,6 +87,15 @@ class Commands(click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from noetl.cli.exits import INTERRUPTED
+
+            click.echo(err=True)  # what follows does not begin behind the ^C of the terminal
+            ctx.exit(INTERRUPTED)
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
         formatter.write_text("NoETL: durable workflows from YAML playbooks.")

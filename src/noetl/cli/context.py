@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from noetl.cli.options import json_option
 from noetl.cli.printing import print_json, print_line, printable, say
+
+if TYPE_CHECKING:
+    from noetl.cli.contexts import Contexts
 
 
 @click.group(short_help="Name servers, and choose the one that commands talk to.")
@@ -23,6 +27,7 @@ def command() -> None:
       noetl context add prod https://noetl.example.com
       noetl context use prod
       noetl context use --none         # back to the database in this directory
+      noetl context remove prod
     """
 
 
@@ -62,16 +67,39 @@ def _asked() -> str:
 def use_command(name: str | None, none: bool) -> None:
     """Talk to this server from now on."""
     from noetl.cli.contexts import contexts, keep
-    from noetl.model.spelling import did_you_mean
 
     known = contexts()
     if (name is None) != none:
         raise click.UsageError("say which server, or --none.")
-    if name is not None and name not in known.servers:
-        hint = did_you_mean(name, known.servers)
-        raise click.BadParameter(f'no server is called "{name}".{hint}')
+    if name is not None:
+        _must_be_known(name, known)
     keep(msgspec.structs.replace(known, current=name))
     say(f'commands talk to "{name}"' if name else "commands use the database in this directory")
+
+
+@command.command("remove")
+@click.argument("name")
+def remove_command(name: str) -> None:
+    """Forget a server, and its token."""
+    from noetl.cli.contexts import contexts, keep
+
+    known = contexts()
+    _must_be_known(name, known)
+    servers = {other: one for other, one in known.servers.items() if other != name}
+    current = None if known.current == name else known.current
+    keep(msgspec.structs.replace(known, servers=servers, current=current))
+    unused = "; commands use the database in this directory" if known.current == name else ""
+    say(f'"{name}" is forgotten{unused}')
+
+
+def _must_be_known(name: str, known: Contexts) -> None:
+    from noetl.model.spelling import did_you_mean
+
+    if name not in known.servers:
+        hint = did_you_mean(name, known.servers)
+        raise click.BadParameter(
+            f'no server is called "{name}".{hint} `noetl context list` shows those there are.'
+        )
 
 
 @command.command("list")

@@ -30,7 +30,9 @@ def command() -> None:
 @command.command("migrate")
 @db_option
 def migrate_command(db: str | None) -> None:
-    """Bring the database to the schema of this version, in place: all of it, or nothing.
+    """Bring the database to the schema of this version.
+
+    That happens in place: all of it, or nothing.
 
     Servers and `noetl run` do this by themselves when they start. Do it beforehand where it takes
     long, or where they may not change tables.

@@ -58,7 +58,11 @@ def is_running(settings: Settings) -> bool:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only these.")
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only these. What was interrupted counts as running.",
+)
 @click.option("--path", help="Only executions of this playbook.")
 @click.option("--since", metavar="TIME", help="Only those started since, e.g. 1h, 30m, 2d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
@@ -118,7 +122,7 @@ async def _list(
 @db_option
 @server_option
 def show_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """One execution: its steps, its result or error, what failed tasks printed."""
+    """Steps, result or error, and what failed tasks printed."""
     asyncio.run(_show(settings_for(db, server), execution, as_json=as_json))
 
 
@@ -188,13 +192,13 @@ async def _events(
 @db_option
 @server_option
 def follow_command(execution: str, db: str | None, server: str | None) -> None:
-    """Watch an execution that another process runs, until it has ended."""
+    """Watch an execution until it has ended.
+
+    Another process or a server runs it. Exits as `noetl run` would.
+    """
     from noetl.cli.following import follow
 
-    try:
-        sys.exit(asyncio.run(follow(settings_for(db, server), execution)))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    sys.exit(asyncio.run(follow(settings_for(db, server), execution)))
 
 
 @command.command("why")
@@ -203,7 +207,10 @@ def follow_command(execution: str, db: str | None, server: str | None) -> None:
 @db_option
 @server_option
 def why_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """What an unfinished execution waits for: who has it, until when."""
+    """What an unfinished execution waits for.
+
+    Which lease, timer, sub-playbook, token or event it is, who has it, and until when.
+    """
     asyncio.run(_why(settings_for(db, server), execution, as_json=as_json))
 
 
@@ -407,10 +414,11 @@ def rerun_command(
     db: str | None,
     server: str | None,
 ) -> None:
-    """Run the same playbook again as a new execution, here and to its end.
+    """Run the same playbook again, as a new execution.
 
-    It gets the workload of the old one, with --set and --payload over it. With --from it starts
-    at that step, with everything that was there when the old one last came to it.
+    It runs here and to its end, or on the server in use. It gets the workload of the old one, with
+    --set and --payload over it. With --from it starts at that step, with everything that was there
+    when the old one last came to it.
     """
     from noetl.cli.payload import workload
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from noetl.cli.printing import one_line
+from noetl.cli.printing import counted, one_line
 
 if TYPE_CHECKING:
     from noetl.model.signals import Listening
@@ -58,8 +58,9 @@ def _printed(fact: Any) -> str:
 
 
 def _loop(fact: Any) -> str:
-    over = "rows, as long as there are any" if fact.total is None else f"{fact.total} elements"
-    return f"{fact.step}: a loop over {over}"
+    if fact.total is None:
+        return f"{fact.step}: a loop over rows, as long as there are any"
+    return f"{fact.step}: a loop over {counted(fact.total, 'element')}"
 
 
 def _failed(fact: Any) -> str:

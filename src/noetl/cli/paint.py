@@ -21,6 +21,7 @@ STYLES = {
     "kind": "cyan",
     "word": "blue",
     "guard": "yellow",
+    "good": "green",
     "back": "magenta",
     "warning": "red",
     "error": "bold red",

@@ -32,7 +32,10 @@ def one_line(text: str) -> str:
 
 def say(message: str) -> None:
     """A remark for people, on stderr."""
-    click.echo("\n".join(printable(line) for line in f"noetl: {message}".split("\n")), err=True)
+    text = "\n".join(printable(line) for line in f"noetl: {message}".split("\n"))
+    # Not by click, which would write past a live view, and the next frame would wipe it out.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def print_line(line: str) -> None:

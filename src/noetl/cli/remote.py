@@ -193,13 +193,13 @@ class RemoteFollowing:
         self.execution_id = execution_id
         self.state = state
 
-    async def catch_up(self) -> list[EventRow]:
-        """Fold what happened since; the new events. Waits for the next one."""
+    async def catch_up(self, patience: float = WAIT_SECONDS) -> list[EventRow]:
+        """Fold what happened since; the new events. Waits for the next one, but not for ever."""
         page = await self._client.events(
             self.execution_id,
             after=self.state.seq,
             limit=EVENTS_PAGE,
-            wait=0 if self.state.is_finished else WAIT_SECONDS,
+            wait=0 if self.state.is_finished else patience,
         )
         rows = [documents.restored(one) for one in page["events"]]
         for row in rows:

@@ -15,7 +15,7 @@ from noetl.cli.exits import INTERRUPTED, OK
 from noetl.cli.lines import plain_line
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
-from noetl.cli.remote import RemoteExecutions, RemoteFollowing, connected
+from noetl.cli.remote import WAIT_SECONDS, RemoteExecutions, RemoteFollowing, connected
 from noetl.cli.running import conclude, news_in, print_output
 from noetl.model.state import ExecutionState
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from noetl.client import Client
     from noetl.settings import Settings
 
+QUIET_SECONDS = 3.0
+"""So long nothing happens before we ask what it waits for."""
 CHILD_SECONDS = 0.5
 """How old the picture of a sub-playbook may be while it is drawn."""
 
@@ -53,7 +55,8 @@ async def to_end(client: Client, execution_id: str, *, as_json: bool) -> int:
         if not as_json:
             await _show(client, execution_id)
         else:
-            await _until_over(RemoteFollowing(client, execution_id, ExecutionState()), speak=False)
+            followed = RemoteFollowing(client, execution_id, ExecutionState())
+            await _until_over(client, followed, speak=False)
         code = await _conclude(client, execution_id, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
@@ -69,7 +72,7 @@ async def _show(client: Client, execution_id: str) -> None:
     followed = RemoteFollowing(client, execution_id, ExecutionState())
     if not is_rich(sys.stderr):
         say(f"execution {execution_id} on {client.url}")
-        await _until_over(followed, speak=True)
+        await _until_over(client, followed, speak=True)
         return
     from rich.console import Console
 
@@ -88,16 +91,31 @@ async def _show(client: Client, execution_id: str) -> None:
         return state
 
     await followed.catch_up()
-    over = _until_over(followed, speak=False)
+    over = _until_over(client, followed, speak=False)
     await show_live(execution_id, state_of, news_in(remote), over, Console(stderr=True))
 
 
-async def _until_over(followed: RemoteFollowing, *, speak: bool) -> None:
+async def _until_over(client: Client, followed: RemoteFollowing, *, speak: bool) -> None:
+    """Keep up with it until it has ended; while no worker takes what it has to do, say so."""
+    patience, told = QUIET_SECONDS, set[str]()
     while not followed.state.is_finished:
-        for row in await followed.catch_up():
+        rows = await followed.catch_up(patience)
+        for row in rows:
             line = plain_line(row, followed.execution_id) if speak else None
             if line is not None:
                 say(line)
+        if not rows:
+            patience = WAIT_SECONDS
+            unserved = await _unserved(client, followed.execution_id)
+            for text in unserved - told:
+                say(f"{text}; `noetl worker start --server {client.url}` starts one")
+            told |= unserved
+
+
+async def _unserved(client: Client, execution_id: str) -> set[str]:
+    """What waits for a worker, in words."""
+    found = await RemoteExecutions(client).why(execution_id)
+    return {one["text"] for one in found if one["waits_for"] == "worker"}
 
 
 @asynccontextmanager

@@ -103,6 +103,7 @@ async def _run(
         if found is None:
             return WRONG
         compiled = found.compiled
+        point_out_misspelt(given, compiled.unwrap())
     async with wiring.embedded(settings, work=False) as system:
         try:
             chosen = await _chosen(system, target, compiled)
@@ -143,6 +144,16 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
         say(f"{text.name} has errors, so nothing was run.")
         return None
     return CompiledFile(text.text, compiled)
+
+
+def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
+    """Names that are nearly those of the workload: such a value would be passed over in silence."""
+    from noetl.model.spelling import did_you_mean
+
+    for name in given.keys() - net.workload.keys():
+        hint = did_you_mean(name, net.workload)
+        if hint:
+            say(f'the workload of this playbook has no "{name}".{hint}')
 
 
 async def _chosen(system: System, target: str, compiled: Compiled | None) -> Chosen:

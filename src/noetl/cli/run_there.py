@@ -10,7 +10,7 @@ from noetl.cli.exits import OK, WRONG
 from noetl.cli.printing import print_json, print_line, say
 from noetl.cli.remote import connected
 from noetl.cli.remote_running import to_end
-from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file
+from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file, point_out_misspelt
 
 if TYPE_CHECKING:
     from noetl.client import Client
@@ -30,6 +30,7 @@ async def run_there(
         found = compiled_file(settings, target)
         if found is None:
             return WRONG
+        point_out_misspelt(given, found.compiled.unwrap())
     async with connected(settings) as client:
         request: dict[str, Any] = {"path": target}
         if found is not None:

@@ -49,7 +49,9 @@ detach_option = click.option("--detach", is_flag=True, help="Run in the backgrou
 @db_option
 @detach_option
 def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what is being answered, and end.
+    """Serve until SIGTERM or Ctrl-C.
+
+    What is being answered then is answered to the end.
 
     The server decides; workers do (`noetl worker start`). While no user and no token is
     configured it listens on this machine only, and lets everybody on it in.

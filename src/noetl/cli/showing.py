@@ -15,7 +15,7 @@ from noetl.cli.printing import one_line, print_line
 from noetl.store.base import Summary
 
 ROLES = {
-    "COMPLETED": "guard",
+    "COMPLETED": "good",
     "FAILED": "error",
     "CANCELLED": "quiet",
     "done": "",
@@ -44,7 +44,7 @@ def list_rows(found: list[Summary], *, in_use: bool) -> Iterator[Drawn]:
             (
                 Span(f"{row.execution_id:<19}"),
                 Span(f" {status:<11}", ROLES.get(row.status, "kind")),
-                Span(f" {row.path:<{width}}", "step"),
+                Span(f"  {row.path:<{width}}", "step"),
                 Span(f"  {clock_time(row.requested_at):<8}", "quiet"),
                 Span(f"  {length((row.ended_at or now) - row.requested_at):>9}", "quiet"),
                 Span(_remark(row), "error" if row.error else "quiet"),

@@ -60,6 +60,22 @@ async def _signal(
     execution_id = await find(settings, written)
     await deliver(settings, execution_id, name, data, step=step, signal_id=signal_id)
     say(f"execution {execution_id} has heard {name}{await left_to_do(settings, execution_id)}")
+    await _tell_if_kept(settings, execution_id, name)
+
+
+async def _tell_if_kept(settings: Settings, execution_id: str, name: str) -> None:
+    """Say that no step waits for an event of this name: it may be early, or misspelt."""
+    from noetl.cli.remote import looking
+    from noetl.model.spelling import did_you_mean
+
+    async with looking(settings) as records:
+        waits = await records.why(execution_id)
+    names: dict[str, set[str]] = {"event": set(), "listener": set()}
+    for one in waits:
+        names.get(one["waits_for"], set[str]()).update(one.get("events", ()))
+    if name in names["listener"] and not {name, "*"} & names["event"]:
+        hint = did_you_mean(name, names["event"])
+        say(f"it is kept, because no step waits for {name} just now.{hint}")
 
 
 async def deliver(

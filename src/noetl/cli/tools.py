@@ -140,10 +140,10 @@ def form_of(field: dict[str, Any]) -> str:
     "--into", default=".", metavar="DIR", help="Where to write it; the current directory if not."
 )
 def new_command(name: str, into: str) -> None:
-    """Write a package with a tool kind NAME that works, and a test that shows it.
+    """Write a package with a tool kind NAME that works.
 
-    The test holds it to the contract that every kind keeps. Change what it does, run its test,
-    and install it where your workers run.
+    Its test holds it to the contract that every kind keeps. Change what it does, run its test, and
+    install it where your workers run.
     """
     from noetl import wiring
     from noetl.cli.newtool import files_of, is_name
@@ -160,6 +160,6 @@ def new_command(name: str, into: str) -> None:
         (package / place).write_text(text, encoding="utf-8")
         print_line(str(package / place))
     say(
-        f"a tool kind that works. Next:\n  cd {package}\n  pip install --editable .\n"
+        f"a tool kind that works. Next:\n  cd {package}\n  pip install --editable '.[test]'\n"
         f"  python -m pytest\n  noetl run example.yaml"
     )

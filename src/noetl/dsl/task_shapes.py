@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
 from noetl.dsl import nodes
+from noetl.dsl.accepted import advice, field_types
 from noetl.dsl.grammar import (
     Defined,
     Either,
@@ -126,14 +126,8 @@ def is_config(key: str, tool: ToolShape) -> bool:
     return key in tool.config.__struct_fields__ or key in tool.aliases
 
 
-@cache
-def _field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each field; msgspec works them out anew every time it is asked."""
-    return {found.name: found.type for found in msgspec.structs.fields(config)}
-
-
 def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
-    _check_value(key, node, _field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
+    _check_value(key, node, field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
 
 
 def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspection) -> None:
@@ -163,7 +157,7 @@ def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspe
                 continue
             missing = str(error).startswith("Object missing required field")
             if not (missing and _holds_template(part)):
-                _report_config(key, node, tool, str(error), look)
+                _report_config(key, node, wanted, tool, str(error), look)
         return
 
 
@@ -172,7 +166,9 @@ _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
-def _report_config(key: str, node: Node, tool: ToolShape, error: str, look: Inspection) -> None:
+def _report_config(
+    key: str, node: Node, wanted: Any, tool: ToolShape, error: str, look: Inspection
+) -> None:
     """Say what msgspec found in our words, at the very value it is about."""
     found = _AT.search(error)
     reason = error[: found.start()] if found else error
@@ -184,7 +180,9 @@ def _report_config(key: str, node: Node, tool: ToolShape, error: str, look: Insp
         look.report.add("unknown-key", f"`{key}` of kind {tool.kind} has no `{name}`.", place)
         return
     code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
-    look.report.add(code, f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}.", part.place)
+    told = f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}."
+    more = advice(wanted, _steps(found.group(1)) if found else [])
+    look.report.add(code, f"{told} {more}".rstrip(), part.place)
 
 
 def _key_place(node: Node, key: str) -> Place | None:
@@ -231,8 +229,12 @@ def _is_template(node: Scalar) -> bool:
 
 
 def _in_our_words(message: str) -> str:
+    if " matching regex " in message:
+        return "it is not written as it must be"
     return (
         message.replace("Expected `", "it must be `")
+        .replace("Invalid enum value", "it cannot be")
+        .replace("Invalid value", "it cannot be")
         .replace(", got `", ", not `")
         .replace("`str`", "a text")
         .replace("`object`", "a mapping")
@@ -375,7 +377,7 @@ ENTRY = Either(
     (lambda _: True, Defined("task")),
 )
 PIPELINE: Shape = Either(
-    "a task or a list of tasks",
+    "a task such as {kind: noop}, or a list of tasks",
     (is_list, ListOf(ENTRY, "tasks", filled=True)),
     (is_labelled, LabelledTask()),
     (is_mapping, Defined("task")),

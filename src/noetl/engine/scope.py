@@ -11,7 +11,7 @@ from noetl.model import refs
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run, StepResult
-from noetl.templates import EventView, Scope, StepView, ViewsByName, view
+from noetl.templates import EventView, KeptView, Scope, StepView, Tainted, ViewsByName, view
 from noetl.templates.views import View
 
 ALIASES: dict[str, frozenset[str]] = {
@@ -33,7 +33,10 @@ ALIASES: dict[str, frozenset[str]] = {
 def step_view(program: Program, step: str, result: StepResult) -> View:
     """A step's result as later steps read it."""
     compiled = program.steps.get(step)
-    last = view(compiled.kind if compiled is not None else "", _at_hand(program, result.value))
+    kept = result.references
+    last = _shown(
+        program, compiled.kind if compiled is not None else "", result.value, kept.get("")
+    )
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
         return last
@@ -41,10 +44,22 @@ def step_view(program: Program, step: str, result: StepResult) -> View:
     return StepView(
         last,
         {
-            name: view(kinds.get(name, ""), _at_hand(program, value))
+            name: _shown(program, kinds.get(name, ""), value, kept.get(name))
             for name, value in result.tasks.items()
         },
     )
+
+
+def _shown(program: Program, kind: str, value: Any, reference: Any) -> View | Tainted:
+    found = _at_hand(program, value)
+    return kept_view(kind, found, value if reference is None else reference)
+
+
+def kept_view(kind: str, value: Any, stored: Any) -> View | Tainted:
+    """The view of a result; `stored` is how it is recorded, perhaps by a reference."""
+    shown = view(kind, value)
+    by_reference = stored is not value and refs.key_of(stored) is not None
+    return KeptView(shown, stored) if by_reference and isinstance(shown, View) else shown
 
 
 def _at_hand(program: Program, value: Any) -> Any:

@@ -46,6 +46,8 @@ class StepResult(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     value: Any = None
     tasks: Values = {}
+    references: Values = {}
+    """On a worker: what stood here for large values, by task; the step's own by no name."""
 
 
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):

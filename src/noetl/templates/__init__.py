@@ -17,7 +17,7 @@ from noetl.templates.scope import Limits, Scope
 from noetl.templates.structure import Compiled, compile_value
 from noetl.templates.taint import MASK, Tainted, mask, reveal
 from noetl.templates.template import Condition, Template, compile_condition, compile_text
-from noetl.templates.views import EventView, OutcomeView, StepView, ViewsByName, view
+from noetl.templates.views import EventView, KeptView, OutcomeView, StepView, ViewsByName, view
 
 __all__ = [
     "MASK",
@@ -26,6 +26,7 @@ __all__ = [
     "Condition",
     "EvaluationFailed",
     "EventView",
+    "KeptView",
     "Limits",
     "OutcomeView",
     "Scope",

@@ -85,8 +85,14 @@ def keywords(node: nodes.Filter | nodes.Test | nodes.Call) -> Iterator[tuple[str
         yield part.key, part.value
 
 
+_SIGNS = {"end of print statement": "}}", "end of statement block": "%}"}
+"""What the parser calls these signs, and what people write."""
+
+
 def _syntax_problem(source: str, error: TemplateSyntaxError) -> TemplateProblem:
     message = error.message or "not a template"
+    for name, sign in _SIGNS.items():
+        message = message.replace(name, sign)
     if message.startswith("Encountered unknown tag"):
         name = shortened(message.split("'")[1], 60) if "'" in message else ""
         if not name.startswith(("end", "else", "elif")):

@@ -232,6 +232,31 @@ class StepView(View):
         return self._last.part(bounds)
 
 
+class KeptView(View):
+    """A result that is kept by reference: beside what it holds, the reference stays readable."""
+
+    __slots__ = ("_reference", "_result")
+
+    def __init__(self, result: View, reference: object) -> None:
+        self._result = result
+        self._reference = reference
+
+    @property
+    def plain(self) -> object:
+        return self._result.plain
+
+    def get(self, key: object) -> object:
+        found = self._result.get(key)
+        if found is self._result:
+            return self
+        if found is MISSING and key in ("_ref", "_store", "_preview"):
+            return lookup(self._reference, key)
+        return found
+
+    def part(self, bounds: slice) -> object:
+        return self._result.part(bounds)
+
+
 class Group(tuple[object, list[object]]):
     """One group of `groupby`: a pair that can also be read as `.grouper` and `.list`."""
 

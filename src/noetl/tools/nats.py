@@ -53,8 +53,8 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
         bool, about("`publish`: wait until a JetStream stream has stored the message.")
     ] = False
     decode: Annotated[
-        Literal["auto", "json", "text", "bytes"],
-        about("How to read what comes back; `auto`: JSON if it is, else text."),
+        Literal["auto", "json", "text", "bytes", "reference"],
+        about("How to read what comes back; `auto`: JSON if it is, else text, else bytes."),
     ] = "auto"
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 5
 

@@ -34,6 +34,10 @@ class Bodies:
     async def fetch_results(self, command: Command) -> None:
         """Results that came as references are read before the first template needs them."""
         for result in command.steps.values():
+            came = {"": result.value, **result.tasks}
+            result.references = {
+                name: value for name, value in came.items() if refs.key_of(value) is not None
+            }
             result.value = await self.real(result.value)
             result.tasks = {name: await self.real(one) for name, one in result.tasks.items()}
 

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
-from noetl.engine.scope import common_roots, error_value, moment
+from noetl.engine.scope import common_roots, error_value, kept_view, moment
 from noetl.model.chains import Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.net import Values
@@ -148,7 +148,7 @@ class Frame:
         if self.stored_previous is not None:
             self.scope.roots["_prev"] = previous
         for name, value in values.items():
-            self.scope.roots[name] = view(kinds.get(name, ""), value)
+            self.scope.roots[name] = kept_view(kinds.get(name, ""), value, self.stored[name])
 
     def see(self, outer: Frame) -> None:
         """Inside a workbook entry: what the caller's pipeline has and the entry does not hide."""
@@ -254,7 +254,7 @@ class Frame:
         self.results[name] = value
         self.stored[name] = stored
         self._note_secret(value, name)
-        self.scope.roots[name] = view(kind, value)
+        self.scope.roots[name] = kept_view(kind, value, stored)
 
     def restore(self, local: Values) -> None:
         """Forget what a chain wrote to the step's own names."""
@@ -282,7 +282,7 @@ class Frame:
         self.stored[name] = stored
         self.stored_previous = stored
         self._note_secret(value, name, "_prev")
-        self.scope.roots[name] = view(kind, value)
+        self.scope.roots[name] = kept_view(kind, value, stored)
         self.scope.roots["_prev"] = value
 
     def _note_secret(self, value: Any, *names: str) -> None:

@@ -249,12 +249,16 @@ def _is_engines(text: str) -> bool:
 
 
 def _never_ran(config: Container, text: str) -> Outcome:
-    last = text.strip().splitlines()[-1][:500]
+    lines = text.strip().splitlines()
+    # The last line is often but an advice: Run 'docker run --help' for more information.
+    said = next((line for line in lines if _is_engines(line)), lines[-1])[:500]
     lower = text.lower()
+    if "permission denied" in lower and ".sock" in lower:
+        return failed("auth", f"The worker may not use the container engine: {said}")
     if "denied" in lower or "unauthorized" in lower:
-        return failed("auth", f"The registry refuses to hand out {config.image}: {last}")
+        return failed("auth", f"The registry refuses to hand out {config.image}: {said}")
     if "not found" in lower or "no such image" in lower or "manifest unknown" in lower:
-        return failed("not_found", f"{config.image} or its program is not there: {last}")
+        return failed("not_found", f"{config.image} or its program is not there: {said}")
     if "cannot connect" in lower or "connection refused" in lower:
-        return failed("connection", f"The engine cannot be reached: {last}", retryable=True)
-    return failed("client_error", f"The container could not be started: {last}")
+        return failed("connection", f"The engine cannot be reached: {said}", retryable=True)
+    return failed("client_error", f"The container could not be started: {said}")

@@ -272,10 +272,16 @@ class Task:
         return described(path, form, rows)
 
     def columns(self, table: str) -> list[str]:
+        return list(self._described(table))
+
+    def _described(self, table: str) -> dict[str, str]:
         self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
-        found = [column[0] for column in self._connection.description or []]
+        found = {column[0]: str(column[1]) for column in self._connection.description or []}
         self._connection.fetchall()
         return found
+
+    def binary(self, table: str) -> list[str]:
+        return [name for name, type_ in self._described(table).items() if type_ == "BLOB"]
 
     def batch(self, write: Write, batch: Batch) -> Statement:
         sql = insert(write, batch.columns, len(batch.rows), "?")

@@ -353,9 +353,12 @@ class Body:
         form.add_field(name, content, filename=file.filename or name_there, content_type=media)
 
     async def _opened(self, path: Path, written: str) -> Any:
-        """A file that is sent piece by piece; raises Refused."""
+        """A file that is sent piece by piece; raises Refused or Failed."""
         try:
             return self._stack.enter_context(await asyncio.to_thread(path.open, "rb"))
+        except FileNotFoundError:
+            told = f'files: "{written}" does not exist on this worker.'
+            raise Failed("not_found", told) from None
         except OSError as error:
             raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Protocol
 
 from noetl.model.outcome import ErrorKind, Outcome, failed, ok
@@ -26,6 +27,9 @@ KINDS: dict[int, ErrorKind] = {
     -32002: "not_found",
 }
 """What the codes of JSON-RPC and of the protocol mean."""
+_UNKNOWN = re.compile(
+    r"(tool|prompt)\b.*\bnot found|(unknown|no such) (tool|prompt)", re.IGNORECASE
+)
 
 
 class Line(Protocol):
@@ -134,4 +138,7 @@ def _refused(error: dict[str, Any]) -> Outcome:
     code = code if isinstance(code, int) else None
     kind = KINDS.get(code, "exception") if code is not None else "exception"
     said = str(error.get("message") or "it did not say why")
+    # The protocol has no code of its own for a tool or prompt that is not there.
+    if kind == "client_error" and _UNKNOWN.search(said):
+        kind = "not_found"
     return failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")

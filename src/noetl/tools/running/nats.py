@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
@@ -22,6 +23,7 @@ from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.plain import NotPlain, plain, read_json
 from noetl.tools.running.resources import Refused
+from noetl.tools.running.table_types import form_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -102,6 +104,8 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
     missing = [name for name in NEEDS[config.op] if getattr(config, name) is None]
     if missing:
         return failed("client_error", f"`op: {config.op}` needs `{'` and `'.join(missing)}`.")
+    if config.decode == "reference" and config.op != "object_get":
+        return failed("client_error", "`decode: reference` is for `op: object_get`.")
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
@@ -163,13 +167,22 @@ class Call(msgspec.Struct, frozen=True):
         return self.config.subject
 
     async def payload(self) -> bytes:
-        """`value` as it is sent: text as it is, other data as JSON, none as nothing."""
+        """`value` as it is sent: text and files as they are, other data as JSON."""
         value = self.config.value
+        if refs.is_file(value):
+            self.check_size(int(value["_ref"]["size"]))
+            return await asyncio.to_thread((await self.context.files.local(value)).read_bytes)
         if isinstance(value, dict) and "_ref" in value:
             value = await self.context.read_result(value)
         if value is None:
             return b""
         return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+    def check_size(self, size: int) -> None:
+        limit = self.context.resources.rules.max_response_bytes
+        if size > limit:
+            told = f"It is longer than the {limit:,} bytes that this worker holds in memory."
+            raise Failed("client_error", f"{told} Keep it as an object, and use a reference.")
 
     def read(self, data: bytes) -> Any:
         match self.config.decode:
@@ -182,7 +195,14 @@ class Call(msgspec.Struct, frozen=True):
         try:
             return plain(read_json(data))
         except msgspec.DecodeError:
-            return plain(data.decode("utf-8", "replace").replace("\0", "\ufffd"))
+            return _text_or_base64(data)
+
+
+def _text_or_base64(data: bytes) -> Any:
+    try:
+        return plain(data.decode())
+    except (UnicodeDecodeError, NotPlain):
+        return base64.b64encode(data).decode("ascii")
 
 
 # --- Keys --------------------------------------------------------------------------------------
@@ -310,16 +330,30 @@ async def _objects(call: Call) -> Any:
 async def _object_get(call: Call) -> Any:
     store = await _objects(call)
     info = await store.get_info(call.key)
-    limit = call.context.resources.rules.max_response_bytes
-    if (info.size or 0) > limit:
-        told = f"The object is longer than the {limit:,} bytes that this worker reads."
-        raise Failed("client_error", told)
+    if call.config.decode == "reference":
+        return {"key": call.key, "data": await _object_file(call, store, info.size or 0)}
+    call.check_size(info.size or 0)
     found = await store.get(call.key)
     return {"key": call.key, "data": call.read(bytes(found.data or b""))}
 
 
+async def _object_file(call: Call, store: Any, size: int) -> Any:
+    files = call.context.files
+    files.allow(size)
+    path = files.folder / "object"
+    with await asyncio.to_thread(path.open, "wb") as file:
+        await store.get(call.key, writeinto=file)
+    return await files.keep(path, form=form_of(call.key) or "bytes")
+
+
 async def _object_put(call: Call) -> Any:
-    info = await (await _objects(call)).put(call.key, await call.payload())
+    store = await _objects(call)
+    if not refs.is_file(call.config.value):
+        info = await store.put(call.key, await call.payload())
+        return {"key": call.key, "size": info.size}
+    path = await call.context.files.local(call.config.value)
+    with await asyncio.to_thread(path.open, "rb") as file:
+        info = await store.put(call.key, file)
     return {"key": call.key, "size": info.size}
 
 

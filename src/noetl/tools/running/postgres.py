@@ -7,10 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import psycopg
 from psycopg.errors import Diagnostic
-from psycopg.types.json import Jsonb
 
 from noetl.model import refs
 from noetl.model.duration import seconds
@@ -24,7 +22,8 @@ from noetl.tools.running.object_files import is_object, parts_of, stored
 from noetl.tools.running.pg_connections import Connections
 from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.running.pg_credentials import BadCredential
-from noetl.tools.running.sql_tables import Batch, Write, batches, insert, quoted, quoted_table
+from noetl.tools.running.pg_values import document, fitted, parameters
+from noetl.tools.running.sql_tables import Write, batches, insert, quoted, quoted_table
 from noetl.tools.running.sql_tasks import (
     NOTHING,
     Done,
@@ -38,12 +37,11 @@ from noetl.tools.running.sql_tasks import (
     planned,
     table,
 )
-from noetl.tools.running.sql_text import BadSql, Bound
+from noetl.tools.running.sql_text import BadSql
 
 VARIABLES_MAX = 60_000
 MANY_ROWS = 500
 """From so many rows on COPY is worth its round trips."""
-JSON_TYPES = frozenset([114, 3802])
 MARKS = "noetl_effect"
 """The table that remembers which effects have happened."""
 WHERE_MARKS = """
@@ -214,20 +212,21 @@ class Task:
             return Done([await self._copied()])
         parts: list[Statement] = []
         for number, one in enumerate(plan.statements):
+            values = parameters(one.values)
             ours = config.transaction and is_ours(number, plan, "postgres")
             if config.result_as != "rows" and number == len(plan.statements) - 1:
-                query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, _adapted(one.values))
+                query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, values)
                 file = await copy_to_table_file(
                     connection, query, self._context.files.folder, config.result_as
                 )
                 return Done([*parts, NOTHING], file)
-            parts.append(NOTHING if ours else await self._statement(one))
+            parts.append(NOTHING if ours else await self._statement(one.sql, values))
         if plan.write is not None:
             parts.append(await self._written(plan.write, connection))
         return Done(parts)
 
-    async def _statement(self, one: Bound) -> Statement:
-        cursor = await self._connection.execute(one.sql.encode(), _adapted(one.values))
+    async def _statement(self, sql: str, values: Any) -> Statement:
+        cursor = await self._connection.execute(sql.encode(), values)
         if cursor.description is None:
             return {**NOTHING, "row_count": max(0, cursor.rowcount)}
         names = [column.name for column in cursor.description]
@@ -237,9 +236,7 @@ class Task:
 
     async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
         cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
-        described = cursor.description or []
-        known = [column.name for column in described]
-        documents = {column.name for column in described if column.type_code in JSON_TYPES}
+        known = {column.name: column.type_code for column in cursor.description or []}
         bulk = self._config.bulk
         plainly = write.mode == "insert" and write.returning is False
         if bulk == "copy" and not plainly:
@@ -247,16 +244,20 @@ class Task:
         many = not isinstance(write.rows, Sequence) or len(write.rows) >= MANY_ROWS
         by_copy = plainly and (bulk == "copy" or (bulk == "auto" and many))
         parts = []
-        portions = batches(write, VARIABLES_MAX, known)
+        portions = batches(write, VARIABLES_MAX, list(known))
         # The rows may come from a file, and reading it must not hold up the event loop.
         while (batch := await asyncio.to_thread(next, portions, None)) is not None:
-            rows = [_row(batch, row, documents) for row in batch.rows]
+            types = [(name, known[name]) for name in batch.columns]
+            rows = [
+                [fitted(value, *type_) for value, type_ in zip(row, types, strict=True)]
+                for row in batch.rows
+            ]
             if by_copy:
                 parts.append(await copy_rows(connection, write.table, batch.columns, rows))
                 continue
             sql = insert(write, batch.columns, len(rows), "%s")
             values = [value for row in rows for value in row]
-            parts.append(await self._statement(Bound(sql, values)))
+            parts.append(await self._statement(sql, values))
         return joined(parts)
 
     async def _copied(self) -> Statement:
@@ -320,49 +321,25 @@ class Task:
 
     async def _keep_result(self, found: Any) -> None:
         update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
-        values = [Jsonb(found, _dumped), self._context.action_id]
+        values = [document(found), self._context.action_id]
         await self._connection.execute(update.encode(), values)
 
 
-# --- Values and failures -----------------------------------------------------------------------
-
-
-def _dumped(value: Any) -> bytes:
-    return msgspec.json.encode(value)
-
-
-def _adapted(values: Any) -> Any:
-    """Mappings, and lists that hold containers, are documents; other lists are arrays."""
-    if isinstance(values, dict):
-        return {name: _one(value) for name, value in values.items()}
-    return None if values is None else [_one(value) for value in values]
-
-
-def _one(value: Any) -> Any:
-    is_document = isinstance(value, dict) or (
-        isinstance(value, list | tuple) and any(isinstance(part, dict | list) for part in value)
-    )
-    return Jsonb(value, _dumped) if is_document else value
-
-
-def _row(batch: Batch, row: list[Any], documents: set[str]) -> list[Any]:
-    return [
-        Jsonb(value, _dumped) if name in documents and value is not None else _one(value)
-        for name, value in zip(batch.columns, row, strict=True)
-    ]
+# --- Failures ----------------------------------------------------------------------------------
 
 
 def failure(error: psycopg.Error) -> TaskError:
     """What the server said, in our words."""
     state = error.sqlstate
     kind = _kind(error, state)
-    message = error.diag.message_primary or str(error).strip()
+    # What the driver says itself has lines, and may end with a question.
+    message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
     extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
     final = state in FINAL or bool(state is None and _MISSING.search(message))
     return TaskError(
         kind=kind,
         code=state,
-        message=" ".join([f"PostgreSQL: {message.rstrip('.')}.", *extra]),
+        message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
         retryable=kind in RETRYABLE and not final,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -249,6 +250,14 @@ class Task:
         found = self._connection.exec_driver_sql(f"SELECT * FROM {self._named(table)} WHERE 1 = 0")  # noqa: S608
         return list(found.keys())
 
+    def binary(self, table: str) -> list[str]:
+        if self._engine.dialect.name not in KNOWS_CONFLICTS:
+            return []  # who knows what the others let us see of their tables
+        parts = [part.replace('""', '"') for part in table[1:-1].split('"."')]
+        schema = ".".join(parts[:-1]) or None
+        found = sqlalchemy.inspect(self._connection).get_columns(parts[-1], schema=schema)
+        return [one["name"] for one in found if _BINARY.search(type(one["type"]).__name__)]
+
     def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:
             raise BadSql("`returning` is not available here; ask with a query behind the write.")
@@ -309,6 +318,7 @@ class Task:
 
 MYSQL = ("mysql", "mariadb")
 KNOWS_CONFLICTS = (*MYSQL, "sqlite", "postgresql", "duckdb")
+_BINARY = re.compile(r"BLOB|BYTEA|BINARY", re.IGNORECASE)
 
 
 def _bindable(value: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from noetl.tools.base import WriteMode
@@ -83,6 +85,29 @@ def _values(write: Write, columns: tuple[str, ...], rows: list[Row]) -> list[lis
         last = {repr([row.get(name) for name in write.key]): row for row in rows}
         rows = list(last.values())
     return [[row[name] for name in columns] for row in rows]
+
+
+def with_bytes(batch: Batch, binary: Collection[str]) -> Batch:
+    """The batch with bytes where a text stands in one of these columns; raises Misfit."""
+    places = [place for place, name in enumerate(batch.columns) if name in binary]
+    for row in batch.rows:
+        for place in places:
+            if isinstance(row[place], str):
+                row[place] = bytes_of(row[place], batch.columns[place])
+    return batch
+
+
+def bytes_of(text: str, column: str) -> bytes:
+    """Results show bytes as base64; PostgreSQL itself writes them in hex behind `\\x`."""
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Misfit(
+            f'A row has a text for "{column}", a column of bytes, that is neither base64 nor '
+            "hex behind \\x. Encode it, e.g. with the filter b64encode."
+        ) from None
 
 
 def insert(write: Write, columns: Sequence[str], count: int, mark: str) -> str:

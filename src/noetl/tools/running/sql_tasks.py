@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from noetl.tools.base import SqlConfig, ToolContext
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.object_files import local_file
 from noetl.tools.running.plain import check, plain, read_json
-from noetl.tools.running.sql_tables import Batch, Row, Write, batches, quoted_table
+from noetl.tools.running.sql_tables import Batch, Row, Write, batches, quoted_table, with_bytes
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, bound, first_word, statements
 from noetl.tools.running.sql_threads import Halt
 from noetl.tools.running.table_types import form_of
@@ -215,6 +215,9 @@ class Database(Protocol):
 
     def columns(self, table: str) -> list[str]: ...
 
+    def binary(self, table: str) -> Collection[str]:
+        """Which of the columns hold bytes; a text for one of them is base64."""
+
     def batch(self, write: Write, batch: Batch) -> Statement: ...
 
     variables_max: int
@@ -240,7 +243,9 @@ def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> D
     if plan.write is not None:
         known = database.columns(plan.write.table)
         portions = batches(plan.write, database.variables_max, known)
-        parts.append(joined([database.batch(plan.write, batch) for batch in portions]))
+        binary = database.binary(plan.write.table)
+        written = [database.batch(plan.write, with_bytes(batch, binary)) for batch in portions]
+        parts.append(joined(written))
     database.halt.check()
     database.commit()
     return Done(parts, file)

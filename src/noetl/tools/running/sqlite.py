@@ -177,6 +177,15 @@ class Task:
         cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
         return [column[0] for column in cursor.description]
 
+    def binary(self, table: str) -> list[str]:
+        parts = table[1:-1].split('"."')
+        names = [part.replace('""', '"') for part in parts]
+        schema = names[-2] if len(names) > 1 else None
+        declared = self._connection.execute(
+            "SELECT name FROM pragma_table_info(?, ?) WHERE type LIKE 'blob'", (names[-1], schema)
+        )
+        return [name for (name,) in declared]
+
     def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:
             sql = insert(write, batch.columns, len(batch.rows), "?")

@@ -79,6 +79,11 @@ def _placed(end: Any) -> Any:
     return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
 
 
+# msgspec learns a type when it first meets it, and crashes if two threads meet it at once: this
+# is done here, before there are any.
+msgspec.convert({}, Http)
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """What an end needs that only the event loop can get: credentials, files, objects."""
 

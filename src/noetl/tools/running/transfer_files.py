@@ -50,6 +50,10 @@ class Gathered(msgspec.Struct, frozen=True):
     """Of this batch; each has the types that its own values need."""
 
 
+# Made once: threads that do so at the same time crash in msgspec.
+_gathered = msgspec.json.Decoder(Gathered).decode
+
+
 class Part:
     """The lines of a transfer that is under way, and the marks behind them."""
 
@@ -107,7 +111,7 @@ class Part:
 def _whole_mark(line: bytes) -> Gathered | None:
     """None for one that was cut off."""
     try:
-        return msgspec.json.decode(line, type=Gathered) if line.endswith(b"\n") else None
+        return _gathered(line) if line.endswith(b"\n") else None
     except msgspec.DecodeError:
         return None
 
@@ -183,6 +187,9 @@ class Finished(msgspec.Struct, frozen=True):
     stamp: tuple[int, int]
 
 
+_finished = msgspec.json.Decoder(Finished).decode
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where the whole file goes."""
 
@@ -209,7 +216,7 @@ class ToFile:
     def mark(self) -> Mark:
         body = self._notes.read("done") if self._notes is not None else None
         if body is not None:
-            done = msgspec.json.decode(body, type=Finished)
+            done = _finished(body)
             # A file may have been written on the disk of another machine.
             if self._place.path is None or _stamp(self._place.path) == done.stamp:
                 self._part.remove()

@@ -29,6 +29,10 @@ class Mark(NamedTuple):
     done: bool = False
 
 
+# Made once: threads that do so at the same time crash in msgspec.
+_mark = msgspec.json.Decoder(Mark).decode
+
+
 class Target(Protocol):
     """An end that takes batches."""
 
@@ -124,4 +128,4 @@ class ToService:
 
     def _noted(self, number: int) -> Mark | None:
         body = self._notes.read(f"batch {number}") if self._notes is not None else None
-        return None if body is None else msgspec.json.decode(body, type=Mark)
+        return None if body is None else _mark(body)
