@@ -68,6 +68,19 @@ async def test_a_copy_without_a_result_is_nothing(database_url, nats_url):
         assert await store.get_result("7", "k") is None
 
 
+async def test_copying_ends_when_it_is_told_to_whatever_it_does_just_then(nats_url):
+    async with connected(nats_url) as line:
+        copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        for turns in range(0, 2000, 10):
+            copying = asyncio.create_task(copies.run())
+            copies.offer(f"{turns:064}", LARGE[: SIZE_MIN + 1])
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            copying.cancel()
+            await asyncio.wait([copying], timeout=10)
+            assert copying.done(), f"cancelled after {turns} turns of the loop"
+
+
 RIGHTS = """
 authorization {
   users: [{

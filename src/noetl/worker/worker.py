@@ -78,6 +78,7 @@ class Worker:
                 await asyncio.wait([self._taking])
                 await self._finish_running()
             except asyncio.CancelledError:
+                self._draining = True  # A slot that is not interrupted takes nothing more.
                 self._taking.cancel()
                 await self._stop_running()
                 raise

@@ -59,6 +59,7 @@ class NatsLine:
             client = Client()
             try:
                 await _connect(client, url, lost)
+                _heed_cancellation()
                 self._client = client
                 self._connected.set()
                 self.connects += 1
@@ -89,6 +90,7 @@ class NatsLine:
         except FORESEEN as error:
             self.failures += 1
             raise self.away(str(error) or type(error).__name__) from error
+        _heed_cancellation()
 
     def away(self, trouble: str | None = None) -> StoreBusy:
         """What to raise when NATS does not do what was asked."""
@@ -96,6 +98,17 @@ class NatsLine:
             f"{self._place} is out of reach: {trouble or self._trouble}. Nothing is lost, it only"
             " makes things sooner. Check that it runs, and NOETL_NATS_URL."
         )
+
+
+def _heed_cancellation() -> None:
+    """Raise what the library may have lost.
+
+    Until Python 3.12 its `asyncio.wait_for` drops a cancellation that comes together with what it
+    waits for, and whoever asks for ever would never end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:
