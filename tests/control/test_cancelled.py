@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noetl import wiring
+from noetl.control.local import LocalControl
 from noetl.control.timekeeping import fire_timers
+from noetl.dsl import compile_text
+from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
+from noetl.tools.base import Tool, ToolConfig, ToolContext
+from noetl.tools.registry import tools
+from noetl.tools.running.resources import ToolResources
+from noetl.worker.sandbox import SandboxPool
+from noetl.worker.worker import Worker
 from tests.control.servers import leased, servers, started
 from tests.control.servers import run as run_servers
 
@@ -32,11 +42,13 @@ async def ends(task: asyncio.Task[object]) -> bool:
     return has_ended
 
 
-def run(story: Callable[[wiring.System], Awaitable[None]], folder: Path) -> None:
+def run(
+    story: Callable[[wiring.System], Awaitable[None]], folder: Path, *, work: bool = True
+) -> None:
     settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db"})
 
     async def whole() -> None:
-        async with wiring.embedded(settings) as system:
+        async with wiring.embedded(settings, work=work) as system:
             await story(system)
 
     asyncio.run(whole())
@@ -90,3 +102,41 @@ def test_a_worker_goes_while_work_is_claimed_for_it_and_another_gets_it(
             assert lease.command.execution_id == execution_id
 
     run_servers(story)
+
+
+FOR_EVER = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: t, path: tests/for_ever}
+workflow: [{step: start, tool: {kind: deaf}, next: start}]
+"""
+
+
+def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
+    async def story(system: wiring.System) -> None:
+        begun = asyncio.Event()
+
+        async def deaf(config: Any, context: ToolContext) -> Outcome:
+            begun.set()
+            with suppress(asyncio.CancelledError):  # as a library may that waits with `wait_for`
+                await asyncio.sleep(0.01)
+            return ok(1)
+
+        kinds = {
+            **tools(),
+            "deaf": Tool(kind="deaf", summary="For this test.", config=ToolConfig, run=deaf),
+        }
+        compiled = compile_text(FOR_EVER, tools=kinds)
+        net = compiled.unwrap()
+        await system.orchestrator.programs.keep(net, compiled.digest)
+        resources = ToolResources(SandboxPool)
+        control = LocalControl(system.orchestrator, system.store, system.keys.credential)
+        worker = Worker(control, kinds, resources, worker_id="w", now=system.clock.now)
+        working = asyncio.create_task(worker.run())
+        await system.executions.start(compiled.digest, net.path, None, {})
+        await begun.wait()
+
+        assert await ends(working)
+        await resources.close()
+
+    run(story, tmp_path, work=False)

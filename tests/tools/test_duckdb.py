@@ -204,3 +204,11 @@ def test_s09_inside_the_allowed_directory_files_are_read(tmp_path, monkeypatch):
     config = {"files": {"f": "a.csv"}, "command": "SELECT x FROM f"}
 
     assert good(config, settings=rules)["rows"] == [{"x": 1}]
+
+
+def test_a_file_that_is_not_there_is_named_and_no_statement_of_ours_shown():
+    outcome = ran("duckdb", {"command": "SELECT * FROM read_csv('absent.csv')"})
+    kind, message = failure(outcome)
+
+    assert kind == "not_found"
+    assert message.startswith('No file of this worker matches "absent.csv".')

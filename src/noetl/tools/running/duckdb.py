@@ -315,8 +315,14 @@ def failure(error: duckdb.Error, halt: Halt, others: Sequence[Attached] = ()) ->
     return Failed("client_error", text)
 
 
+NO_FILE = re.compile(r'No files found that match the pattern "([^"]*)"')
+
+
 def _io_failure(text: str) -> Exception:
-    if "No files found" in text or "No such file" in text:
+    if missing := NO_FILE.search(text):
+        told = f'No file of this worker matches "{missing[1]}". Check the path and its base.'
+        return Failed("not_found", told)
+    if "No such file" in text:
         return Failed("not_found", text)
     return Failed("db_connection", text)
 
