@@ -7,7 +7,7 @@ import pytest
 
 from noetl.errors import Corrupted, StoreBusy, StoreError
 from noetl.store.postgres import PostgresStore
-from tests.store.making import MINUTE, NOON, ONE, TWO, array, events, free, more, start, summary
+from tests.store.making import MINUTE, NOON, ONE, TWO, array, events, free, more, start
 
 
 async def filled(url: str) -> PostgresStore:
@@ -143,7 +143,9 @@ async def test_what_cannot_be_stored_says_so_and_changes_nothing(database_url: s
     store = await filled(database_url)
 
     with pytest.raises(StoreError, match="Nothing was"):
-        await store.commit([more(7, ONE, summary=summary(ONE, path="a\0b"))])
+        await store.commit([more(7, ONE, commands=free("c", pool="a\0b"))])
+    with pytest.raises(StoreError, match="Nothing was"):
+        await store.commit([more(7, ONE, commands=free("c", "d", pool="a\0b"))])
 
     assert len(await store.events(ONE)) == 7
     await store.close()

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import asdict
 
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Write
 from noetl.store.checksums import Head, chain_start
 from noetl.store.log import row_of
+from noetl.store.postgres.line import Value
 
 BODY_MAX = 256 << 20
 """Larger results would take several times their size of memory on both sides."""
@@ -64,6 +66,9 @@ class CommandLine(msgspec.Struct, omit_defaults=True):
     lease_expires_at: float | None = None
 
 
+COMMAND_FIELDS = CommandLine.__struct_fields__
+
+
 class TimerLine(msgspec.Struct):
     execution_id: str
     timer_id: str
@@ -78,7 +83,7 @@ class ClosedLine(msgspec.Struct):
 
 
 class Rows(NamedTuple):
-    """What the statement `commit` is given."""
+    """All that a commit writes."""
 
     executions: list[ExecutionLine]
     log: list[LogLine]
@@ -87,9 +92,31 @@ class Rows(NamedTuple):
     timers: list[TimerLine]
     timers_cleared: list[ClosedLine]
 
-    def parameters(self) -> dict[str, Any]:
-        ids = [line.execution_id for line in self.executions]
-        return {"ids": ids} | {name: as_json(rows) for name, rows in self._asdict().items()}
+    def statement(self) -> tuple[str, dict[str, Value]]:
+        """The statement that writes these rows, and its parameters."""
+        execution, *others = self.executions
+        is_one = not (others or self.timers or self.timers_cleared or execution.seq_before == 0)
+        if is_one and len(self.commands) <= 1 and len(self.closed) <= 1:
+            return "commit_one", self._of_one(execution)
+        values: dict[str, Value] = {name: as_json(rows) for name, rows in self._asdict().items()}
+        values["ids"] = array_of([line.execution_id for line in self.executions])
+        return "commit", values
+
+    def _of_one(self, execution: ExecutionLine) -> dict[str, Value]:
+        command = asdict(self.commands[0]) if self.commands else dict.fromkeys(COMMAND_FIELDS)
+        return {
+            **command,
+            "body_checksum": command["checksum"],
+            **asdict(execution),
+            "events": self.log[0].events if self.log else None,
+            "closed": self.closed[0].id if self.closed else None,
+        }
+
+
+def array_of(texts: Iterable[str]) -> str:
+    """Texts as PostgreSQL reads an array of them."""
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
+    return "{" + ",".join([f'"{text}"' for text in quoted]) + "}"
 
 
 def as_json(rows: Iterable[Any]) -> str:

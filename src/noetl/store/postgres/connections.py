@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noetl.errors import StoreError
 from noetl.store.postgres.faults import CLOSED, FORESEEN, fault, is_passing
+from noetl.store.postgres.line import Line, Value, configure
 from noetl.store.postgres.queries import QUERIES
 
 T = TypeVar("T")
@@ -48,7 +49,8 @@ def conninfo_of(url: str) -> str:
             f"The URL of the database cannot be read: {error}."
             " Write it as postgresql://user:password@host/database."
         ) from None
-    return make_conninfo(url, **{key: value for key, value in LINE.items() if key not in said})
+    left_open = {key: value for key, value in LINE.items() if key not in said}
+    return make_conninfo(url, client_encoding="UTF8", **left_open)
 
 
 def place_of(conninfo: str) -> str:
@@ -68,11 +70,6 @@ async def connect(conninfo: str) -> Connection:
         raise fault(error, place_of(conninfo)) from error
 
 
-async def _configure(db: Connection) -> None:
-    """Our statements walk indexes. A plan outlives the size of the tables it was made for."""
-    await db.execute("SET enable_seqscan = off")
-
-
 class Database:
     """All access to the tables."""
 
@@ -89,9 +86,10 @@ class Database:
             # Its pauses double until it gives up, and begin anew with the next statement: without
             # this, a database that was gone for minutes would be missed for minutes more.
             reconnect_timeout=PATIENCE_SECONDS,
-            configure=_configure,
+            configure=configure,
             open=False,
         )
+        self._line = Line(conninfo, ("commit", "commit_one"))
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -103,6 +101,7 @@ class Database:
         self._closed = True
         if self._under_way:
             await asyncio.wait(self._under_way)
+        await self._line.close()
         await self._pool.close()
 
     async def run(self, job: Job[T]) -> T:
@@ -134,6 +133,17 @@ class Database:
             # Its neighbours in the pool are probably broken, too.
             await self._pool.check()
 
+    async def column(self, query: str, values: Mapping[str, Value]) -> list[str]:
+        """The first column of the answer to a commit, which has a line of its own."""
+        if self._line.is_free and not self._closed:
+            try:
+                return await self._line.ask(query, values)
+            except FORESEEN as error:
+                if not is_passing(error):
+                    raise
+        # It is in use, or broke: there are others, and patience.
+        return first_column(await self.all(query, values))
+
     async def all(self, query: str, values: Mapping[str, Any] | None = None) -> list[DictRow]:
         """Every row of one statement's answer."""
         return await self.run(lambda db: rows(db, query, values))
@@ -161,6 +171,10 @@ async def rows(
 ) -> list[DictRow]:
     cursor = await db.execute(QUERIES[query].encode(), values, binary=True)
     return await cursor.fetchall()
+
+
+def first_column(found: list[DictRow]) -> list[Any]:
+    return [next(iter(row.values())) for row in found]
 
 
 async def change(db: Connection, query: str, values: Mapping[str, Any] | None = None) -> int:

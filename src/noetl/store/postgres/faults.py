@@ -81,6 +81,6 @@ def _database_fault(error: psycopg.Error, place: str, said: str) -> NoetlError:
             f"{place}: the write contradicts what is stored ({said}). Nothing of it was kept."
             " This is an error in NoETL: please report it."
         )
-    if code[:2] == "22":
+    if isinstance(error, psycopg.DataError):
         return StoreError(f"{place}: a value cannot be stored: {said}. Nothing was changed.")
     return StoreError(f"{place}: {said}. Nothing of this was written.")

@@ -82,7 +82,10 @@ class PostgresStore(AccessMethods):
     ) -> list[ExecutionId]:
         if not writes:
             return []
-        return await self._database.run(lambda db: writing.commit(db, writes, self._heads, tied))
+        try:
+            return await writing.commit(self._database, writes, self._heads, tied)
+        except FORESEEN as error:
+            raise fault(error, self._database.place) from error
 
     # --- Reading executions ---
 

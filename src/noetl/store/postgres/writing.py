@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from zlib import crc32
 
 import psycopg
+from psycopg.rows import DictRow
 
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Write
 from noetl.store.checksums import Head
 from noetl.store.postgres import committing
-from noetl.store.postgres.connections import Connection, change, rows
+from noetl.store.postgres.connections import Connection, Database, change, first_column, rows
+from noetl.store.postgres.line import Value
 
 HEADS_MAX = 20_000
 
@@ -37,7 +40,7 @@ class Heads:
 
 
 async def commit(
-    db: Connection,
+    database: Database,
     writes: Sequence[Write],
     heads: Heads,
     tied: Sequence[Collection[ExecutionId]] = (),
@@ -45,28 +48,23 @@ async def commit(
     """Write all of these except those whose execution has moved; the ids of the latter."""
     bound = {execution_id for group in tied for execution_id in group}
     loose = [write for write in writes if write.execution_id not in bound]
-    moved = await _attempt(db, loose, heads, all_or_none=False) if loose else []
+    moved = await _commit(database, loose, heads) if loose else []
     for group in tied:
         together = [write for write in writes if write.execution_id in group]
-        moved += await _attempt(db, together, heads, all_or_none=len(together) > 1)
+        moved += await _commit(database, together, heads, all_or_none=len(together) > 1)
     return moved
 
 
-async def _attempt(
-    db: Connection, writes: Sequence[Write], heads: Heads, *, all_or_none: bool
+async def _commit(
+    database: Database, writes: Sequence[Write], heads: Heads, *, all_or_none: bool = False
 ) -> list[ExecutionId]:
     rounds = committing.rounds(writes)
     ends: dict[ExecutionId, Head] = {}
-    moved: list[ExecutionId] = []
     if len(rounds) == 1 and not all_or_none and not any(map(committing.has_more, writes)):
         # One statement is a transaction by itself.
-        moved = await _round(db, rounds[0], heads, ends)
+        moved = await _round(database, rounds[0], heads, ends)
     else:
-        async with db.transaction() as transaction:
-            for round_ in rounds:
-                moved += await _round(db, round_, heads, ends)
-            if moved and all_or_none:
-                raise psycopg.Rollback(transaction)
+        moved = await database.run(lambda db: _together(db, rounds, heads, ends, all_or_none))
     if moved and all_or_none:
         return [write.execution_id for write in writes]
     for execution_id, end in ends.items():
@@ -74,26 +72,61 @@ async def _attempt(
     return moved
 
 
+class _Transaction:
+    """Asks within one transaction what a database asks each in its own."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+
+    async def all(self, query: str, values: Mapping[str, Any]) -> list[DictRow]:
+        return await rows(self._db, query, values)
+
+    async def column(self, query: str, values: Mapping[str, Value]) -> list[str]:
+        return first_column(await self.all(query, values))
+
+
+async def _together(
+    db: Connection,
+    rounds: list[list[Write]],
+    heads: Heads,
+    ends: dict[ExecutionId, Head],
+    all_or_none: bool,
+) -> list[ExecutionId]:
+    moved: list[ExecutionId] = []
+    ends.clear()  # If the line broke, this is not the first time.
+    async with db.transaction() as transaction:
+        for round_ in rounds:
+            moved += await _round(_Transaction(db), round_, heads, ends)
+            for write in filter(committing.has_more, round_):
+                if write.execution_id not in moved:
+                    await _write_more(db, write, ends[write.execution_id])
+        if moved and all_or_none:
+            raise psycopg.Rollback(transaction)
+    return moved
+
+
 async def _round(
-    db: Connection, writes: list[Write], heads: Heads, ends: dict[ExecutionId, Head]
+    asking: Database | _Transaction,
+    writes: list[Write],
+    heads: Heads,
+    ends: dict[ExecutionId, Head],
 ) -> list[ExecutionId]:
     """One write per execution. `ends` has, and gets, what this transaction has written."""
-    known = await _known_heads(db, writes, heads, ends)
+    known = await _known_heads(asking, writes, heads, ends)
     continuing = [write for write in writes if _continues(write, known.get(write.execution_id))]
     lines = committing.rows_of(continuing, known)
-    kept = set()
-    if continuing:
-        kept = {row["execution_id"] for row in await rows(db, "commit", lines.parameters())}
-    for write, line in zip(continuing, lines.executions, strict=True):
-        if write.execution_id in kept:
-            ends[write.execution_id] = Head(line.seq, line.checksum)
-            if committing.has_more(write):
-                await _write_more(db, write, ends[write.execution_id])
+    kept = set(await asking.column(*lines.statement())) if continuing else set()
+    for line in lines.executions:
+        if line.execution_id in kept:
+            ends[line.execution_id] = Head(line.seq, line.checksum)
     return [write.execution_id for write in writes if write.execution_id not in kept]
 
 
 async def _known_heads(
-    db: Connection, writes: list[Write], heads: Heads, ends: dict[ExecutionId, Head]
+    asking: Database | _Transaction,
+    writes: list[Write],
+    heads: Heads,
+    ends: dict[ExecutionId, Head],
 ) -> dict[ExecutionId, Head]:
     """Of those that continue something: where it ends."""
     known: dict[ExecutionId, Head] = {}
@@ -105,7 +138,7 @@ async def _known_heads(
         else:
             unknown.append(write.execution_id)
     if unknown:
-        for row in await rows(db, "heads_to_chain", {"executions": unknown}):
+        for row in await asking.all("heads_to_chain", {"executions": unknown}):
             known[row["execution_id"]] = Head(row["seq"], row["checksum"])
     return known
 

@@ -1,0 +1,167 @@
+"""One connection for the statement that is sent all the time, without what any statement may need.
+
+A commit goes out for every step, and its caller waits for nothing else. A pool that lends, cursors
+that adapt, a task per statement: around one short statement they take four times as long as libpq
+itself (docs/decisions/0015). So this sends text, reads text, and does one thing at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+
+from noetl.store.postgres.queries import QUERIES
+
+Value = str | bytes | int | float | None
+
+BINARY, TEXT = pq.Format.BINARY, pq.Format.TEXT
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+async def configure(db: psycopg.AsyncConnection[Any]) -> None:
+    """Our statements walk indexes. A plan outlives the size of the tables it was made for."""
+    await db.execute("SET enable_seqscan = off")
+
+
+class _Statement(NamedTuple):
+    """How a statement is prepared, and its parameters in order."""
+
+    preparing: bytes
+    parameters: list[str]
+
+
+def _statement(query: str) -> _Statement:
+    text = QUERIES[query]
+    names = list(dict.fromkeys(_PARAMETER.findall(text)))
+    numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+    return _Statement(f"PREPARE {query} AS {numbered}".encode(), names)
+
+
+def _written(value: Value) -> bytes | None:
+    """A parameter on its way: bytes as they are, all else as text."""
+    if value is None or type(value) is bytes:
+        return value
+    text = str(value).encode()
+    if b"\0" in text:
+        # libpq would end the text there and say nothing.
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return text
+
+
+class Line:
+    """Asks one statement at a time. Opens itself when needed, and anew after a break."""
+
+    def __init__(self, conninfo: str, queries: Collection[str]) -> None:
+        self._conninfo = conninfo
+        self._statements = {query: _statement(query) for query in queries}
+        self._connection: psycopg.AsyncConnection | None = None
+        self._socket = -1
+        self._is_open = self._is_opening = False
+        self._answer: asyncio.Future[pq.abc.PGresult] | None = None
+        """To the statement that is under way."""
+        self._result: pq.abc.PGresult | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._answer is None and not self._is_opening
+
+    async def ask(self, query: str, values: Mapping[str, Value]) -> list[str]:
+        """The first column of the answer; the line must be free.
+
+        Whoever asks may stop waiting: the statement goes on to its end.
+        """
+        assert self.is_free
+        if not self._is_open:
+            await self._open()
+        result = await asyncio.shield(self._send(query, values))
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise error_from_result(result)
+        return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
+
+    async def close(self) -> None:
+        """Finish what is under way, then let go."""
+        if self._answer is not None:
+            await asyncio.wait([self._answer])
+        self._break(psycopg.OperationalError("the line was closed"))
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _open(self) -> None:
+        self._is_opening = True
+        try:
+            await self._let_go()
+            self._connection = db = await psycopg.AsyncConnection.connect(
+                self._conninfo, autocommit=True
+            )
+            await configure(db)
+            for statement, _ in self._statements.values():
+                await db.execute(statement)
+        finally:
+            self._is_opening = False
+        self._is_open, self._socket = True, db.pgconn.socket
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+
+    def _send(self, query: str, values: Mapping[str, Value]) -> asyncio.Future[pq.abc.PGresult]:
+        assert self._connection is not None
+        given = [values[name] for name in self._statements[query].parameters]
+        written = [_written(value) for value in given]
+        formats = [BINARY if type(value) is bytes else TEXT for value in given]
+        try:
+            self._connection.pgconn.send_query_prepared(query.encode(), written, formats)
+        except psycopg.OperationalError as error:
+            self._break(error)
+            raise
+        self._answer = answer = asyncio.get_running_loop().create_future()
+        self._write()
+        return answer
+
+    def _write(self, *, is_waiting: bool = False) -> None:
+        """Send on. What the socket does not take now, it takes when it is ready."""
+        assert self._connection is not None
+        pgconn, loop = self._connection.pgconn, asyncio.get_running_loop()
+        try:
+            is_left = pgconn.flush() == 1
+        except psycopg.OperationalError as error:
+            self._break(error)
+            return
+        if is_left and not is_waiting:
+            loop.add_writer(self._socket, partial(self._write, is_waiting=True))
+        elif is_waiting and not is_left:
+            loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        """Take what has come; when it is all, hand it over."""
+        assert self._connection is not None
+        pgconn = self._connection.pgconn
+        try:
+            pgconn.consume_input()
+            while self._answer is not None and not pgconn.is_busy():
+                if (result := pgconn.get_result()) is not None:
+                    self._result = result
+                    continue
+                answer, self._answer = self._answer, None
+                assert self._result is not None
+                answer.set_result(self._result)
+        except psycopg.OperationalError as error:
+            self._break(error)
+
+    def _break(self, error: psycopg.OperationalError) -> None:
+        """This connection is over. Whoever waits is told; the next one opens another."""
+        if self._is_open:
+            self._is_open = False
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket)
+            loop.remove_writer(self._socket)
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.set_exception(error)
