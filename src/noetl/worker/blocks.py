@@ -21,7 +21,7 @@ from noetl.model.net import Block, Loop, Values
 from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.templates import Scope, compile_value
 from noetl.worker.allowances import timeout_of
-from noetl.worker.calls import action_of, total_seconds
+from noetl.worker.calls import total_seconds
 from noetl.worker.frame import Frame
 
 if TYPE_CHECKING:
@@ -39,21 +39,24 @@ class Interrupted(Exception):
         self.inner = inner
 
 
-async def run_block(runner: Runner, caller: TaskProgram, frame: Frame) -> Outcome:
+async def run_block(
+    runner: Runner, caller: TaskProgram, frame: Frame, action_id: str
+) -> tuple[Outcome, str]:
     """Run the entry a task names; its result is the task's result. Raises Interrupted."""
     name = str(caller.task.config.get("task"))
     block = runner.program.blocks.get(name)
     if block is None:
-        return failed("not_found", f'the workbook has no entry "{name}"')
+        return failed("not_found", f'the workbook has no entry "{name}"'), ""
     try:
         limit = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
         async with asyncio.timeout(limit):
-            return await run_entry(runner, block, frame, given, action_of(frame, caller.task))
+            return await run_entry(runner, block, frame, given, action_id), ""
     except EvaluationFailed as error:
-        return failed("schema", str(error), code=error.code)
+        return failed("schema", str(error), code=error.code), ""
     except TimeoutError:
-        return failed("timeout", f'"{name}" took longer than {limit:g} seconds', retryable=True)
+        message = f'"{name}" took longer than {limit:g} seconds'
+        return failed("timeout", message, retryable=True), ""
 
 
 async def run_entry(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -45,191 +44,156 @@ class Caller:
         control: Control,
         tools: Mapping[str, Tool],
         resources: ToolResources,
-        now: Any,
+        now: Callable[[], float],
         sources: Sources,
     ) -> None:
-        self._control = control
+        self.control = control
+        self.resources = resources
+        self.sources = sources
+        self.now = now
         self._tools = tools
-        self._resources = resources
-        self._now = now
-        self._sources = sources
         self._rates = Rates()
 
     async def call(
-        self, program: TaskProgram, frame: Frame, reporter: Reporter
+        self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
     ) -> tuple[Outcome, str]:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation.
 
         What it prints while it runs is reported at once.
         """
-        action_id = action_of(frame, program.task)
-        mask = Mask()
-        printing = Printing(mask, reporter.wake)
-        log = TaskLog(printing)
-
-        def printed(text: str) -> TaskLogged | None:
-            return self._logged(program.task, frame, action_id, text) if text else None
-
-        def taken() -> TaskLogged | None:
-            return printed(printing.taken())
-
-        reporter.sources.append(taken)
-        try:
-            outcome = await self._outcome(program, frame, action_id, log, mask)
-        finally:
-            reporter.sources.remove(taken)
-        last = printed(printing.rest())
-        if last is not None:
-            reporter.say(last)
-        return outcome, mask.text(log.text())
-
-    def _logged(self, task: Task, frame: Frame, action_id: str, text: str) -> TaskLogged:
-        return TaskLogged(
-            at=self._now(),
-            step_run_id=frame.command.step_run_id,
-            step=frame.command.step,
-            task=task.name,
-            text=text,
-            attempt=frame.attempt,
-            action_id=action_id,
-            iteration=frame.iteration,
-        )
-
-    async def _outcome(
-        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
-    ) -> Outcome:
-        """What came of it, whatever happened, as everyone may see it."""
         task = program.task
-        started = self._now()
+        call = Call(self, program, frame, action_id, reporter)
+        started = self.now()
         try:
-            outcome = await self._attempt_repeatedly(program, frame, action_id, log, mask)
-        except EvaluationFailed as error:
-            outcome = failed("schema", str(error), code=error.code)
-        except Failed as problem:
-            outcome = problem.outcome
-        except TimeoutError:
-            outcome = failed("timeout", f'task "{task.name}" took too long', retryable=True)
-        except NotFound as error:
-            outcome = failed("not_found", str(error), code=error.code)
-        except WrongKey as error:
-            outcome = failed("auth", str(error), code=error.code)
-        except NoetlError as error:
-            outcome = failed("unknown", str(error), code=error.code)
+            outcome = await self._attempt(call)
+            if outcome.error is not None and outcome.error.retryable:
+                outcome = await self._attempt_again(call, outcome)
         except asyncio.CancelledError:
-            task_running = asyncio.current_task()
-            if task_running is None or task_running.cancelling():
+            running = asyncio.current_task()
+            if running is None or running.cancelling():
                 raise
             # Nobody stopped us: something inside the tool was cancelled.
             outcome = failed("exception", f'task "{task.name}" was cancelled from within')
         except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
-            outcome = Outcome(
-                status="error",
-                error=TaskError(kind="exception", message=f"{type(error).__name__}: {error}"),
-                py={"exception_type": type(error).__name__},
-            )
-        ended = self._now()
-        shown = mask.outcome(outcome) if mask else outcome
+            outcome = _failure(error, task.name)
+        finally:
+            call.end()
+        ended = self.now()
+        shown = call.mask.outcome(outcome) if call.mask else outcome
         if task.kind == "secrets" and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
-        return msgspec.structs.replace(
-            shown,
-            meta=Meta(
-                attempt=frame.attempt,
-                duration=ended - started,
-                started_at=started,
-                ended_at=ended,
-                action_id=action_id,
-                usage=outcome.meta.usage,
-            ),
+        meta = Meta(
+            attempt=frame.tries.attempt,
+            duration=ended - started,
+            started_at=started,
+            ended_at=ended,
+            action_id=action_id,
+            usage=outcome.meta.usage,
         )
+        return msgspec.structs.replace(shown, meta=meta), call.printed()
 
-    async def _attempt_repeatedly(
-        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
-    ) -> Outcome:
-        """One try, and as many more as `spec.retry` allows while the error is worth another."""
-        repeats, pause = repeats_of(program, frame)
-        while True:
-            outcome = await self._attempt(program, frame, action_id, log, mask)
+    async def _attempt_again(self, call: Call, outcome: Outcome) -> Outcome:
+        """As many more tries as `spec.retry` allows while the error is worth another."""
+        repeats, pause = repeats_of(call.program, call.frame)
+        for _ in range(repeats):
             error = outcome.error
-            if error is None or not error.retryable or repeats < 1:
-                return outcome
+            if error is None or not error.retryable:
+                break
             wait = error.retry_after if error.retry_after is not None else pause
             if wait > REPEAT_PAUSE_MAX:
-                return outcome
-            repeats -= 1
+                break
             await asyncio.sleep(wait)
+            outcome = await self._attempt(call)
+        return outcome
 
-    async def _attempt(
-        self, program: TaskProgram, frame: Frame, action_id: str, log: TaskLog, mask: Mask
-    ) -> Outcome:
-        task = program.task
-        tool = self._tools.get(task.kind)
+    async def _attempt(self, call: Call) -> Outcome:
+        """Render what the task says, and let its tool do that."""
+        program, frame = call.program, call.frame
+        kind = program.task.kind
+        tool = self._tools.get(kind)
         if tool is None or tool.run is None:
-            return failed("client_error", f"kind {task.kind} cannot run here", code="no_tool")
-        files = self._resources.files(
-            frame.command.execution_id,
-            action_id,
-            self._control.put_result,
-            self._control.get_result,
-        )
-
-        def context(inputs: Any) -> ToolContext:
-            return self._context(frame, program, action_id, inputs, log, keyring, files)
-
-        keyring = Keyring(frame, self._control, self._sources, mask, lambda: context({}))
+            return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
         try:
-            await keyring.show(frame.scope, program.config, program.inputs)
-            return await self._run(tool, program, frame, mask, context)
+            if program.is_literal:
+                frame.scope.roots.pop("keychain", None)
+            else:
+                await call.keyring.show(frame.scope, program.config, program.inputs)
+            config, inputs = _rendered(program, frame, call.mask)
+            try:
+                typed = msgspec.convert(config, tool.config, strict=False)
+            except msgspec.ValidationError as error:
+                message = f"kind {kind}: {call.mask.text(str(error))}"
+                return failed("schema", message, code="config")
+            if "rate" in program.task.spec:
+                await self._rates.wait(program.task.spec["rate"], kind, config, frame)
+            context = call.context(inputs)
+            limit = total_seconds(context.timeout)
+            if limit is None:
+                return await tool.run(typed, context)
+            # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
+            async with asyncio.timeout(limit + GRACE_SECONDS):
+                return await tool.run(typed, context)
         finally:
-            await files.close()
+            await call.close()
 
-    async def _run(
+
+class Call:
+    """One call of one task: what its tool is given. What few tools ask for is made when they do."""
+
+    __slots__ = (
+        "_caller",
+        "_files",
+        "_is_over",
+        "_keyring",
+        "_log",
+        "_printing",
+        "_reporter",
+        "action_id",
+        "frame",
+        "mask",
+        "program",
+    )
+
+    def __init__(
         self,
-        tool: Tool,
+        caller: Caller,
         program: TaskProgram,
         frame: Frame,
-        mask: Mask,
-        context: Callable[[Any], ToolContext],
-    ) -> Outcome:
-        """Render what the task says, and let its tool do that. `context` is made for inputs."""
-        task = program.task
-        assert tool.run is not None
-        config, inputs = _rendered(program, frame, mask)
-        try:
-            typed = msgspec.convert(config, tool.config, strict=False)
-        except msgspec.ValidationError as error:
-            return failed("schema", f"kind {task.kind}: {mask.text(str(error))}", code="config")
-        await self._rates.wait(task.spec.get("rate"), task.kind, config, frame)
-        made = context(inputs)
-        limit = total_seconds(made.timeout)
-        if limit is None:
-            return await tool.run(typed, made)
-        # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
-        async with asyncio.timeout(limit + GRACE_SECONDS):
-            return await tool.run(typed, made)
-
-    def _context(
-        self,
-        frame: Frame,
-        program: TaskProgram,
         action_id: str,
-        inputs: Any,
-        log: TaskLog,
-        keyring: Keyring,
-        files: Files,
-    ) -> ToolContext:
-        command, task = frame.command, program.task
+        reporter: Reporter,
+    ) -> None:
+        self._caller = caller
+        self.program = program
+        self.frame = frame
+        self.action_id = action_id
+        self.mask = Mask()
+        self._reporter = reporter
+        self._keyring: Keyring | None = None
+        self._files: Files | None = None
+        self._printing: Printing | None = None
+        self._log: TaskLog | None = None
+        self._is_over = False
 
-        async def read_result(reference: Any) -> Any:
-            return await Bodies(self._control, command.execution_id).real(reference)
+    # --- What it is given ---
 
+    def context(self, inputs: dict[str, Any]) -> ToolContext:
+        """What its tool sees of this attempt, with these inputs."""
+        caller, frame, task = self._caller, self.frame, self.program.task
+        command = frame.command
+        if self._files is None:
+            self._files = caller.resources.files(
+                command.execution_id,
+                self.action_id,
+                caller.control.put_result,
+                caller.control.get_result,
+            )
         return ToolContext(
             execution_id=command.execution_id,
             step=command.step,
             task=task.name,
-            action_id=action_id,
-            attempt=frame.attempt,
+            action_id=self.action_id,
+            attempt=frame.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
             context={
@@ -240,29 +204,113 @@ class Caller:
                 "execution_id": command.execution_id,
                 "step": command.step,
             },
-            timeout=timeout_of(program, frame),
+            timeout=timeout_of(self.program, frame),
             spec=task.spec,
-            credential=keyring.credential,
-            log=log,
-            resources=self._resources,
-            read_result=read_result,
-            files=files,
-            shared_tokens=CallTokens(self._control, command.execution_id, keyring.mask),
+            credential=self._credential,
+            log=self._print,
+            resources=caller.resources,
+            read_result=self._read_result,
+            files=self._files,
+            shared_tokens=CallTokens(caller.control, command.execution_id, self.mask),
+        )
+
+    @property
+    def keyring(self) -> Keyring:
+        if self._keyring is None:
+            caller = self._caller
+            self._keyring = Keyring(
+                self.frame, caller.control, caller.sources, self.mask, lambda: self.context({})
+            )
+        return self._keyring
+
+    async def _credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
+        return await self.keyring.credential(name)
+
+    async def _read_result(self, reference: Any) -> Any:
+        return await Bodies(self._caller.control, self.frame.command.execution_id).real(reference)
+
+    async def close(self) -> None:
+        """Leave nothing lying about of one attempt."""
+        if self._files is not None:
+            files, self._files = self._files, None
+            await files.close()
+
+    # --- What it prints ---
+
+    def _print(self, text: str) -> None:
+        if self._is_over:
+            return
+        if self._log is None:
+            self._printing = Printing(self.mask, self._reporter.wake)
+            self._log = TaskLog(self._printing)
+            self._reporter.sources.append(self._news)
+        self._log(text)
+
+    def _news(self) -> TaskLogged | None:
+        """What it has printed since somebody asked last."""
+        assert self._printing is not None
+        return self._logged(self._printing.taken())
+
+    def end(self) -> None:
+        """Nobody listens any longer."""
+        self._is_over = True
+        if self._log is not None:
+            self._reporter.sources.remove(self._news)
+
+    def printed(self) -> str:
+        """All that it printed, or the end of that; what was not yet shown of it is reported."""
+        if self._log is None or self._printing is None:
+            return ""
+        rest = self._logged(self._printing.rest())
+        if rest is not None:
+            self._reporter.say(rest)
+        return self.mask.text(self._log.text())
+
+    def _logged(self, text: str) -> TaskLogged | None:
+        frame = self.frame
+        if not text:
+            return None
+        return TaskLogged(
+            at=self._caller.now(),
+            step_run_id=frame.command.step_run_id,
+            step=frame.command.step,
+            task=self.program.task.name,
+            text=text,
+            attempt=frame.tries.attempt,
+            action_id=self.action_id,
+            iteration=frame.iteration,
         )
 
 
-# A call is named in everything that it says, renders and is judged by.
-_derive_again = lru_cache(maxsize=256)(derive)
+def _failure(error: BaseException, task: str) -> Outcome:
+    """What became of a call that something put an end to."""
+    match error:
+        case EvaluationFailed():
+            return failed("schema", str(error), code=error.code)
+        case Failed():
+            return error.outcome
+        case TimeoutError():
+            return failed("timeout", f'task "{task}" took too long', retryable=True)
+        case NotFound():
+            return failed("not_found", str(error), code=error.code)
+        case WrongKey():
+            return failed("auth", str(error), code=error.code)
+        case NoetlError():
+            return failed("unknown", str(error), code=error.code)
+    name = type(error).__name__
+    return Outcome(
+        status="error",
+        error=TaskError(kind="exception", message=f"{name}: {error}"),
+        py={"exception_type": name},
+    )
 
 
 def action_of(frame: Frame, task: Task) -> str:
     """The same on every attempt of a logical call, another for every other call."""
     place = (frame.cause, task.name, frame.page, frame.jumps)
     chain = frame.chain
-    if chain is None:
-        return _derive_again(*place)
     # The same task may stand in several rules, and the same rule may answer several events.
-    return derive(*place, *chain.place)
+    return derive(*place) if chain is None else derive(*place, *chain.place)
 
 
 def total_seconds(timeout: Any) -> float | None:

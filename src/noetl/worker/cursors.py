@@ -18,6 +18,7 @@ from noetl.model.ids import derive
 from noetl.model.net import Cursor, Task
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.templates import Scope, compile_value
+from noetl.worker.calls import action_of
 from noetl.worker.frame import Frame
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ async def claimed(runner: Runner, cursor: Cursor, chunk: Chunk) -> Chunk:
 async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
     """Run the statement; what may go better next time is tried again."""
     program = TaskProgram(_task(cursor, frame.scope))
+    action_id = action_of(frame, program.task)
     tries = _whole(cursor.max_attempts, frame.scope, "max_attempts")
     outcome = failed("unknown", "the claim statement was not tried")
     for attempt in range(1, tries + 1):
@@ -75,7 +77,7 @@ async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
             "attempt": attempt,
         }
         runner.reporter.say(TaskStarted(at=runner.now(), kind=cursor.kind, **names))
-        outcome, log = await runner.caller.call(program, frame, runner.reporter)
+        outcome, log = await runner.caller.call(program, frame, action_id, runner.reporter)
         again = outcome.error is not None and outcome.error.retryable and attempt < tries
         # The rows themselves are the business of their iterations.
         shown = msgspec.structs.replace(outcome, result={"rows": len(_rows(outcome))})

@@ -11,12 +11,15 @@ import msgspec
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
 from noetl.engine.scope import common_roots, error_value, kept_view, moment
-from noetl.model.chains import Inner, Progress, Tries
+from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, mask, view
 from noetl.templates.views import View
+
+FRESH = Tries()
+"""Of a task that has not been called."""
 
 
 class WholeResult(OutcomeView):
@@ -78,36 +81,33 @@ class Frame:
         self.given: Values = {}
         """What its only task is called with, beneath the task's own inputs."""
         self.iteration = iteration
-        start = progress or Progress()
-        self.cause = start.cause or cause or command.step_run_id
+        self.cause = cause or command.step_run_id
         """What its calls are named after."""
-        self.iter: Values = {**(iter_values or {}), **start.iter}
-        self.local: Values = {**command.local, **start.local}
+        self.iter: Values = dict(iter_values) if iter_values else {}
+        self.local: Values = dict(command.local)
         self.local_stored: dict[str, tuple[Any, Any]] = {}
         """Large ones of them, with what is recorded in their place."""
-        self.results: Values = dict(start.results)
-        self.previous: Any = start.previous
-        self.stored: Values = dict(start.results)
+        self.results: Values = {}
+        self.previous: Any = None
+        self.stored: Values = {}
         """The results as events show them: large ones as references."""
-        self.stored_previous: Any = start.previous
-        self.position = start.position
-        self.task_tries = tries_of(start)
+        self.stored_previous: Any = None
+        self.position = 0
+        self.task_tries = FRESH
         """The counters of the task at `position`."""
-        self.jumps = start.jumps
-        self.pending = start.pending if start.inner is None else None
-        self.inner = _handed_down(start)
+        self.jumps = 0
+        self.pending: Outcome | None = None
+        self.inner: Inner | None = None
         """Where the workbook entry stands that its task has called."""
         self.ctx_writes: Values = {}
-        for path, value in start.writes.items():
-            put(ctx, path, value)
-            self.ctx_writes[path] = value
-        self.yields = start.yields
+        self.yields: tuple[Any, ...] = ()
         """What a rule said that the step yields."""
         self.shown: set[str] = set()
         """Names that stand in the scope only while a page is looked at."""
-        # A copy: the chain goes on here, and the command may be handed out again.
-        self.chain = msgspec.structs.replace(start.chain) if start.chain is not None else None
+        self.chain: Chain | None = None
         """Event rules that are being followed; its own counters are in there."""
+        if progress is not None:
+            self._go_on(progress)
         roots = common_roots(
             program, command.execution_id, command.workload, ctx, command.vars, command.steps
         )
@@ -116,9 +116,27 @@ class Frame:
         if loop is not None:
             roots["loop"] = loop
             roots["loop_index"] = loop["index"]
-        for name, value in self.local.items():
-            roots[name] = value
+        roots.update(self.local)
         self.scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+
+    def _go_on(self, start: Progress) -> None:
+        """Stand where whoever came before us stood."""
+        self.cause = start.cause or self.cause
+        self.iter |= start.iter
+        self.local |= start.local
+        self.results, self.stored = dict(start.results), dict(start.results)
+        self.previous = self.stored_previous = start.previous
+        self.position = start.position
+        self.task_tries = tries_of(start)
+        self.jumps = start.jumps
+        self.pending = start.pending if start.inner is None else None
+        self.inner = _handed_down(start)
+        for path, value in start.writes.items():
+            put(self.ctx, path, value)
+            self.ctx_writes[path] = value
+        self.yields = start.yields
+        # A copy: the chain goes on here, and the command may be handed out again.
+        self.chain = msgspec.structs.replace(start.chain) if start.chain is not None else None
 
     @property
     def tries(self) -> Tries:
@@ -133,13 +151,9 @@ class Frame:
             self.chain.tries = tries
 
     @property
-    def attempt(self) -> int:
-        return self.tries.attempt
-
-    @property
     def page(self) -> int:
         """The logical call of the pipeline; a chain's tasks belong to the call they follow."""
-        return self.tries.page if self.chain is None else self.chain.call.page
+        return self.task_tries.page if self.chain is None else self.chain.call.page
 
     def recall(self, kinds: Mapping[str, str], values: Values, previous: Any) -> None:
         """What was done before an interruption, with references replaced by what they stand for."""
@@ -164,7 +178,7 @@ class Frame:
         found.scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
         found.cause = cause
         found.position = found.jumps = 0
-        found.task_tries = Tries()
+        found.task_tries = FRESH
         found.chain = found.inner = found.pending = None
         # What was done before is in the scope already; these are of the hooks alone.
         found.results, found.stored = {}, {}
@@ -174,10 +188,10 @@ class Frame:
 
     def enter(self, task: str) -> None:
         """Names that belong to the task about to run."""
-        roots = self.scope.roots
+        roots, tries = self.scope.roots, self.tries
         roots["_task"] = task
-        roots["_attempt"] = self.attempt
-        self.show_tries(self.tries if self.chain is None else self.chain.call)
+        roots["_attempt"] = tries.attempt
+        self.show_tries(tries if self.chain is None else self.chain.call)
 
     def show_tries(self, tries: Tries) -> None:
         """`_retry`: which round this is, and how many calls there have been with this one."""
@@ -307,13 +321,13 @@ class Frame:
     def progress(self) -> Progress:
         """Where it stands, for whoever goes on."""
         own = {key: value for key, value in self.iter.items() if key != "parent"}
-        counters = msgspec.structs.asdict(self.task_tries)
+        counters = {} if self.task_tries is FRESH else msgspec.structs.asdict(self.task_tries)
         return Progress(
             position=self.position,
             cause="" if self.cause == self.command.step_run_id else self.cause,
             jumps=self.jumps,
-            iter=self.recorded(own),
-            local=self.recorded_local(),
+            iter=self.recorded(own) if own else own,
+            local=self.recorded_local() if self.local else {},
             results=dict(self.stored),
             previous=self.stored_previous,
             yields=self.yields,

@@ -13,14 +13,15 @@ from noetl.model.commands import Suspension
 from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, failed
 from noetl.worker.blocks import Interrupted
-from noetl.worker.calls import action_of
 from noetl.worker.frame import Frame
 
 if TYPE_CHECKING:
     from noetl.worker.runner import Runner
 
 
-async def with_hooks(runner: Runner, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+async def with_hooks(
+    runner: Runner, program: TaskProgram, frame: Frame, action_id: str
+) -> tuple[Outcome, str]:
     """`before`, the task, `after`; `finally` whatever happens, also on cancellation.
 
     A task that waits is not over, and goes on behind its `before`. Raises Interrupted.
@@ -28,27 +29,29 @@ async def with_hooks(runner: Runner, program: TaskProgram, frame: Frame) -> tupl
     waits = False
     try:
         goes_on = frame.inner is not None
-        broken = None if goes_on else await _hook(runner, program, "before", frame)
+        broken = None if goes_on else await _hook(runner, program, "before", frame, action_id)
         if broken is not None:
             return broken, ""
-        outcome, log = await runner.call(program, frame)
+        outcome, log = await runner.call(program, frame, action_id)
         frame.show_outcome(program.task.kind, outcome)
         if outcome.is_ok:
-            outcome = await _hook(runner, program, "after", frame) or outcome
+            outcome = await _hook(runner, program, "after", frame, action_id) or outcome
     except Interrupted:
         waits = True
         raise
     finally:
-        broken = None if waits else await _hook(runner, program, "finally", frame)
+        broken = None if waits else await _hook(runner, program, "finally", frame, action_id)
     return (broken if broken is not None and outcome.is_ok else outcome), log
 
 
-async def _hook(runner: Runner, program: TaskProgram, name: str, frame: Frame) -> Outcome | None:
+async def _hook(
+    runner: Runner, program: TaskProgram, name: str, frame: Frame, action_id: str
+) -> Outcome | None:
     """Run one hook; what it failed with, if it did."""
     tasks = {"before": program.before, "after": program.after, "finally": program.finally_}[name]
     if not tasks:
         return None
-    inner = frame.around(derive(action_of(frame, program.task), name))
+    inner = frame.around(derive(action_id, name))
     ended = await runner.pipeline(tasks, inner, inside=True)
     frame.scope.roots.update(frame.local)
     frame.scope.tainted |= inner.scope.tainted

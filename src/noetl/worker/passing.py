@@ -13,7 +13,7 @@ from noetl.model.commands import Ending, Suspension
 from noetl.model.outcome import TaskError, ok
 from noetl.worker.allowances import jumps_of
 from noetl.worker.chains import answer, follow, page_chain, say_evaluated
-from noetl.worker.frame import Frame
+from noetl.worker.frame import FRESH, Frame
 from noetl.worker.settling import Settled, report, say_processed, settle, write
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ class Passage(msgspec.Struct, kw_only=True):
 
 async def go(passage: Passage) -> Ending | Suspension:
     """Run tasks until the pipeline ends or has to wait for long."""
-    await _recall(passage)
     frame = passage.frame
+    if frame.local or frame.stored or frame.stored_previous is not None:
+        await _recall(passage)
     ended: Ending | Suspension | None = None
     while ended is None:
         if frame.chain is not None:
@@ -56,7 +57,7 @@ async def go(passage: Passage) -> Ending | Suspension:
             frame.position = len(passage.tasks)
             frame.chain = _sink_chain(frame, ended)
             ended = None
-    return ended if isinstance(ended, Suspension) else _with_tasks(passage, ended)
+    return _with_tasks(passage, ended) if isinstance(ended, Ending) else ended
 
 
 def _is_to_be_stored(passage: Passage, ended: Ending) -> bool:
@@ -83,7 +84,7 @@ def _sink_chain(frame: Frame, ended: Ending) -> Chain:
 async def _task(passage: Passage, program: TaskProgram) -> Ending | Suspension | None:
     frame = passage.frame
     settled = await settle(passage, program)
-    if isinstance(settled, Suspension):
+    if not isinstance(settled, Settled):
         return settled
     chain = None
     if settled.directive.rule:
@@ -109,7 +110,7 @@ def _move(passage: Passage, program: TaskProgram, settled: Settled) -> Ending | 
     if settled.outcome.is_ok:
         task = program.task
         frame.keep(task.name, task.kind, settled.outcome.result, settled.stored.result)
-    frame.tries = Tries()
+    frame.tries = FRESH
     match directive.kind:
         case "jump":
             return _jump(passage, program, directive.to)

@@ -6,7 +6,7 @@ it ends, so that whoever goes on after a crash goes on behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetl.engine.cases import EventRuleProgram
@@ -85,7 +85,8 @@ class Runner:
 
     async def run(self) -> Ending | None:
         """How the run ended; None if it is a part of a loop, or goes on later."""
-        await self.bodies.fetch_results(self.command)
+        if self.command.steps:
+            await self.bodies.fetch_results(self.command)
         loop = self._step.loop
         if self.command.chunk is not None and loop is not None:
             await run_chunk(self, loop, await self.bodies.with_elements(self.command.chunk))
@@ -96,12 +97,12 @@ class Runner:
         if self.command.block is not None:
             return await self._compensate(self.program.blocks[self.command.block], frame)
         ended = await self.pipeline(self.pipelines.step(self.command.step), frame, top=True)
-        if isinstance(ended, Suspension):
-            if frame.ctx_writes:
-                self.report_ctx(frame, self.now())
-            self.reporter.suspend(ended)
-            return None
-        return ended
+        if isinstance(ended, Ending):
+            return ended
+        if frame.ctx_writes:
+            self.report_ctx(frame, self.now())
+        self.reporter.suspend(ended)
+        return None
 
     async def _compensate(self, block: Block, frame: Frame) -> Ending | None:
         """Run a workbook entry in the step's place: it undoes what the step did."""
@@ -121,35 +122,37 @@ class Runner:
 
     # --- Pipelines ---
 
-    async def pipeline(
+    def pipeline(
         self,
         tasks: tuple[TaskProgram, ...],
         frame: Frame,
         *,
         top: bool = False,
         inside: bool = False,
-    ) -> Ending | Suspension:
+    ) -> Awaitable[Ending | Suspension]:
         """Run tasks until the pipeline ends or has to wait for long.
 
         `top`: not in a loop. `inside`: of a workbook entry, which can only wait where it is.
         """
         own = not inside and not self.command.undoes
         case = self.program.steps[self.command.step].case if own else None
-        return await go(
-            Passage(runner=self, tasks=tasks, frame=frame, case=case, top=top, inside=inside)
-        )
+        return go(Passage(runner=self, tasks=tasks, frame=frame, case=case, top=top, inside=inside))
 
-    async def outcome(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+    def outcome(
+        self, program: TaskProgram, frame: Frame, action_id: str
+    ) -> Awaitable[tuple[Outcome, str]]:
         """One try of a task with its hooks: the outcome, and what it printed."""
         if program.before or program.after or program.finally_:
-            return await with_hooks(self, program, frame)
-        return await self.call(program, frame)
+            return with_hooks(self, program, frame, action_id)
+        return self.call(program, frame, action_id)
 
-    async def call(self, program: TaskProgram, frame: Frame) -> tuple[Outcome, str]:
+    def call(
+        self, program: TaskProgram, frame: Frame, action_id: str
+    ) -> Awaitable[tuple[Outcome, str]]:
         """One try of a task by itself."""
         if program.task.kind == "workbook":
-            return await run_block(self, program, frame), ""
-        return await self.caller.call(program, frame, self.reporter)
+            return run_block(self, program, frame, action_id)
+        return self.caller.call(program, frame, action_id, self.reporter)
 
     def report_ctx(self, frame: Frame, now: float) -> None:
         self.reporter.say(self.ctx_patch(frame, now))

@@ -36,6 +36,9 @@ SLEEP_MAX = 5.0
 """Waits up to this long keep the slot; longer ones give it back."""
 
 
+GO_ON = Directive(kind="continue")
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What a call came to, and what its policy makes of that."""
 
@@ -113,10 +116,10 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
     else:
         if frame.inner is None:
             _say_started(passage, program, action_id, sink=sink)
-        outcome, log = await runner.outcome(program, frame)
+        outcome, log = await runner.outcome(program, frame, action_id)
         outcome, stored = await runner.bodies.stored(outcome, action_id)
     try:
-        directive = _judge(passage, program, outcome)
+        directive = _judge(passage, program, outcome, action_id)
     except EvaluationFailed as error:
         directive = Directive(kind="fail", error=error_from(error))
     return Settled(
@@ -131,25 +134,28 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
 
 
 def _say_started(passage: Passage, program: TaskProgram, action_id: str, *, sink: bool) -> None:
-    frame, runner = passage.frame, passage.runner
-    told: dict[str, Any] = {
-        "at": runner.now(),
-        "kind": program.task.kind,
-        "attempt": frame.attempt,
-        "action_id": action_id,
-        "page": frame.page,
-        **names(passage, program),
-    }
-    if sink:
-        runner.reporter.say(SinkStarted(**told))
-    else:
-        runner.reporter.say(TaskStarted(**told, origin=program.task.origin))
+    frame, runner, task = passage.frame, passage.runner, program.task
+    started = SinkStarted if sink else TaskStarted
+    fact = started(
+        at=runner.now(),
+        step_run_id=runner.command.step_run_id,
+        step=runner.command.step,
+        task=task.name,
+        kind=task.kind,
+        attempt=frame.tries.attempt,
+        action_id=action_id,
+        iteration=frame.iteration,
+        page=frame.page,
+    )
+    if task.origin and not sink:
+        fact = msgspec.structs.replace(fact, origin=task.origin)
+    runner.reporter.say(fact)
 
 
-def _judge(passage: Passage, program: TaskProgram, outcome: Outcome) -> Directive:
+def _judge(passage: Passage, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
     """What poll and policy make of the outcome, with the task's own `set` on success."""
     if program.judges_nothing and passage.case is None and outcome.is_ok:
-        return Directive(kind="continue")  # Nobody looks at the outcome here.
+        return GO_ON  # Nobody looks at the outcome here.
     frame = passage.frame
     frame.show_outcome(program.task.kind, outcome)
     frame.show_page(program.task.kind, outcome)
@@ -163,7 +169,7 @@ def _judge(passage: Passage, program: TaskProgram, outcome: Outcome) -> Directiv
             outcome,
             frame.scope,
             tries=frame.tries,
-            seed=action_of(frame, program.task),
+            seed=action_id,
             limits=passage.runner.program.net.executor.limits,
         )
         if program.poll is not None and directive.kind == "fail" and not outcome.is_ok:
@@ -251,29 +257,34 @@ def names(passage: Passage, program: TaskProgram) -> dict[str, Any]:
 def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bool = False) -> None:
     """Say what a call came to, and where whoever goes on would go on."""
     frame, runner, directive = passage.frame, passage.runner, settled.directive
-    where = names(passage, program)
     now = runner.now()
     done = SinkProcessed if sink else TaskDone
     runner.reporter.say(
         done(
             at=now,
+            step_run_id=runner.command.step_run_id,
+            step=runner.command.step,
+            task=program.task.name,
             outcome=settled.stored,
             attempt=settled.tries.attempt,
             action_id=settled.action_id,
+            iteration=frame.iteration,
             page=settled.page,
             directive=directive.kind,
             log=settled.log,
             progress=frame.progress() if passage.top else None,
-            **where,
         )
     )
     if directive.unmatched:
-        runner.reporter.say(PolicyUnmatched(at=now, status=settled.outcome.status, **where))
-    _say_repeated(passage, program, settled, now)
-    if passage.top and frame.ctx_writes:
-        runner.report_ctx(frame, now)
-    if passage.top and program.task.kind != "noop":
-        runner.reporter.flush_soon()
+        status = settled.outcome.status
+        runner.reporter.say(PolicyUnmatched(at=now, status=status, **names(passage, program)))
+    if directive.kind == "retry":
+        _say_repeated(passage, program, settled, now)
+    if passage.top:
+        if frame.ctx_writes:
+            runner.report_ctx(frame, now)
+        if program.task.kind != "noop":
+            runner.reporter.flush_soon()
 
 
 def _say_repeated(passage: Passage, program: TaskProgram, settled: Settled, now: float) -> None:
@@ -282,7 +293,7 @@ def _say_repeated(passage: Passage, program: TaskProgram, settled: Settled, now:
         passage.runner.reporter.say(
             PollIteration(at=now, number=settled.tries.polls + 1, delay=directive.delay, **where)
         )
-    elif directive.kind == "retry":
+    else:
         passage.runner.reporter.say(
             RetryStarted(
                 at=now,
