@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.pipeline import TaskProgram
+from noetl.engine.pipeline import TaskProgram, rendered
 from noetl.errors import EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.call_events import TaskLogged
 from noetl.model.ids import derive
@@ -79,12 +79,12 @@ class Caller:
         finally:
             call.end()
         ended = self.now()
-        shown = call.mask.outcome(outcome) if call.mask else outcome
+        shown = call.mask.outcome(outcome)
         if task.kind == "secrets" and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
         meta = Meta(
-            attempt=frame.tries.attempt,
+            attempt=call.tries.attempt,
             duration=ended - started,
             started_at=started,
             ended_at=ended,
@@ -114,12 +114,18 @@ class Caller:
         tool = self._tools.get(kind)
         if tool is None or tool.run is None:
             return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
+        call.files = self.resources.files(
+            frame.command.execution_id,
+            call.action_id,
+            self.control.put_result,
+            self.control.get_result,
+        )
         try:
             if program.is_literal:
                 frame.scope.roots.pop("keychain", None)
             else:
                 await call.keyring.show(frame.scope, program.config, program.inputs)
-            config, inputs = _rendered(program, frame, call.mask)
+            config, inputs = _rendered(call)
             try:
                 typed = msgspec.convert(config, tool.config, strict=False)
             except msgspec.ValidationError as error:
@@ -135,7 +141,7 @@ class Caller:
             async with asyncio.timeout(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
         finally:
-            await call.close()
+            await call.files.close()
 
 
 class Call:
@@ -143,16 +149,17 @@ class Call:
 
     __slots__ = (
         "_caller",
-        "_files",
         "_is_over",
         "_keyring",
         "_log",
         "_printing",
         "_reporter",
         "action_id",
+        "files",
         "frame",
         "mask",
         "program",
+        "tries",
     )
 
     def __init__(
@@ -167,10 +174,12 @@ class Call:
         self.program = program
         self.frame = frame
         self.action_id = action_id
+        self.tries = frame.tries
         self.mask = Mask()
+        self.files: Files
+        """Those of the attempt under way."""
         self._reporter = reporter
         self._keyring: Keyring | None = None
-        self._files: Files | None = None
         self._printing: Printing | None = None
         self._log: TaskLog | None = None
         self._is_over = False
@@ -181,19 +190,12 @@ class Call:
         """What its tool sees of this attempt, with these inputs."""
         caller, frame, task = self._caller, self.frame, self.program.task
         command = frame.command
-        if self._files is None:
-            self._files = caller.resources.files(
-                command.execution_id,
-                self.action_id,
-                caller.control.put_result,
-                caller.control.get_result,
-            )
         return ToolContext(
             execution_id=command.execution_id,
             step=command.step,
             task=task.name,
             action_id=self.action_id,
-            attempt=frame.tries.attempt,
+            attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
             context={
@@ -210,7 +212,7 @@ class Call:
             log=self._print,
             resources=caller.resources,
             read_result=self._read_result,
-            files=self._files,
+            files=self.files,
             shared_tokens=CallTokens(caller.control, command.execution_id, self.mask),
         )
 
@@ -228,12 +230,6 @@ class Call:
 
     async def _read_result(self, reference: Any) -> Any:
         return await Bodies(self._caller.control, self.frame.command.execution_id).real(reference)
-
-    async def close(self) -> None:
-        """Leave nothing lying about of one attempt."""
-        if self._files is not None:
-            files, self._files = self._files, None
-            await files.close()
 
     # --- What it prints ---
 
@@ -276,7 +272,7 @@ class Call:
             step=frame.command.step,
             task=self.program.task.name,
             text=text,
-            attempt=frame.tries.attempt,
+            attempt=self.tries.attempt,
             action_id=self.action_id,
             iteration=frame.iteration,
         )
@@ -315,24 +311,25 @@ def action_of(frame: Frame, task: Task) -> str:
 
 def total_seconds(timeout: Any) -> float | None:
     """How long a whole call may take; None if nothing says so."""
+    if timeout is None:
+        return None
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None
 
 
-def _rendered(program: TaskProgram, frame: Frame, mask: Mask) -> tuple[Any, Any]:
+def _rendered(call: Call) -> tuple[Any, Any]:
     """Config and inputs of a call, as its tool sees them; the secrets among them are noted."""
-    name, overrides = program.task.name, frame.tries.overrides
-    config = program.config.render(frame.scope, f"task {name}")
-    inputs = program.inputs.render(frame.scope, f"args of task {name}")
-    assert isinstance(config, dict)
-    assert isinstance(inputs, dict)
+    program, frame = call.program, call.frame
+    task, overrides = program.task, call.tries.overrides
     if program.is_literal and not frame.given and not overrides:
-        return config, dict(inputs)
+        return task.config, dict(task.inputs)
+    config = rendered(program.config, frame.scope, f"task {task.name}")
     config = _overridden(config, overrides)
+    inputs = rendered(program.inputs, frame.scope, f"args of task {task.name}")
     inputs = {**frame.given, **inputs}
     for secret in _secrets(config), _secrets(inputs):
-        mask.add(secret)
+        call.mask.add(secret)
     return reveal(config), reveal(inputs)
 
 

@@ -20,6 +20,8 @@ from noetl.templates.views import View
 
 FRESH = Tries()
 """Of a task that has not been called."""
+OF_OUTCOMES = frozenset({"outcome", "output", "this", "error", "response", "result"})
+"""Names that stand in the scope only while an outcome is looked at."""
 
 
 class WholeResult(OutcomeView):
@@ -67,11 +69,11 @@ class Frame:
         program: Program,
         command: Command,
         ctx: Values,
+        progress: Progress | None = None,
         *,
         iteration: int | None = None,
         iter_values: Values | None = None,
         loop: Values | None = None,
-        progress: Progress | None = None,
         args: Values | None = None,
         cause: str | None = None,
     ) -> None:
@@ -231,8 +233,8 @@ class Frame:
         self.scope.roots["outcome"] = self.scope.roots["output"] = shown
 
     def hide_outcome(self) -> None:
-        for name in ("outcome", "output", "this", "error", "response", "result"):
-            self.scope.roots.pop(name, None)
+        for name in self.scope.roots.keys() & OF_OUTCOMES:
+            del self.scope.roots[name]
 
     def show_page(self, kind: str, outcome: Outcome) -> None:
         """Names of `retry` and sinks: the page just fetched, and its status."""

@@ -63,8 +63,9 @@ async def go(passage: Passage) -> Ending | Suspension:
 def _is_to_be_stored(passage: Passage, ended: Ending) -> bool:
     """Whether the step's own sink has yet to run: after each success, however it came about."""
     case = passage.case
-    fine = ended.error is None and ended.skipped is None
-    return fine and not passage.stored and case is not None and SINK in case.by_label
+    if case is None or passage.stored or SINK not in case.by_label:
+        return False
+    return ended.error is None and ended.skipped is None
 
 
 def _sink_chain(frame: Frame, ended: Ending) -> Chain:

@@ -34,8 +34,10 @@ class Pulse:
         self._is_beating = False
 
     def add(self, reporter: Reporter) -> None:
+        if reporter in self._waiting:
+            return
         loop = asyncio.get_running_loop()
-        self._waiting.setdefault(reporter, loop.time())
+        self._waiting[reporter] = loop.time()
         if not self._is_beating:
             self._is_beating = True
             loop.call_later(BEAT_SECONDS, self._beat)
@@ -89,7 +91,7 @@ class Reporter:
         if len(self._facts) >= FLUSH_FACTS:
             self.flush_soon()
         else:
-            self.wake()
+            self._pulse.add(self)
 
     def wake(self) -> None:
         """There is something to report: now, or in a second at the latest."""
@@ -135,7 +137,7 @@ class Reporter:
         self._held = []
 
     def _next_report(self, ending: Ending | None = None, *, closes: bool = False) -> Report:
-        if closes or self._suspensions:
+        if self._held and (closes or self._suspensions):
             self._release()
         self._number += 1
         command = self._lease.command

@@ -91,9 +91,7 @@ class Runner:
         if self.command.chunk is not None and loop is not None:
             await run_chunk(self, loop, await self.bodies.with_elements(self.command.chunk))
             return None
-        frame = Frame(
-            self.program, self.command, dict(self.command.ctx), progress=self.command.progress
-        )
+        frame = Frame(self.program, self.command, dict(self.command.ctx), self.command.progress)
         if self.command.block is not None:
             return await self._compensate(self.program.blocks[self.command.block], frame)
         ended = await self.pipeline(self.pipelines.step(self.command.step), frame, top=True)

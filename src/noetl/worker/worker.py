@@ -174,7 +174,9 @@ class Worker:
 
     async def _ending(self, lease: Lease, reporter: Reporter) -> Ending | None:
         try:
-            pipelines = await self._pipelines_of(lease.command.digest)
+            pipelines = self._pipelines.get(lease.command.digest)
+            if pipelines is None:
+                pipelines = await self._made_ready(lease.command.digest)
             runner = Runner(
                 lease.command,
                 pipelines,
@@ -193,12 +195,10 @@ class Worker:
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
 
-    async def _pipelines_of(self, digest: str) -> Pipelines:
-        found = self._pipelines.get(digest)
-        if found is None:
-            if len(self._pipelines) >= PIPELINES_MAX:
-                self._pipelines.pop(next(iter(self._pipelines)))
-            found = self._pipelines[digest] = Pipelines(await self._control.program(digest))
+    async def _made_ready(self, digest: str) -> Pipelines:
+        if len(self._pipelines) >= PIPELINES_MAX:
+            self._pipelines.pop(next(iter(self._pipelines)))
+        found = self._pipelines[digest] = Pipelines(await self._control.program(digest))
         return found
 
     async def _keep_leases(self) -> None:
