@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine import signal_fold
+from noetl.engine import run_fold, signal_fold
 from noetl.engine.loop_fold import (
     chunk_closed,
     chunk_issued,
     chunk_moved,
-    fold_iteration,
     fold_loop,
-    suspended,
+    iteration_done,
+    iteration_failed,
 )
 from noetl.engine.rule_fold import fold_rules
 from noetl.model.events import (
@@ -82,46 +82,67 @@ from noetl.model.state import (
     StepSummary,
     TimerState,
     Token,
-    Undo,
 )
 
 Fold = Callable[[ExecutionState, Any], None]
 
-_folds: dict[type[Event], Fold] = {}
-"""By class, what `_fold_of` found: to match takes longer than to fold."""
+_folds: dict[type[Event], tuple[Fold, ...]] = {}
+"""By class, what `_folds_of` found: to match takes longer than to fold."""
 
 
 def evolve(state: ExecutionState, fact: Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
-    if isinstance(fact, Reported) and fact.report:
-        _heard(state, fact)
-    fold = _folds.get(type(fact))
-    if fold is None:
-        fold = _folds[type(fact)] = _fold_of(fact)
-    fold(state, fact)
+    folds = _folds.get(type(fact))
+    if folds is None:
+        folds = _folds[type(fact)] = _folds_of(fact)
+    for fold in folds:
+        fold(state, fact)
 
 
-def _fold_of(fact: Event) -> Fold:
+def _folds_of(fact: Event) -> tuple[Fold, ...]:
+    """What facts of this class do to the state, in order."""
+    own = _fold_of(fact)
+    heard = (_heard,) if isinstance(fact, Reported) else ()
+    return (*heard, own) if own is not None else heard
+
+
+def _fold_of(fact: Event) -> Fold | None:
     match fact:
         case TaskStarted() | TaskLogged() | RetryStarted() | PolicyUnmatched():
-            return _nothing
+            return None
         case IterationStarted() | NextSelected() | NextUnmatched() | CommandLeased():
-            return _nothing
-        case ExecutionProcessed():
-            return _nothing
-        case TaskDone() | CtxPatched() | VarsSet():
-            return _call
-        case TokenCreated() | TokenConsumed() | TokenAbsorbed():
-            return _token
-        case StepScheduled() | StepStarted() | StepSkipped() | StepWaiting() | StepResumed():
-            return _run
-        case StepDone() | StepFailed() | StepCancelled():
-            return _run_ended
+            return None
+        case ExecutionProcessed() | ExecutionCancelled():
+            return None  # the end of each run and of the execution are facts of their own
+        case TaskDone():
+            return _called
+        case CtxPatched() | VarsSet():
+            return _written
+        case TokenCreated():
+            return _token_created
+        case TokenConsumed() | TokenAbsorbed():
+            return _token_gone
+        case StepScheduled():
+            return run_fold.scheduled
+        case StepStarted():
+            return run_fold.started
+        case StepSkipped():
+            return run_fold.skipped
+        case StepWaiting() | StepResumed():
+            return run_fold.waited
+        case StepDone():
+            return run_fold.done
+        case StepFailed():
+            return run_fold.failed
+        case StepCancelled():
+            return run_fold.cancelled
         case LoopStarted() | FrameClaimed() | ResultsKept() | LoopDone():
             return fold_loop
-        case IterationDone() | IterationFailed():
-            return fold_iteration
+        case IterationDone():
+            return iteration_done
+        case IterationFailed():
+            return iteration_failed
         case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
             return _command
         case TimerSet() | TimerFired():
@@ -134,7 +155,7 @@ def _fold_of(fact: Event) -> Fold:
             return signal_fold.considered
         case ExecutionRequested() | RequestEvaluated() | WorkflowStarted():
             return _beginning
-        case ExecutionPaused() | ExecutionResumed() | ExecutionCancelled():
+        case ExecutionPaused() | ExecutionResumed():
             return _held
         case WorkflowFailing() | WorkflowFinished():
             return _end
@@ -143,12 +164,10 @@ def _fold_of(fact: Event) -> Fold:
             return fold_rules
 
 
-def _nothing(state: ExecutionState, fact: Event) -> None:
-    """It is part of the story and changes nothing."""
-
-
 def _heard(state: ExecutionState, fact: Reported) -> None:
     """Remember which report this was. A command that gets somewhere is not a poison one."""
+    if not fact.report:
+        return
     run = state.runs[state.holders[fact.command_id]]
     run.reported[fact.command_id] = fact.report
     if fact.settled:
@@ -175,16 +194,8 @@ def _beginning(
             state.started_at = fact.at
 
 
-def _held(
-    state: ExecutionState, fact: ExecutionPaused | ExecutionResumed | ExecutionCancelled
-) -> None:
-    match fact:
-        case ExecutionPaused():
-            state.status = "PAUSED"
-        case ExecutionResumed():
-            state.status = "RUNNING"
-        case ExecutionCancelled():
-            pass  # the end of each run and of the execution follow as facts of their own
+def _held(state: ExecutionState, fact: ExecutionPaused | ExecutionResumed) -> None:
+    state.status = "PAUSED" if isinstance(fact, ExecutionPaused) else "RUNNING"
 
 
 def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> None:
@@ -205,127 +216,35 @@ def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> Non
             state.heard.clear()
 
 
-def _token(state: ExecutionState, fact: TokenCreated | TokenConsumed | TokenAbsorbed) -> None:
+def _token_created(state: ExecutionState, fact: TokenCreated) -> None:
+    state.arrivals += 1
+    state.tokens[fact.token_id] = Token(
+        token_id=fact.token_id,
+        step=fact.step,
+        args=fact.args,
+        arc=fact.arc,
+        ready_at=fact.ready_at,
+        priority=fact.priority,
+        event=fact.event,
+        past=fact.past,
+        order=state.arrivals,
+    )
+
+
+def _token_gone(state: ExecutionState, fact: TokenConsumed | TokenAbsorbed) -> None:
+    token = state.tokens.pop(fact.token_id)
+    if token.timer is not None:
+        del state.timers[token.timer]
+
+
+def _called(state: ExecutionState, fact: TaskDone) -> None:
+    state.steps[fact.step].attempts += 1
+    if fact.iteration is None:
+        state.runs[fact.step_run_id].progress = fact.progress
+
+
+def _written(state: ExecutionState, fact: CtxPatched | VarsSet) -> None:
     match fact:
-        case TokenCreated():
-            state.arrivals += 1
-            state.tokens[fact.token_id] = Token(
-                token_id=fact.token_id,
-                step=fact.step,
-                args=fact.args,
-                arc=fact.arc,
-                ready_at=fact.ready_at,
-                priority=fact.priority,
-                event=fact.event,
-                past=fact.past,
-                order=state.arrivals,
-            )
-        case TokenConsumed() | TokenAbsorbed():
-            token = state.tokens.pop(fact.token_id)
-            if token.timer is not None:
-                del state.timers[token.timer]
-
-
-def _run(
-    state: ExecutionState,
-    fact: StepScheduled | StepStarted | StepSkipped | StepWaiting | StepResumed,
-) -> None:
-    match fact:
-        case StepScheduled():
-            state.arrivals += 1
-            state.runs[fact.step_run_id] = Run(
-                step_run_id=fact.step_run_id,
-                step=fact.step,
-                number=fact.number,
-                args=fact.args,
-                scheduled_at=fact.at,
-                compensates=fact.compensates,
-                block=fact.block,
-                priority=fact.priority,
-                past=fact.past,
-                commands={fact.command_id: 1} if fact.command_id else {},
-                order=state.arrivals,
-            )
-            if fact.command_id:
-                state.holders[fact.command_id] = fact.step_run_id
-            summary = state.steps.setdefault(fact.step, StepSummary())
-            summary.runs, summary.status = fact.number, "running"
-            summary.started_at, summary.ended_at, summary.error = fact.at, None, None
-            if fact.compensates is not None:
-                state.compensating = True
-                state.undo.pop()
-        case StepStarted():
-            state.runs[fact.step_run_id].started = True
-        case StepSkipped():
-            summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
-            summary.status, summary.ended_at = "skipped", fact.at
-            if fact.step_run_id in state.runs:
-                _let_go(state, fact.step_run_id)
-        case StepWaiting():
-            run = state.runs[fact.step_run_id]
-            if fact.listens is not None:
-                run.waiting, run.listens = True, fact.listens
-                run.yields = fact.yields or run.yields
-                signal_fold.begin_listening(state, run)
-            elif fact.iteration is None or run.loop is None:
-                run.waiting, run.progress = True, fact.progress
-            else:
-                suspended(run.loop, fact, fact.iteration)
-        case StepResumed():
-            run = state.runs[fact.step_run_id]
-            if fact.iteration is None or run.loop is None:
-                run.waiting = False
-            else:
-                run.loop.woken.append(fact.iteration)
-
-
-def _let_go(state: ExecutionState, run_id: str) -> Run:
-    """The run is over, and with it all that waits for it or works on it."""
-    run = state.runs.pop(run_id)
-    for command_id in run.commands:
-        del state.holders[command_id]
-    for timer_id in run.timers:
-        del state.timers[timer_id]
-    if run.listens is not None:
-        signal_fold.stop_listening(state, run)
-    return run
-
-
-def _run_ended(state: ExecutionState, fact: StepDone | StepFailed | StepCancelled) -> None:
-    run = _let_go(state, fact.step_run_id)
-    summary = state.steps[fact.step]
-    summary.ended_at = fact.at
-    match fact:
-        case StepDone():
-            summary.status = "done"
-            if run.compensates is None:
-                state.results[fact.step] = StepResult(value=fact.result, tasks=fact.tasks)
-                state.last_step = fact.step
-                if fact.undo is not None:
-                    state.undo.append(
-                        Undo(
-                            step_run_id=fact.step_run_id,
-                            step=fact.step,
-                            by=fact.undo,
-                            result=fact.result,
-                        )
-                    )
-        case StepFailed():
-            summary.status, summary.error = "failed", fact.error
-            if run.compensates is None:
-                state.last_step = fact.step
-            if fact.result is not None and run.compensates is None:
-                state.results[fact.step] = StepResult(value=fact.result)
-        case StepCancelled():
-            summary.status = "cancelled"
-
-
-def _call(state: ExecutionState, fact: TaskDone | CtxPatched | VarsSet) -> None:
-    match fact:
-        case TaskDone():
-            state.steps[fact.step].attempts += 1
-            if fact.iteration is None:
-                state.runs[fact.step_run_id].progress = fact.progress
         case CtxPatched():
             for path, value in fact.values.items():
                 put(state.ctx, path, value)

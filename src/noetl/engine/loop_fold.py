@@ -57,36 +57,42 @@ def fold_loop(
             loop.stopping = True
 
 
-def fold_iteration(state: ExecutionState, fact: IterationDone | IterationFailed) -> None:
+def iteration_done(state: ExecutionState, fact: IterationDone) -> None:
+    loop = _loop_of(state, fact)
+    loop.success += 1
+    state.steps[fact.step].loop_success = loop.success
+    _ended(loop, fact, fact.result)
+
+
+def iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
+    loop = _loop_of(state, fact)
+    loop.failed += 1
+    state.steps[fact.step].loop_failed = loop.failed
+    _ended(loop, fact, None)
+    if loop.first_error is None or fact.iteration < loop.first_error[0]:
+        loop.first_error = (fact.iteration, fact.error)
+
+
+def _loop_of(state: ExecutionState, fact: IterationDone | IterationFailed) -> LoopState:
     loop = state.runs[fact.step_run_id].loop
-    summary = state.steps[fact.step]
     assert loop is not None
-    match fact:
-        case IterationDone():
-            loop.success += 1
-            summary.loop_success = loop.success
-            _ended(loop, fact.iteration, fact.result)
-        case IterationFailed():
-            loop.failed += 1
-            summary.loop_failed = loop.failed
-            _ended(loop, fact.iteration, None)
-            if loop.first_error is None or fact.iteration < loop.first_error[0]:
-                loop.first_error = (fact.iteration, fact.error)
-    loop.suspended.pop(fact.iteration, None)
+    return loop
+
+
+def _ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:
+    iteration = fact.iteration
+    loop.results[iteration] = result
+    loop.weight += refs.weight(result)
+    number = iteration // loop.segment
+    loop.filled[number] = loop.filled.get(number, 0) + 1
+    loop.suspended.pop(iteration, None)
     if fact.ctx:
-        loop.patches[fact.iteration] = fact.ctx
+        loop.patches[iteration] = fact.ctx
 
 
 def _claimed(loop: LoopState, fact: FrameClaimed) -> None:
     loop.frames[fact.command_id] = loop.given if fact.iterations else DRY
     loop.given += fact.iterations
-
-
-def _ended(loop: LoopState, iteration: int, result: Any) -> None:
-    loop.results[iteration] = result
-    loop.weight += refs.weight(result)
-    number = iteration // loop.segment
-    loop.filled[number] = loop.filled.get(number, 0) + 1
 
 
 def _put_away(loop: LoopState, fact: ResultsKept) -> None:
