@@ -19,10 +19,18 @@ EPOCH_MS = 1_704_067_200_000
 """2024-01-01; 41 bits of milliseconds from here last until 2093."""
 
 
-def derive(*causes: object) -> str:
+_blank = blake2b(digest_size=9)
+"""Copied for each id: that costs a third less than to begin anew."""
+
+
+def derive(cause: object, *others: object) -> str:
     """A short id that is the same for the same causes and, for all we live to see, no other."""
-    text = "\x1f".join(map(str, causes))
-    return blake2b(text.encode(), digest_size=9).hexdigest()
+    text = str(cause)
+    for other in others:
+        text += f"\x1f{other!s}"
+    digest = _blank.copy()
+    digest.update(text.encode())
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=1024)
