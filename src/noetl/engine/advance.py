@@ -11,9 +11,10 @@ Facts are folded as they are decided, so each consequence sees the state its cau
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from noetl.engine import looping, signalling
+from noetl.engine.evolve import evolve
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
 from noetl.engine.listening import fail_run
@@ -27,14 +28,13 @@ from noetl.engine.reporting import (
 )
 from noetl.engine.routing import route
 from noetl.engine.running import command_for, issue
-from noetl.engine.turn import CancelChild, Decision, Issue, Turn
+from noetl.engine.turn import CancelChild, Decision, Followed, Issue, Turn
 from noetl.errors import Finished
 from noetl.model.commands import Report
 from noetl.model.events import (
     ChildFinished,
     CommandLost,
     CommandRequeued,
-    Event,
     ExecutionCancelled,
     ExecutionPaused,
     ExecutionRequested,
@@ -63,10 +63,6 @@ HALVE_AFTER = 3
 kills its workers."""
 
 
-FOLLOWED = frozenset({StepDone, StepFailed, WorkflowFailing})
-"""Facts from which more follows at once. Most do not, and to match them takes its time."""
-
-
 def _advance(
     program: Program,
     state: ExecutionState,
@@ -83,37 +79,35 @@ def _advance(
 
 def settle(turn: Turn) -> None:
     """Let consequences follow until only the world can act."""
-    state = turn.state
     while True:
         while turn.pending:
-            fact = turn.pending.popleft()
-            if type(fact) in FOLLOWED:
-                _consequences(turn, fact)
-        if state.is_finished:
-            return
-        # A paused execution starts nothing: tokens and signals wait for it to be resumed.
-        if state.status != "PAUSED":
-            if signalling.deliver(turn):
-                continue
-            if state.failure is None and fire_ready(turn):
-                continue
-        finish_if_over(turn)
-        if not turn.pending:
+            _consequences(turn, turn.pending.popleft())
+        if turn.state.is_finished or not (_go_on(turn) or finish_if_over(turn)):
             return
 
 
-def _consequences(turn: Turn, fact: Event) -> None:
+def _go_on(turn: Turn) -> bool:
+    """Offer a signal, or else start what can be started. Says whether anything happened."""
+    state = turn.state
+    if state.status == "PAUSED":
+        return False  # tokens and signals wait for it to be resumed
+    if state.signals and signalling.deliver(turn):
+        return True
+    return bool(state.tokens) and state.failure is None and fire_ready(turn)
+
+
+def _consequences(turn: Turn, fact: Followed) -> None:
     match fact:
         case StepDone() | StepFailed():
-            if turn.state.compensating or turn.state.failure is not None:
-                return  # nothing new is started while an execution fails
-            route(turn, fact)
+            # Nothing new is started while an execution fails.
+            if not turn.state.compensating and turn.state.failure is None:
+                route(turn, fact)
         case WorkflowFailing(stop=True):
             stop_everything(turn, "another step failed")
         case WorkflowFailing():
             absorb_tokens(turn, "another step failed")
         case _:
-            pass
+            assert_never(fact)
 
 
 # --- What can happen ---------------------------------------------------------------------------
@@ -176,14 +170,13 @@ def leased(
     step_run_id: str,
     worker: str,
 ) -> Decision:
-    """A worker took a command of a run; the first one starts the run."""
-
-    def happen(turn: Turn) -> None:
-        run = turn.state.runs.get(step_run_id)
-        if run is not None and not run.started:
-            turn.record(StepStarted(at=at, step_run_id=step_run_id, step=run.step, worker=worker))
-
-    return _advance(program, state, execution_id, at, happen)
+    """A worker took a command of a run; the first one starts the run. Nothing follows from it."""
+    run = state.runs.get(step_run_id)
+    if run is None or run.started:
+        return Decision((), ())
+    started = StepStarted(at=at, step_run_id=step_run_id, step=run.step, worker=worker)
+    evolve(state, started)
+    return Decision((started,), ())
 
 
 def reported(

@@ -16,13 +16,15 @@ from noetl.model.state import Run, StepResult
 
 def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     """It ended well: write what the step keeps, then end the run."""
-    try:
-        _keep(turn, run, result, tasks)
-    except EvaluationFailed as error:
-        record_failed(turn, run, error_from(error))
-        return
+    program = turn.program.steps[run.step]
+    if program.keeps and run.compensates is None:
+        try:
+            _keep(turn, run, result, tasks)
+        except EvaluationFailed as error:
+            record_failed(turn, run, error_from(error))
+            return
     turn.close(run)
-    step = turn.program.steps[run.step].step
+    step = program.step
     turn.record(
         StepDone(
             at=turn.at,
@@ -60,8 +62,6 @@ def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) ->
 def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     """`vars` and `set` of the step, rendered with its result."""
     program = turn.program.steps[run.step]
-    if (not program.step.vars and not program.patch.source) or run.compensates is not None:
-        return
     shown = step_view(turn.program, run.step, StepResult(value=result, tasks=tasks))
     scope = server_scope(
         turn.program,

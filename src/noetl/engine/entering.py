@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from noetl.engine.cases import entering
 from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
@@ -14,13 +12,14 @@ from noetl.engine.listening import complete_run, end_by_rule, fail_run
 from noetl.engine.looping import start_loop
 from noetl.engine.program import StepProgram
 from noetl.engine.running import issue
-from noetl.engine.scope import ALIASES, server_scope
+from noetl.engine.scope import ALIASES, NOTHING, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenConsumed
 from noetl.model.ids import StepRunId, derive
 from noetl.model.net import Values
-from noetl.model.state import Run, StepSummary, Token, Undo
+from noetl.model.outcome import TaskError
+from noetl.model.state import Run, Token, Undo
 from noetl.templates import EventView, Scope
 
 Limit = tuple[Literal["timeout", "deadline"], float]
@@ -33,68 +32,84 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     """Take these tokens, ask admission, and set the step going."""
     turn.runs_started += 1
     program = turn.program.steps[step]
-    order = turn.program.arc_order
-    tokens = sorted(tokens, key=lambda token: (order.get(token.arc, -1), token.order))
+    if len(tokens) > 1:
+        order = turn.program.arc_order
+        tokens = sorted(tokens, key=lambda token: (order.get(token.arc, -1), token.order))
     run_id = derive(tokens[0].token_id, "run")
     for token in tokens:
         turn.record(TokenConsumed(at=turn.at, token_id=token.token_id, step_run_id=run_id))
     number = _next_number(turn, step)
-    scheduled = StepScheduled(
-        at=turn.at,
-        step_run_id=run_id,
-        step=step,
-        number=number,
-        priority=max(token.priority for token in tokens),
-        past=_past(turn, step, number, tokens),
-        released=released,
-    )
+    wrong: TaskError | None = None
     try:
-        scope = _scope(turn, step, run_id, tokens)
+        args, scope = _seen(turn, program, run_id, tokens)
         admitted = _admits(program, scope)
         limits = _limits(turn, program, scope)
     except EvaluationFailed as error:
-        turn.record(scheduled)
-        fail_run(turn, run_id, error_from(error))
-        return
+        admitted, args, limits, wrong = True, {}, [], error_from(error)
     if not admitted:
         reason = "admission denied"
         turn.record(StepSkipped(at=turn.at, step_run_id=run_id, step=step, reason=reason))
         return
-    args = scope.roots["args"]
-    assert isinstance(args, dict)
-    _begin(turn, msgspec.structs.replace(scheduled, args=args), limits)
+    one_command = program.has_one_command and not program.hears_enter and wrong is None
+    turn.record(
+        StepScheduled(
+            at=turn.at,
+            step_run_id=run_id,
+            step=step,
+            number=number,
+            args=args,
+            command_id=derive(run_id, 1) if one_command else None,
+            priority=max([token.priority for token in tokens]),
+            past=_past(turn, step, number, tokens),
+            released=released,
+        )
+    )
+    if wrong is not None:
+        fail_run(turn, run_id, wrong)
+    else:
+        _begin(turn, turn.state.runs[run_id], limits)
 
 
 def start_undoing(turn: Turn, undo: Undo) -> None:
     """Compensate one done run: by a workbook entry, or by a step. Nothing is routed from there."""
     block = undo.by if undo.by in turn.program.blocks else None
     step = undo.step if block is not None else undo.by
-    scheduled = StepScheduled(
-        at=turn.at,
-        step_run_id=derive(undo.step_run_id, "compensate"),
-        step=step,
-        number=_next_number(turn, step),
-        args={"step": undo.step, "result": undo.result},
-        compensates=undo.step_run_id,
-        block=block,
-    )
+    program = turn.program.steps[step]
+    run_id = derive(undo.step_run_id, "compensate")
+    number = _next_number(turn, step)
+    wrong: TaskError | None = None
+    args: Values = {"step": undo.step, "result": undo.result}
     limits: list[Limit] = []
     if block is None:
         try:
-            scope = _scope(turn, step, scheduled.step_run_id, [], scheduled.args)
-            limits = _limits(turn, turn.program.steps[step], scope)
+            given, scope = _seen(turn, program, run_id, [], args)
+            limits = _limits(turn, program, scope)
         except EvaluationFailed as error:
-            turn.record(scheduled)
-            fail_run(turn, scheduled.step_run_id, error_from(error))
-            return
-        args = scope.roots["args"]
-        assert isinstance(args, dict)
-        scheduled = msgspec.structs.replace(scheduled, args=args)
-    _begin(turn, scheduled, limits)
+            wrong = error_from(error)
+        else:
+            args = given
+    one_command = (program.has_one_command or block is not None) and wrong is None
+    turn.record(
+        StepScheduled(
+            at=turn.at,
+            step_run_id=run_id,
+            step=step,
+            number=number,
+            args=args,
+            command_id=derive(run_id, 1) if one_command else None,
+            compensates=undo.step_run_id,
+            block=block,
+        )
+    )
+    if wrong is not None:
+        fail_run(turn, run_id, wrong)
+    else:
+        _begin(turn, turn.state.runs[run_id], limits)
 
 
 def _next_number(turn: Turn, step: str) -> int:
-    return turn.state.steps.get(step, StepSummary()).runs + 1
+    summary = turn.state.steps.get(step)
+    return 1 if summary is None else summary.runs + 1
 
 
 def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, int]:
@@ -110,35 +125,42 @@ def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, 
     return past
 
 
-def _scope(
+def _seen(
     turn: Turn,
-    step: str,
+    program: StepProgram,
     run_id: StepRunId,
     tokens: list[Token],
     given: Values | None = None,
-) -> Scope:
-    """What admission and time limits see; its `args` are those of the run."""
+) -> tuple[Values, Scope]:
+    """The args of the run, and what admission and time limits see."""
     carried: Values = dict(given or {})
     for token in tokens:
         carried |= token.args
-    reads_event = "event" in turn.program.steps[step].reads
+    if program.enters_plainly:
+        return _args(program, program.step.args, carried, tokens), NOTHING
+    reads_event = "event" in program.reads
     scope = server_scope(
         turn.program,
         turn.state,
         turn.execution_id,
-        step,
+        program.step.name,
         at=turn.at,
         seed=run_id,
         args=carried,
         names={"event": _event(turn, tokens[-1].event)} if tokens and reads_event else {},
     )
-    own = turn.program.steps[step].args.render(scope, f"args of step {step}")
+    own = program.args.render(scope, f"args of step {program.step.name}")
     assert isinstance(own, dict)
+    args = scope.roots["args"] = _args(program, own, carried, tokens)
+    return args, scope
+
+
+def _args(program: StepProgram, own: Values, carried: Values, tokens: list[Token]) -> Values:
+    """What a token carries stands, whatever the step says."""
     args = {**own, **carried}
-    if len(tokens) > 1 or turn.program.steps[step].step.join.kind in GATHERING:
+    if len(tokens) > 1 or program.step.join.kind in GATHERING:
         args["_tokens"] = [token.args for token in tokens]
-    scope.roots["args"] = args
-    return scope
+    return args
 
 
 def _event(turn: Turn, carried: Values) -> EventView:
@@ -158,6 +180,8 @@ def _admits(program: StepProgram, scope: Scope) -> bool:
 
 def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
     found: list[Limit] = []
+    if not program.is_limited:
+        return found
     of_step = f'of step "{program.step.name}"'
     timeout = duration(program.timeout, scope, f"timeout {of_step}")
     if timeout is not None:
@@ -169,21 +193,14 @@ def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
     return found
 
 
-def _begin(turn: Turn, scheduled: StepScheduled, limits: list[Limit]) -> None:
+def _begin(turn: Turn, run: Run, limits: list[Limit]) -> None:
     """Set a run going: let its rules hear that it begins, then its body."""
-    program = turn.program.steps[scheduled.step]
+    program = turn.program.steps[run.step]
     step = program.step
-    run_id = scheduled.step_run_id
-    looped = step.loop is not None and scheduled.block is None
-    one_command = not looped and (bool(step.tasks) or scheduled.block is not None)
-    hears = program.case is not None and scheduled.compensates is None
-    hears_enter = hears and program.case is not None and program.case.answers("enter")
-    command_id = derive(run_id, 1) if one_command and not hears_enter else None
-    turn.record(msgspec.structs.replace(scheduled, command_id=command_id))
-    run = turn.state.runs[run_id]
-    if looped or one_command or hears:
-        _set_limits(turn, run_id, limits)
-    chain = hear(turn, run, entering()) if hears_enter else None
+    hears = program.case is not None and run.compensates is None
+    if limits and (hears or step.tasks or step.loop is not None or run.block is not None):
+        _set_limits(turn, run.step_run_id, limits)
+    chain = hear(turn, run, entering()) if hears and program.hears_enter else None
     if chain is None or (chain.is_over and not end_by_rule(turn, run, chain)):
         begin_body(turn, run)
 

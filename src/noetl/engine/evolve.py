@@ -93,8 +93,9 @@ _folds: dict[type[Event], tuple[Fold, ...]] = {}
 def evolve(state: ExecutionState, fact: Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
-    folds = _folds.get(type(fact))
-    if folds is None:
+    try:
+        folds = _folds[type(fact)]
+    except KeyError:
         folds = _folds[type(fact)] = _folds_of(fact)
     for fold in folds:
         fold(state, fact)

@@ -17,17 +17,23 @@ from noetl.model.state import ExecutionState
 END = "end"
 
 
-def finish_if_over(turn: Turn) -> None:
-    """An execution is over exactly when it has no token, no open run, no timer, no listener."""
+def finish_if_over(turn: Turn) -> bool:
+    """An execution is over exactly when it has no token, no open run, no timer, no listener.
+
+    Says whether it was: then it has ended, or begins to undo.
+    """
     state = turn.state
-    if state.is_finished or state.tokens or state.runs or state.timers:
-        return
+    if state.runs or state.tokens or state.timers:
+        return False
     if state.failure is None:
         finish(turn, "COMPLETED")
     elif not state.undo:
         finish(turn, "FAILED", error=state.failure)
-    elif state.status != "PAUSED":
+    elif state.status == "PAUSED":
+        return False
+    else:
         start_undoing(turn, state.undo[-1])
+    return True
 
 
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:

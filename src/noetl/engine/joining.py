@@ -24,10 +24,15 @@ def fire_ready(turn: Turn) -> bool:
     Stops as soon as something alive may have moved without having been routed yet: what it left
     must be placed before anybody can say that no token will come.
     """
-    if not turn.state.tokens:
-        return False
+    state = turn.state
+    if len(state.tokens) == 1 and not state.runs:
+        [token] = state.tokens.values()
+        if token.ready_at is None and token.step not in turn.program.absorbing:
+            # Nothing else is alive that could send another token: no join waits for one.
+            start_run(turn, token.step, [token])
+            return True
     waiting: dict[str, list[Token]] = {}
-    for token in turn.state.tokens.values():
+    for token in state.tokens.values():
         waiting.setdefault(token.step, []).append(token)
     live = live_mask(turn)
     before, ended = len(turn.events), len(turn.ended)

@@ -64,7 +64,8 @@ def _so_far(turn: Turn, run: Run, chain: Chain) -> tuple[Any, Values]:
 
 def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None) -> None:
     """The body is through: wait for the world, or hear `step.exit` and end the run."""
-    if is_to_wait(turn.program.steps[run.step], run):
+    program = turn.program.steps[run.step]
+    if is_to_wait(program, run):
         reason = begin_waiting(turn, run, run.yields[0] if run.yields else result)
         if reason is not None:
             fail_run(turn, run.step_run_id, reason)
@@ -72,8 +73,10 @@ def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None)
     named = tasks or {}
     # What a rule said stands, whatever the tools yielded.
     shown = run.yields[0] if run.yields else result
-    looped = turn.program.steps[run.step].step.loop is not None
-    chain = hear(turn, run, exiting(ok=True, looped=looped), outcome=ok(shown), tasks=named)
+    chain = None
+    if program.case is not None:
+        leaving = exiting(ok=True, looped=program.step.loop is not None)
+        chain = hear(turn, run, leaving, outcome=ok(shown), tasks=named)
     if chain is None:
         record_done(turn, run, shown, named)
     elif chain.is_over:

@@ -8,12 +8,23 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from noetl.engine.actions import RouteProgram
 from noetl.engine.cases import CaseProgram
-from noetl.model.net import Arc, Block, Net, Step
+from noetl.model.net import Arc, Block, Net, Step, Values
 from noetl.templates import Condition, compile_condition, compile_value
+
+
+class Sending(Struct, frozen=True):
+    """A token to place, with everything on it evaluated."""
+
+    label: str
+    priority: int
+    target: str
+    args: Values
+    patch: Values
+    delay: float
 
 
 class ArcProgram:
@@ -27,6 +38,11 @@ class ArcProgram:
         self.args = compile_value(arc.args)
         self.patch = compile_value(arc.patch.ctx if arc.patch is not None else {})
         self.delay = compile_value(arc.delay)
+        self.is_literal = (self.guard is None or self.guard.template is None) and all(
+            part.is_literal for part in (self.step, self.args, self.patch, self.delay)
+        )
+        self.sending: Sending | None = None
+        """What a literal arc sent first; it sends the same with every token."""
 
 
 class StepProgram:
@@ -38,6 +54,8 @@ class StepProgram:
         self.arcs = tuple(
             ArcProgram(arc, f"{step.name}#{index}") for index, arc in enumerate(step.router.arcs)
         )
+        self.routes_plainly = all(arc.is_literal for arc in self.arcs)
+        """No template has a say in where its tokens go."""
         self.admit = tuple(
             (rule.allow, None if rule.when is None else compile_condition(rule.when))
             for rule in step.admit
@@ -55,8 +73,13 @@ class StepProgram:
         )
         self.timeout = compile_value(step.timeout)
         self.deadline = compile_value(step.deadline)
+        self.is_limited = step.timeout is not None or step.deadline is not None
+        self.has_one_command = bool(step.tasks) and loop is None
+        """One command does all of it."""
         self.vars = compile_value(step.vars)
         self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
+        self.keeps = bool(step.vars or self.patch.source)
+        """It writes something when it is done."""
         self.match: Condition | None = None if step.match is None else compile_condition(step.match)
         self.timers = tuple(
             (timer.id, compile_value(timer.after), compile_value(timer.at)) for timer in step.timers
@@ -67,6 +90,19 @@ class StepProgram:
     def case(self) -> CaseProgram | None:
         """Its event rules, and its sink as one; None if it has neither."""
         return CaseProgram(self.step) if self.step.rules or self.step.sink is not None else None
+
+    @cached_property
+    def hears_enter(self) -> bool:
+        """A rule may answer that it begins."""
+        return self.case is not None and self.case.answers("enter")
+
+    @cached_property
+    def enters_plainly(self) -> bool:
+        """No template has a say in whether and with what it begins, and for how long it may run."""
+        asked = (when for _, when in self.admit if when is not None)
+        return all(part.is_literal for part in (self.args, self.timeout, self.deadline)) and all(
+            when.template is None for when in asked
+        )
 
     @cached_property
     def ways(self) -> tuple[tuple[str, str | None], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -33,6 +33,11 @@ from noetl.model.ids import CommandId, derive
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run
 
+TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, Reported)) - {StepWaiting}
+"""Facts that workers may tell. That a run waits follows from what else they say."""
+DIRECTING = frozenset({IterationDone, IterationFailed, FrameClaimed})
+"""Of these, the ones that may say where the loop goes from here."""
+
 
 def absorb_report(turn: Turn, report: Report) -> None:
     """Fold what the worker says. What is known, or about a run that is over, is no news."""
@@ -53,10 +58,8 @@ def absorb_report(turn: Turn, report: Report) -> None:
         if _is_news(run, event):
             turn.record(msgspec.structs.replace(event, **mark) if mark else event)
             mark = {}
-            if isinstance(event, IterationDone | IterationFailed) and event.next is not None:
-                astray = astray or decide_next(turn, run, event.next, event.suppressed)
-            if isinstance(event, FrameClaimed):
-                astray = astray or event.error
+            if astray is None and type(event) in DIRECTING:
+                astray = _led_astray(turn, run, event)
     for told in report.suspensions:
         loop = run.loop
         suspension = _numbered(told, report.command_id, frame) if frame else told
@@ -69,6 +72,13 @@ def absorb_report(turn: Turn, report: Report) -> None:
         _end(turn, run, report.command_id, report.ending)
     else:
         _go_on(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
+
+
+def _led_astray(turn: Turn, run: Run, event: Event) -> TaskError | None:
+    """Why the loop cannot go where this says: there is no such step, or nothing to claim from."""
+    if isinstance(event, IterationDone | IterationFailed) and event.next is not None:
+        return decide_next(turn, run, event.next, event.suppressed)
+    return event.error if isinstance(event, FrameClaimed) else None
 
 
 def _ends(run: Run, ending: Ending) -> bool:
@@ -163,12 +173,12 @@ def _numbered(said: Any, command_id: CommandId, frames: dict[CommandId, int | No
     return msgspec.structs.replace(said, iteration=first + iteration)
 
 
-def _is_news(run: Run, event: Event) -> bool:
+def _is_news(run: Run, event: Any) -> bool:
     """Workers speak of their own run only, and of each iteration until it has ended.
 
     An iteration that was lost and done again may be reported by both; the first counts.
     """
-    if not isinstance(event, Reported) or isinstance(event, StepWaiting):
+    if type(event) not in TOLD:
         return False
     if event.step_run_id != run.step_run_id or event.step != run.step:
         return False

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
-from noetl.engine.program import ArcProgram, StepProgram
+from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
+    NOTHING,
     error_value,
     event_names,
-    moment,
     server_scope,
     shown_names,
     step_view,
@@ -49,30 +47,31 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     """
     program = turn.program.steps[ended.step]
     error = ended.error if isinstance(ended, StepFailed) else None
-    ignored = error is not None and program.step.on_error == "ignore"
-    event = step_end_event(program, ended)
-    scope = _scope(turn, ended, event, error)
+    unhandled = error if program.step.on_error != "ignore" else None
+    event = step_end_event(program, error)
     decided = turn.ended[ended.step_run_id].next
     try:
         if decided is not None:
             sendings = _decided(decided)
         else:
-            chosen = _firing(program, scope, failed=error is not None and not ignored)
-            sendings = [_sending(turn, ended, arc, scope) for arc in chosen]
+            scope = NOTHING if program.routes_plainly else _scope(turn, ended, event, error)
+            chosen = _firing(program, scope, failed=unhandled is not None)
+            sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
     except EvaluationFailed as failure:
         _fail(turn, ended, error_from(failure))
         return
+    carried = _token_event(event, ended.step, error)
     for sending in sendings:
-        _send(turn, ended, sending, event)
+        _send(turn, ended, sending, carried)
     if sendings:
-        targets = tuple(sending.target for sending in sendings)
+        targets = tuple([sending.target for sending in sendings])
         turn.record(
             NextSelected(
                 at=turn.at, step_run_id=ended.step_run_id, step=ended.step, targets=targets
             )
         )
-    elif error is not None and not ignored:
-        _fail(turn, ended, error)
+    elif unhandled is not None:
+        _fail(turn, ended, unhandled)
     elif program.arcs and decided is None:
         _unmatched(turn, ended)
 
@@ -93,18 +92,15 @@ def _unmatched(turn: Turn, ended: StepDone | StepFailed) -> None:
         _fail(turn, ended, error)
 
 
-def step_end_event(program: StepProgram, ended: StepDone | StepFailed) -> str:
+def step_end_event(program: StepProgram, error: TaskError | None) -> str:
     """The stored name of the event that ends a step."""
-    if isinstance(ended, StepFailed):
+    if error is not None:
         return "step.failed"
     return "loop.done" if program.step.loop is not None else "step.done"
 
 
 def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None) -> Scope:
     """The finished step's scope, without `iter`."""
-    if not turn.program.steps[ended.step].reads:
-        # Most arcs are unconditional: where nothing is read, nothing is made ready.
-        return Scope({}, now=moment(turn.at), seed=ended.step_run_id)
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
@@ -135,18 +131,7 @@ def _firing(program: StepProgram, scope: Scope, *, failed: bool) -> list[ArcProg
     return chosen
 
 
-class _Sending(msgspec.Struct, frozen=True):
-    """A token to place, with everything on it evaluated."""
-
-    label: str
-    priority: int
-    target: str
-    args: Values
-    patch: Values
-    delay: float
-
-
-def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: Scope) -> _Sending:
+def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: Scope) -> Sending:
     target = arc.step.render(scope, f"an arc of step {ended.step}")
     if not isinstance(target, str) or target not in turn.program.steps:
         raise EvaluationFailed(
@@ -158,17 +143,19 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
     assert isinstance(args, dict)
     assert isinstance(patch, dict)
     delay = duration(arc.delay, scope, "delay of an arc") or 0.0
-    return _Sending(arc.label, arc.arc.priority, target, args, patch, delay)
+    sending = Sending(arc.label, arc.arc.priority, target, args, patch, delay)
+    if arc.is_literal:
+        arc.sending = sending
+    return sending
 
 
-def _decided(decided: NextEvaluated) -> list[_Sending]:
+def _decided(decided: NextEvaluated) -> list[Sending]:
     return [
-        _Sending(goal.label, 0, goal.step, goal.args, {}, decided.delay)
-        for goal in decided.selected
+        Sending(goal.label, 0, goal.step, goal.args, {}, decided.delay) for goal in decided.selected
     ]
 
 
-def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: str) -> None:
+def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Values) -> None:
     if sending.patch:
         turn.record(
             CtxPatched(
@@ -192,7 +179,7 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: st
             arc=sending.label,
             ready_at=ready_at,
             priority=sending.priority,
-            event=_token_event(ended, event),
+            event=event,
             past=turn.ended[ended.step_run_id].past,
         )
     )
@@ -208,8 +195,8 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: _Sending, event: st
         )
 
 
-def _token_event(ended: StepDone | StepFailed, event: str) -> Values:
+def _token_event(event: str, step: str, error: TaskError | None) -> Values:
     """What admission at the target sees as `event`: small, the result itself is elsewhere."""
-    if isinstance(ended, StepFailed):
-        return {"name": event, "step": ended.step, "error": error_value(ended.error)}
-    return {"name": event, "step": ended.step}
+    if error is not None:
+        return {"name": event, "step": step, "error": error_value(error)}
+    return {"name": event, "step": step}

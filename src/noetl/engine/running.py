@@ -77,6 +77,8 @@ def command_for(
 
 def _needed(values: Values, named: tuple[str, ...], bare: tuple[str, ...]) -> Values:
     """A part of the state as it is now: the state goes on changing, the command must not."""
+    if not named and not bare:
+        return {}
     if "*" in named:
         return dict(values)
     return {name: values[name] for name in (*named, *bare) if name in values}
@@ -84,6 +86,8 @@ def _needed(values: Values, named: tuple[str, ...], bare: tuple[str, ...]) -> Va
 
 def _needed_results(turn: Turn, needs: Needs) -> dict[str, Any]:
     """Copies: a worker in this process puts the value of a reference in its place."""
+    if not needs.steps and not needs.bare:
+        return {}
     results = turn.state.results
     wanted = results if "*" in needs.steps else [*needs.steps, *needs.bare]
     return {name: msgspec.structs.replace(results[name]) for name in wanted if name in results}

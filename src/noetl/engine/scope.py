@@ -77,6 +77,10 @@ def _at_hand(program: Program, value: Any) -> Any:
     return {**value, "results": each}
 
 
+NOTHING = Scope({})
+"""For what holds no template: nothing is looked up, so nothing has to be at hand."""
+
+
 def moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 

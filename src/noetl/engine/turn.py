@@ -6,14 +6,21 @@ Effects are values. The shell performs them after the facts are safely stored.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 
 from noetl.engine.evolve import evolve
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
-from noetl.model.events import Event, FinalStatus, Parent
+from noetl.model.events import (
+    Event,
+    FinalStatus,
+    Parent,
+    StepDone,
+    StepFailed,
+    WorkflowFailing,
+)
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run
@@ -75,6 +82,11 @@ class EndLoop(msgspec.Struct, frozen=True):
 Effect = Keep | EndLoop | Issue | Close | StartChild | CancelChild | TellParent
 
 
+Followed = StepDone | StepFailed | WorkflowFailing
+"""Facts from which more follows at once. Most say all there is to say."""
+_FOLLOWED = frozenset(get_args(Followed))
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What one turn came to."""
 
@@ -107,7 +119,7 @@ class Turn:
         self.at = at
         self.events: list[Event] = []
         self.effects: list[Effect] = []
-        self.pending: deque[Event] = deque()
+        self.pending: deque[Followed] = deque()
         self.ended: dict[StepRunId, Run] = {}
         """Runs that ended in this turn: routing reads their args."""
         self.last_word: CommandId | None = None
@@ -118,14 +130,15 @@ class Turn:
         """It has happened: fold it, keep it, and let its consequences follow."""
         evolve(self.state, fact)
         self.events.append(fact)
-        self.pending.append(fact)
+        if type(fact) in _FOLLOWED:
+            self.pending.append(cast(Followed, fact))
 
     def effect(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def decision(self) -> Decision:
         """What it came to. A command that was asked for and stopped in one turn never was."""
-        closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
+        closed = {effect.command_id for effect in self.effects if type(effect) is Close}
         if not closed:
             return Decision(tuple(self.events), tuple(self.effects))
         issued = {_command_of(effect) for effect in self.effects if isinstance(effect, Issue)}

@@ -41,8 +41,9 @@ def is_to_wait(program: StepProgram, run: Run) -> bool:
 
     Not if a rule has said where to go already; and what is being undone waits for nobody.
     """
-    undecided = run.listens is None and run.next is None and run.compensates is None
-    return program.step.case.wait and undecided
+    if not program.step.case.wait:
+        return False
+    return run.listens is None and run.next is None and run.compensates is None
 
 
 def begin_waiting(turn: Turn, run: Run, result: Any) -> TaskError | None:
