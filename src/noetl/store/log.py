@@ -39,11 +39,11 @@ _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _shown = msgspec.json.Decoder(_Shown).decode
 
 
-def row_of(write: Write, head: Head) -> LogRow:
-    """The events of a write as the row that continues a log."""
+def row_of(write: Write, before: int) -> LogRow:
+    """The events of a write as the row that follows the one with checksum `before`."""
     seq = write.seq_after
     events = b"[%b]" % b",".join([facts.json for facts in write.events])
-    return LogRow(seq, events, chain(head.checksum, seq, events))
+    return LogRow(seq, events, chain(before, seq, events))
 
 
 def follow(rows: Iterable[LogRow], execution_id: ExecutionId, start: Head) -> Iterator[LogRow]:

@@ -174,7 +174,7 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
 
 def _add_events(lines: list[LogLine], write: Write, before: Head) -> Head:
     """Chain the events to the log; where it ends then."""
-    row = row_of(write, before)
+    row = row_of(write, before.checksum)
     lines.append(LogLine(write.execution_id, *row))
     return Head(row.seq, row.checksum)
 

@@ -26,7 +26,8 @@ from noetl.store.base import (
     Summary,
     Write,
 )
-from noetl.store.checksums import damaged_result
+from noetl.store.checksums import Head, damaged_result
+from noetl.store.heads import Heads
 from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
 from noetl.store.postgres.access import AccessMethods
 from noetl.store.postgres.channel import PostgresChannel
@@ -45,7 +46,7 @@ class PostgresStore(AccessMethods):
         self._line = channel
         self.channel: Channel | None = channel
         self.copies: BodyCopies | None = None
-        self._heads = writing.Heads()
+        self._heads: Heads[Head] = Heads()
 
     @classmethod
     async def open(cls, url: str, *, shared: bool = False) -> PostgresStore:

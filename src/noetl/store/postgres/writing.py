@@ -13,36 +13,16 @@ from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Write
 from noetl.store.checksums import Head
+from noetl.store.heads import Heads
 from noetl.store.postgres import committing
 from noetl.store.postgres.connections import Connection, Database, change, first_column, rows
 from noetl.store.postgres.line import Value
-
-HEADS_MAX = 20_000
-
-
-class Heads:
-    """Where logs end, as far as we remember: what a commit continues without asking first.
-
-    A commit is kept only if this is still true, so remembering wrongly costs a round trip.
-    """
-
-    def __init__(self) -> None:
-        self._heads: dict[ExecutionId, Head] = {}
-
-    def get(self, execution_id: ExecutionId) -> Head | None:
-        return self._heads.get(execution_id)
-
-    def remember(self, execution_id: ExecutionId, head: Head) -> None:
-        known = self._heads.pop(execution_id, head)
-        self._heads[execution_id] = max(known, head)
-        if len(self._heads) > HEADS_MAX:
-            self._heads.pop(next(iter(self._heads)))
 
 
 async def commit(
     database: Database,
     writes: Sequence[Write],
-    heads: Heads,
+    heads: Heads[Head],
     tied: Sequence[Collection[ExecutionId]] = (),
 ) -> list[ExecutionId]:
     """Write all of these except those whose execution has moved; the ids of the latter."""
@@ -56,7 +36,7 @@ async def commit(
 
 
 async def _commit(
-    database: Database, writes: Sequence[Write], heads: Heads, *, all_or_none: bool = False
+    database: Database, writes: Sequence[Write], heads: Heads[Head], *, all_or_none: bool = False
 ) -> list[ExecutionId]:
     rounds = committing.rounds(writes)
     ends: dict[ExecutionId, Head] = {}
@@ -88,7 +68,7 @@ class _Transaction:
 async def _together(
     db: Connection,
     rounds: list[list[Write]],
-    heads: Heads,
+    heads: Heads[Head],
     ends: dict[ExecutionId, Head],
     all_or_none: bool,
 ) -> list[ExecutionId]:
@@ -108,7 +88,7 @@ async def _together(
 async def _round(
     asking: Database | _Transaction,
     writes: list[Write],
-    heads: Heads,
+    heads: Heads[Head],
     ends: dict[ExecutionId, Head],
 ) -> list[ExecutionId]:
     """One write per execution. `ends` has, and gets, what this transaction has written."""
@@ -125,7 +105,7 @@ async def _round(
 async def _known_heads(
     asking: Database | _Transaction,
     writes: list[Write],
-    heads: Heads,
+    heads: Heads[Head],
     ends: dict[ExecutionId, Head],
 ) -> dict[ExecutionId, Head]:
     """Of those that continue something: where it ends."""

@@ -1,11 +1,12 @@
-"""How decisions become rows: the check that nobody was faster, then one bulk insert per table."""
+"""How decisions become rows: one bulk statement per table, and the check that nobody was faster."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Summary, Write
-from noetl.store.checksums import Head, chain_start
+from noetl.store.checksums import chain_start
+from noetl.store.heads import Heads
 from noetl.store.log import row_of
 from noetl.store.sqlite.queries import QUERIES
 
@@ -30,7 +32,6 @@ STATEMENTS = (
     "insert_command",
     "insert_lease",
     "close_lease",
-    "close_command",
     "set_timer",
     "clear_timer",
     "set_var",
@@ -39,8 +40,30 @@ STATEMENTS = (
     "put_snapshot",
 )
 
+GUARDED = frozenset(STATEMENTS[1:4])
+"""These change one row each, unless the execution does not stand where it is thought to."""
+
 Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
 """Bodies that are in files already: (execution, key) → sha256 and size."""
+
+
+class Standing(NamedTuple):
+    """Where an execution stands: the end of its log, and its status, if there is one already."""
+
+    seq: int
+    checksum: int
+    status: str | None
+
+
+class Outcome(NamedTuple):
+    """What a commit came to: who had moved, and where the others stand now."""
+
+    moved: list[ExecutionId]
+    ends: dict[ExecutionId, Standing]
+
+
+class Outdated(Exception):
+    """An execution does not stand where we remember it. Nothing is to be kept."""
 
 
 def commit(
@@ -48,42 +71,64 @@ def commit(
     writes: Sequence[Write],
     filed: Filed,
     tied: Sequence[Collection[ExecutionId]],
-    *,
-    one_by_one: bool = False,
-) -> list[ExecutionId]:
-    """Write all of these except those whose execution has moved; the ids of the latter.
+    heads: Heads[Standing] | None,
+) -> Outcome:
+    """Write all of these except those whose execution has moved.
 
-    Keys that exist already are left for SQLite to refuse, since they almost never do.
-    `one_by_one` looks first, and so finds out whose they are.
+    What is remembered in `heads` is taken to be true, and keys are taken to be free, since they
+    almost always are: if not, SQLite refuses (`Outdated`, `IntegrityError`). Without `heads` each
+    write is looked at and written by itself, and so it is found out whose is at fault.
     """
-    if tied:
-        db.execute("SAVEPOINT tied")
-    moved = _commit(db, writes, filed, one_by_one)
+    if not tied:
+        return _commit(db, writes, filed, heads)
+    db.execute("SAVEPOINT tied")
+    moved, ends = _commit(db, writes, filed, heads)
     dragged = {one for group in tied if not set(moved).isdisjoint(group) for one in group}
     if dragged.difference(moved):
         db.execute("ROLLBACK TO tied")
         rest = [write for write in writes if write.execution_id not in dragged]
         refused = [write.execution_id for write in writes if write.execution_id in dragged]
-        return refused + _commit(db, rest, filed, one_by_one)
-    return moved
+        moved, ends = _commit(db, rest, filed, heads)
+        return Outcome(refused + moved, ends)
+    return Outcome(moved, ends)
 
 
 def _commit(
-    db: sqlite3.Connection, writes: Sequence[Write], filed: Filed, one_by_one: bool
-) -> list[ExecutionId]:
+    db: sqlite3.Connection, writes: Sequence[Write], filed: Filed, heads: Heads[Standing] | None
+) -> Outcome:
     moved = []
+    ends: dict[ExecutionId, Standing] = {}
     batch = _Batch(db, filed)
     for write in writes:
-        if one_by_one or write.execution_id in batch.executions:
+        if heads is None or write.execution_id in ends:
             batch.flush()
-        row = db.execute(QUERIES["standing"], (write.execution_id,)).fetchone()
-        seq, checksum, status = row or (0, chain_start(write.execution_id), None)
-        if seq != write.seq_before or (one_by_one and _key_is_taken(db, write)):
+        standing = _remembered(write, heads) or _standing(db, write.execution_id)
+        if standing.seq != write.seq_before or (heads is None and _key_is_taken(db, write)):
             moved.append(write.execution_id)
         else:
-            batch.add(write, Head(seq, checksum), status)
+            ends[write.execution_id] = batch.add(write, standing)
     batch.flush()
-    return moved
+    return Outcome(moved, ends)
+
+
+def _remembered(write: Write, heads: Heads[Standing] | None) -> Standing | None:
+    """Where the execution stands, if that is where its write continues."""
+    if heads is None or (write.summary is None and not write.events):
+        return None  # The row of the execution is not written, so nothing would notice an error.
+    known = heads.get(write.execution_id)
+    if known is None:
+        is_new = write.seq_before == 0 and write.summary is not None
+        return _unwritten(write.execution_id) if is_new else None
+    return known if known.seq == write.seq_before else None
+
+
+def _standing(db: sqlite3.Connection, execution_id: ExecutionId) -> Standing:
+    row = db.execute(QUERIES["standing"], (execution_id,)).fetchone()
+    return Standing(*row) if row else _unwritten(execution_id)
+
+
+def _unwritten(execution_id: ExecutionId) -> Standing:
+    return Standing(0, chain_start(execution_id), None)
 
 
 def _key_is_taken(db: sqlite3.Connection, write: Write) -> bool:
@@ -100,30 +145,34 @@ class _Batch:
     def __init__(self, db: sqlite3.Connection, filed: Filed) -> None:
         self._db = db
         self._filed = filed
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in STATEMENTS}
-        self.executions: set[ExecutionId] = set()
+        self._rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
     def flush(self) -> None:
-        for name, rows in self._rows.items():
-            if rows:
-                self._db.executemany(QUERIES[name], rows)
-                rows.clear()
-        self.executions.clear()
+        rows, many = self._rows, self._db.cursor().executemany
+        for name in [name for name in STATEMENTS if name in rows]:
+            changed = many(QUERIES[name], rows[name]).rowcount
+            if changed == len(rows[name]):
+                continue
+            if name in GUARDED:
+                raise Outdated
+            if name == "close_lease":
+                # Those that were not among the leases wait for a worker.
+                many(QUERIES["close_command"], rows[name])
+        rows.clear()
 
-    def add(self, write: Write, head: Head, status: str | None) -> None:
-        """Take a write to an execution whose log ends there; without a status it is a new one."""
+    def add(self, write: Write, standing: Standing) -> Standing:
+        """Take a write to an execution that stands there; where it stands then."""
         execution_id, rows = write.execution_id, self._rows
-        self.executions.add(execution_id)
-        end = self._add_events(write, head) if write.events else head
-        self._add_execution(write, end, status)
+        end = self._add_execution(write, standing)
         for new in write.commands:
             statement, row = _command_row(execution_id, new)
             rows[statement].append(row)
-        closed = [(execution_id, command_id) for command_id in write.closed]
-        rows["close_lease"] += closed
-        rows["close_command"] += closed
-        rows["set_timer"] += [(execution_id, timer, at) for timer, at in write.timers]
-        rows["clear_timer"] += [(execution_id, timer) for timer in write.timers_cleared]
+        if write.closed:
+            rows["close_lease"] += [(execution_id, command_id) for command_id in write.closed]
+        if write.timers:
+            rows["set_timer"] += [(execution_id, timer, at) for timer, at in write.timers]
+        if write.timers_cleared:
+            rows["clear_timer"] += [(execution_id, timer) for timer in write.timers_cleared]
         for name, value in write.vars.items():
             if value is None:
                 rows["delete_var"].append((execution_id, name))
@@ -135,41 +184,45 @@ class _Batch:
             rows["put_snapshot"].append(
                 (execution_id, end.seq, end.checksum, write.snapshot, crc32(write.snapshot))
             )
+        return end
 
-    def _add_events(self, write: Write, head: Head) -> Head:
-        """Chain the events to the log; where it ends then."""
-        row = row_of(write, head)
-        self._rows["insert_events"].append((write.execution_id, *row))
-        return Head(row.seq, row.checksum)
-
-    def _add_execution(self, write: Write, end: Head, status: str | None) -> None:
-        summary = write.summary
-        if summary is not None and summary.execution_id != write.execution_id:
+    def _add_execution(self, write: Write, standing: Standing) -> Standing:
+        """The row of the execution, and its events chained to its log."""
+        execution_id, summary, rows = write.execution_id, write.summary, self._rows
+        seq, checksum, status = standing
+        if write.events:
+            seq, events, checksum = row_of(write, checksum)
+            rows["insert_events"].append((execution_id, seq, events, checksum))
+        if summary is None:
+            if status is None:
+                raise StoreError(
+                    f"Execution {execution_id} is new, but its first write has no summary."
+                    " Nothing was kept."
+                )
+            if write.events:
+                rows["advance_execution"].append((seq, checksum, execution_id, *standing[:2]))
+            return Standing(seq, checksum, status)
+        if summary.execution_id != execution_id:
             raise StoreError(
-                f"A write of execution {write.execution_id} carries the summary of"
+                f"A write of execution {execution_id} carries the summary of"
                 f" {summary.execution_id}. Nothing was kept."
             )
         if status is None:
-            if summary is None:
-                raise StoreError(
-                    f"Execution {write.execution_id} is new, but its first write has no summary."
-                    " Nothing was kept."
-                )
-            self._rows["insert_execution"].append(_execution_row(summary, end))
-        elif summary is not None and summary.status == status:
-            row = (*end, _steps(summary), summary.error, write.execution_id)
-            self._rows["progress_execution"].append(row)
-        elif summary is not None:
-            changing = (summary.status, summary.ended_at, _steps(summary), summary.error)
-            self._rows["update_execution"].append((*end, *changing, write.execution_id))
-        elif write.events:
-            self._rows["advance_execution"].append((*end, write.execution_id))
+            rows["insert_execution"].append(_execution_row(summary, seq, checksum))
+        elif status == summary.status:
+            changing = (seq, checksum, _steps(summary), summary.error)
+            rows["progress_execution"].append((*changing, execution_id, *standing))
+        else:
+            changed = (summary.status, summary.ended_at, _steps(summary), summary.error)
+            rows["update_execution"].append((seq, checksum, *changed, execution_id, *standing[:2]))
+        return Standing(seq, checksum, summary.status)
 
 
-def _execution_row(summary: Summary, end: Head) -> tuple[Any, ...]:
+def _execution_row(summary: Summary, seq: int, checksum: int) -> tuple[Any, ...]:
     return (
         summary.execution_id,
-        *end,
+        seq,
+        checksum,
         summary.path,
         summary.version,
         summary.digest,

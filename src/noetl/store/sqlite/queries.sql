@@ -18,18 +18,20 @@ INSERT INTO noetl_execution (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- update_execution --
--- What was requested never changes, so its columns and their indexes are left alone.
+-- What was requested never changes, so its columns and their indexes are left alone. Nothing is
+-- changed if the log does not end where the decision was made, here and in the next two.
 UPDATE noetl_execution
    SET seq = ?, checksum = ?, status = ?, ended_at = ?, current_steps = ?, error = ?
- WHERE execution_id = ?
+ WHERE execution_id = ? AND seq = ? AND checksum = ?
 
 -- progress_execution --
 -- The status stays: neither its index nor the checks on it are gone through.
 UPDATE noetl_execution SET seq = ?, checksum = ?, current_steps = ?, error = ?
- WHERE execution_id = ?
+ WHERE execution_id = ? AND seq = ? AND checksum = ? AND status = ?
 
 -- advance_execution --
-UPDATE noetl_execution SET seq = ?, checksum = ? WHERE execution_id = ?
+UPDATE noetl_execution SET seq = ?, checksum = ?
+ WHERE execution_id = ? AND seq = ? AND checksum = ?
 
 -- insert_events --
 INSERT INTO noetl_log (execution_id, seq, events, checksum) VALUES (?, ?, ?, ?)

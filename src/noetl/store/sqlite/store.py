@@ -30,6 +30,7 @@ from noetl.store.base import (
     Write,
 )
 from noetl.store.checksums import first_sentence
+from noetl.store.heads import Heads
 from noetl.store.sqlite import cataloguing, checking, committing, reading, working
 from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
@@ -68,6 +69,7 @@ class SqliteStore(AccessMethods):
         self._files = files
         self._lock = lock
         self._threads = threads
+        self._heads: Heads[committing.Standing] = Heads()
 
     @classmethod
     async def open(cls, url: str, *, shared: bool = False, threads: bool = True) -> SqliteStore:
@@ -178,16 +180,19 @@ class SqliteStore(AccessMethods):
     ) -> list[ExecutionId]:
         filed = await self._file_large_results(writes)
         try:
-            return await self._writer_lane().run(
-                lambda db: committing.commit(db, writes, filed, tied)
+            moved, ends = await self._writer_lane().run(
+                lambda db: committing.commit(db, writes, filed, tied, self._heads)
             )
-        except sqlite3.IntegrityError:
-            # An id or key is taken. Look whose it is; that execution has moved.
-            return await self._write(
-                lambda db: committing.commit(db, writes, filed, tied, one_by_one=True)
+        except (sqlite3.IntegrityError, committing.Outdated):
+            # An id or key is taken, or we remember wrongly. Look whose it is, and write the rest.
+            moved, ends = await self._write(
+                lambda db: committing.commit(db, writes, filed, tied, None)
             )
         except FORESEEN as error:
             raise fault(error, self._place) from error
+        for execution_id, end in ends.items():
+            self._heads.remember(execution_id, end)
+        return moved
 
     async def _file_large_results(self, writes: Sequence[Write]) -> committing.Filed:
         filed: dict[tuple[ExecutionId, str], tuple[str, int]] = {}
