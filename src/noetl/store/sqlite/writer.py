@@ -44,7 +44,8 @@ class Writer(Threads):
         self._last_seconds = SHORT_SECONDS
         self._ended_at = 0.0
         self._checkpointed_at = 0
-        self._awake_at = 0
+        self._looks_out = False
+        """The thread waits for an idle moment, to write the log back."""
         self._log_is_grown = False
         super().__init__("noetl-store-writer", [connection])
 
@@ -58,14 +59,14 @@ class Writer(Threads):
 
     def _may_write_here(self) -> bool:
         """Whether the last write was quick and not just now, nobody is in front, and the thread
-        has no other reason to wake up: it does what is to be done once in a while.
+        need not be woken: after many changes it looks out for an idle moment.
         """
         return (
             self._last_seconds < SHORT_SECONDS
             and perf_counter() - self._ended_at > APART_SECONDS
             and self._queue.empty()
             and not self._closed
-            and self._db.total_changes - self._awake_at < MANY_CHANGES
+            and (self._looks_out or not self._has_many_changes())
         )
 
     def _timed(self, job: Job[T]) -> T:
@@ -94,17 +95,21 @@ class Writer(Threads):
                     grow_log(db)
             deliver(answers)
 
+    def _has_many_changes(self) -> bool:
+        return self._db.total_changes - self._checkpointed_at >= MANY_CHANGES
+
     def _next(self, db: sqlite3.Connection) -> Call | None:
         """The next call; in an idle moment, the log is written back into the database."""
-        self._awake_at = db.total_changes
-        while db.total_changes - self._checkpointed_at >= MANY_CHANGES:
+        self._looks_out = True
+        while self._has_many_changes():
             changes = db.total_changes
             with suppress(Empty):
                 return self._queue.get(timeout=IDLE_SECONDS)
             if db.total_changes == changes:
                 with self._turn:
                     _checkpoint(db)
-                    self._checkpointed_at = self._awake_at = db.total_changes
+                    self._checkpointed_at = db.total_changes
+        self._looks_out = False
         return self._queue.get()
 
 
