@@ -17,19 +17,25 @@ OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcom
 """Names under which a step's templates read the result that it ended with."""
 
 
+def are_referred_to(live: Live, coming: Iterable[Any], names: Values) -> bool:
+    """Whether a result of the execution, or one that is coming, is kept by reference.
+
+    `coming` are results that are being reported, `names` are names of the step run that are.
+    """
+    if not live.has_references:
+        values = (*coming, *names.values())
+        live.has_references = any(map(refs.holds_reference, values))
+    return live.has_references
+
+
 async def fetch(
     store: Store, live: Live, coming: Iterable[Any], names: Values, write: Write
 ) -> None:
     """Have at hand what deciding next may read.
 
-    `coming` are results that are being reported, `names` are names of the step run that are. What
-    the same `write` is about to keep is not in the store yet.
+    What the same `write` is about to keep is not in the store yet.
     """
     arriving = [value for value in coming if refs.holds_reference(value)]
-    named = any(refs.holds_reference(value) for value in names.values())
-    live.has_references = live.has_references or bool(arriving) or named
-    if not live.has_references:
-        return
     state, program = live.state, live.program
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())

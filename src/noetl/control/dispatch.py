@@ -22,18 +22,28 @@ STOPS_MAX = 10_000
 class Waiter:
     """A worker that wants up to so many commands."""
 
-    __slots__ = ("future", "given", "listens", "pool", "promised", "want", "worker_id")
+    __slots__ = ("future", "given", "pool", "promised", "want", "worker_id")
 
-    def __init__(self, worker_id: str, pool: str, want: int, *, listens: bool = True) -> None:
+    def __init__(
+        self, worker_id: str, pool: str, want: int, future: asyncio.Future[None] | None = None
+    ) -> None:
         self.worker_id = worker_id
         self.pool = pool
         self.want = want
-        self.listens = listens
-        """Somebody waits for `future`, and would go and claim something."""
+        self.future = future
+        """Somebody waits for this, and would go and claim something; None: it reports just now."""
         self.promised: list[Lease] = []
         """Leases that are being stored just now."""
         self.given: list[Lease] = []
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_idle(self) -> bool:
+        """Somebody waits, and is not being given something just now."""
+        return self.future is not None and not self.promised and not self.future.done()
+
+    def wake(self) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
 
 class Stops:
@@ -68,7 +78,7 @@ class Dispatch:
 
     def wait(self, waiter: Waiter) -> None:
         if waiter.worker_id in self.away:
-            waiter.future.set_result(None)
+            waiter.wake()
             return
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
 
@@ -86,7 +96,8 @@ class Dispatch:
         queue = self._waiting.get(command.pool)
         while queue:
             waiter = queue[0]
-            if waiter.want <= len(waiter.promised) or waiter.future.done():
+            future = waiter.future
+            if waiter.want <= len(waiter.promised) or (future is not None and future.done()):
                 queue.popleft()
                 continue
             token = token_of(command.command_id)
@@ -104,7 +115,7 @@ class Dispatch:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
         self.backlog[pool] = self.backlog.get(pool, 0) + 1
         for waiter in self._idle(pool):
-            waiter.future.set_result(None)
+            waiter.wake()
             return
 
     def send_away(self, worker_id: str) -> None:
@@ -113,7 +124,7 @@ class Dispatch:
         for pool in self._waiting:
             for waiter in self._idle(pool):
                 if waiter.worker_id == worker_id:
-                    waiter.future.set_result(None)
+                    waiter.wake()
 
     def waiting_pools(self) -> set[str]:
         """Pools with workers that wait."""
@@ -123,12 +134,11 @@ class Dispatch:
         """Commands of unknown number are open: whoever waits should try to claim some."""
         self.backlog[pool] = max(1, self.backlog.get(pool, 0))
         for waiter in self._idle(pool):
-            waiter.future.set_result(None)
+            waiter.wake()
 
     def _idle(self, pool: str) -> Iterator[Waiter]:
-        """Who waits and is not being given something just now."""
         for waiter in self._waiting.get(pool, ()):
-            if waiter.listens and not waiter.promised and not waiter.future.done():
+            if waiter.is_idle:
                 yield waiter
 
     def deliver(self, moved: set[ExecutionId]) -> None:
@@ -149,8 +159,7 @@ class Dispatch:
         for waiter in self._promised:
             waiter.promised.clear()
             self.stop_waiting(waiter)
-            if not waiter.future.done():
-                waiter.future.set_result(None)
+            waiter.wake()
         self._promised.clear()
 
     # --- Leases that are out ---

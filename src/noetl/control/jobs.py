@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from noetl.control.dispatch import Waiter
@@ -75,10 +74,12 @@ class Job:
 class Batch:
     """What one round decides."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self.writes: dict[ExecutionId, Write] = {}
+        self.todo = list(jobs)
+        """Grows by what follows from what is decided."""
         self.jobs: list[Job] = []
-        self.todo: deque[Job] = deque()
+        """Those that were decided."""
         self.closed: dict[CommandId, tuple[ExecutionId, bool]] = {}
         """Commands that are over, and whether their worker has to be told."""
         self._ties: dict[ExecutionId, set[ExecutionId]] = {}
@@ -97,6 +98,8 @@ class Batch:
     @property
     def tied(self) -> list[set[ExecutionId]]:
         """Executions that are kept together."""
+        if not self._ties:
+            return []
         return list({id(ties): ties for ties in self._ties.values()}.values())
 
 
@@ -145,9 +148,10 @@ def _names_left(report: Report) -> Values:
     """The step run's own names as the report leaves them."""
     names: Values = {}
     for event in report.events:
-        progress = getattr(event, "progress", None)
-        names |= progress.local if progress is not None else {}
-        names |= event.local if isinstance(event, StepPatched) else {}
+        if type(event) is StepPatched:
+            names |= event.local
+        elif (progress := getattr(event, "progress", None)) is not None:
+            names |= progress.local
     return names
 
 

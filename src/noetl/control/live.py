@@ -67,10 +67,11 @@ class Live:
     def close(self, write: Write) -> None:
         """Complete the write with what follows from the state it leaves."""
         current = self.state.timers
-        for timer_id in current.keys() - self.timers:
-            write.timers.append((timer_id, current[timer_id].fires_at))
-        write.timers_cleared += self.timers - current.keys()
-        self.timers = set(current)
+        if current or self.timers:
+            for timer_id in current.keys() - self.timers:
+                write.timers.append((timer_id, current[timer_id].fires_at))
+            write.timers_cleared += self.timers - current.keys()
+            self.timers = set(current)
         write.summary = self.summary()
         if self.state.seq - self.snapshot_seq >= max(SNAPSHOT_EVERY, self.snapshot_seq):
             write.snapshot = refs.encode(self.state)

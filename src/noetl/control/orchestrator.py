@@ -78,7 +78,7 @@ class Orchestrator(Rounds):
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
         is_last = report.closes or report.ending is not None
-        waiter = Waiter(report.worker, pool, want, listens=False) if want and is_last else None
+        waiter = Waiter(report.worker, pool, want) if want and is_last else None
         job = report_job(report, self._clock.now(), waiter)
         if report.token == token_of(report.command_id):
             await self._submit(job)
@@ -103,13 +103,14 @@ class Orchestrator(Rounds):
                 found = await self._claim(worker_id, pool, want)
                 if found:
                     return found
-            waiter = Waiter(worker_id, pool, want)
+            coming = asyncio.get_running_loop().create_future()
+            waiter = Waiter(worker_id, pool, want, coming)
             self.dispatch.wait(waiter)
             remaining = deadline - self._clock.now()
             try:
-                await asyncio.wait([waiter.future], timeout=remaining)
+                await asyncio.wait([coming], timeout=remaining)
                 if waiter.promised:
-                    await asyncio.wait([waiter.future])
+                    await asyncio.wait([coming])
             except asyncio.CancelledError:
                 self._give_back((*waiter.promised, *waiter.given), worker_id)
                 raise

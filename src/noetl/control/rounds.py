@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection
 
 from noetl.control import bodies
@@ -41,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
 COMMIT_ATTEMPTS_MAX = 5
+DECIDED_AT_A_TIME = 25
+"""After so many decisions, whoever else is in this process has a turn."""
 
 
 class Rounds:
@@ -59,8 +60,9 @@ class Rounds:
         self.programs = Programs(store, limits)
         self.dispatch = Dispatch(lease_seconds)
         self._memory = Memory(store, self.programs)
-        self._jobs: deque[Job] = deque()
-        self._arrived = asyncio.Event()
+        self._jobs: list[Job] = []
+        self._arrival: asyncio.Future[None] | None = None
+        """Done when there is a job for whoever waits for one."""
         self.audience = Audience()
         self.timer_changed = asyncio.Event()
         self.on_stored: Callable[[list[Write]], None] | None = None
@@ -72,31 +74,33 @@ class Rounds:
 
     async def run(self) -> None:
         """Decide and store, batch after batch, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await self._arrived.wait()
-            self._arrived.clear()
             while self._jobs:
-                taken = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
+                taken = self._jobs[:BATCH_MAX]
+                del self._jobs[:BATCH_MAX]
                 await self._round(taken)
                 self._under_way = ()
+            self._arrival = loop.create_future()
+            await self._arrival
 
-    async def _submit(self, job: Job) -> None:
+    def _submit(self, job: Job) -> asyncio.Future[None]:
+        """Done when it is stored."""
         self._put(job)
-        await job.future
+        return job.future
 
     def _put(self, job: Job) -> None:
         self._jobs.append(job)
-        self._arrived.set()
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def _round(self, jobs: list[Job]) -> None:
         """One batch. Jobs whose execution moved under us are decided again."""
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            batch = Batch()
-            batch.todo.extend(jobs)
+            batch = Batch(jobs)
             self._under_way = batch.writes
             try:
-                while batch.todo:
-                    await self._decide(batch, batch.todo.popleft())
+                await self._decide_all(batch)
             except Exception as error:  # noqa: BLE001  whose it is gets it
                 await self._without_the_broken(batch, jobs, error)
                 return
@@ -132,40 +136,52 @@ class Rounds:
             if job.waiter is not None:
                 self.dispatch.stop_waiting(job.waiter)
 
+    async def _decide_all(self, batch: Batch) -> None:
+        for number, job in enumerate(batch.todo, 1):
+            await self._decide(batch, job)
+            if number % DECIDED_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
     async def _decide(self, batch: Batch, job: Job) -> None:
-        try:
-            live = await self._live_for(job)
-        except NoetlError as error:
-            fail(job, error)
-            return
+        live = self._memory.find(job.execution_id)
+        if live is None:
+            try:
+                live = await self._made_or_read(job)
+            except NoetlError as error:
+                fail(job, error)
+                return
         write = batch.writes.get(job.execution_id)
         if write is None:
             write = batch.writes[job.execution_id] = Write(
                 execution_id=job.execution_id, seq_before=live.stored
             )
         job.has_voice = job.speaks_for is None or job.speaks_for in live.state.holders
-        if job.waiter is not None and job.has_voice:
+        # Decided again, it may have been given something the first time.
+        if job.waiter is not None and job.has_voice and not job.waiter.given:
             self.dispatch.wait_in_front(job.waiter)
         batch.jobs.append(job)
-        await bodies.fetch(self._store, live, job.coming, job.names, write)
+        if bodies.are_referred_to(live, job.coming, job.names):
+            await bodies.fetch(self._store, live, job.coming, job.names, write)
         decision = job.decide(live)
         live.add(write, decision)
         if job.closes is not None and job.has_voice:
             write.closed.append(job.closes)
             batch.closed[job.closes] = (job.execution_id, False)
-        await self._perform(batch, live, write, decision.effects)
+        if decision.effects:
+            await self._perform(batch, live, write, decision.effects)
 
-    async def _live_for(self, job: Job) -> Live:
-        is_known = job.create is None or self._memory.find(job.execution_id) is not None
+    async def _made_or_read(self, job: Job) -> Live:
+        """An execution that is not in memory."""
         # At first it is taken for new without looking: if it is not, the commit says so.
-        if not is_known and job.has_moved:
-            is_known = await self._store.load(job.execution_id) is not None
-        if job.create is not None and not is_known:
-            live = job.create()
-            if job.has_moved:
-                await self._memory.refuse_taken_key(live)
-            self._memory.put(live)
-        return await self._memory.get(job.execution_id)
+        if job.create is None or (
+            job.has_moved and await self._store.load(job.execution_id) is not None
+        ):
+            return await self._memory.get(job.execution_id)
+        live = job.create()
+        if job.has_moved:
+            await self._memory.refuse_taken_key(live)
+        self._memory.put(live)
+        return live
 
     async def _perform(
         self, batch: Batch, live: Live, write: Write, effects: tuple[Effect, ...]
@@ -223,13 +239,15 @@ class Rounds:
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
-        timers = False
+        opened = []
         for execution_id, write in batch.writes.items():
             live = self._memory.find(execution_id)
             if execution_id in moved or live is None:
                 continue
             live.stored = write.seq_after
-            timers = timers or bool(write.timers)
+            if write.timers:
+                self.timer_changed.set()
+            opened += [new.command.pool for new in write.commands if new.worker_id is None]
             self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
             if live.state.is_finished:
                 bodies.let_go(live)
@@ -239,17 +257,12 @@ class Rounds:
                 self.dispatch.close(command_id, tell=tell)
         self.dispatch.deliver(moved)
         for job in batch.jobs:
-            if job.waiter is not None:
+            if job.waiter is not None and not job.waiter.given:
                 self.dispatch.stop_waiting(job.waiter)
-        for write in batch.writes.values():
-            for placed in write.commands:
-                if placed.worker_id is None and write.execution_id not in moved:
-                    self.dispatch.opened(placed.command.pool)
-        if timers:
-            self.timer_changed.set()
-        for job in batch.jobs:
             if job.execution_id not in moved and not job.future.done():
                 job.future.set_result(None)
+        for pool in opened:
+            self.dispatch.opened(pool)
         self._memory.forget()
 
     def choose(self, execution_id: ExecutionId) -> None:
