@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from litestar import Litestar, MediaType, Router
-from litestar.connection import ASGIConnection
 from litestar.di import Provide
-from litestar.handlers import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from noetl.errors import NotAllowed
+from noetl.server.direct import Direct
 from noetl.server.edge import COOKIE, Edge
 from noetl.server.errors import answer
-from noetl.server.rights import Principal
-from noetl.server.routing import declared
+from noetl.server.routing import declared, may
 from noetl.server.services import Services
 from noetl.server.table import TABLE
 from noetl.version import __version__
@@ -34,7 +31,7 @@ def build(services: Services) -> ASGIApp:
     open_routes = frozenset(
         (row.method, row.path) for row in declared(app) if row.right == "anyone"
     )
-    return Edge(app, services.access, services.metrics, open_routes)
+    return Edge(Direct(app, services), services.access, services.metrics, open_routes)
 
 
 def framework(services: Services) -> Litestar:
@@ -51,18 +48,6 @@ def framework(services: Services) -> Litestar:
         debug=False,
         openapi_config=_openapi(),
     )
-
-
-async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Deny by default: a route without a right is nobody's.
-
-    It waits for nothing, but the framework would call a plain function in a thread, each time.
-    """
-    principal = connection.scope["user"]
-    right = handler.opt.get("right")
-    if right is None or not isinstance(principal, Principal):
-        raise NotAllowed("nobody may do this.")
-    principal.require(right)
 
 
 def _openapi() -> OpenAPIConfig:

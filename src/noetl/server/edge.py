@@ -7,9 +7,11 @@ the routes that are open are matched here, letter by letter; all else is refused
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import time
+from collections.abc import Awaitable
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("noetl.server.requests")
 
 COOKIE = "noetl_session"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOSTS_REMEMBERED = 64
+ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Headers of every answer."""
 SLOW_ROUTES = frozenset({"/api/commands/lease", "/api/commands/cancelled"})
 """Their answers wait for news: how long that takes says nothing about the server."""
 
@@ -55,43 +60,36 @@ class Edge:
             # Nothing here is a web socket, so nobody needs to be asked who they are.
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
-        seen: dict[str, Any] = {"status": 500, "begun": time.perf_counter(), "took": None}
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        request_id = _request_id(headers.get("x-request-id", ""))
+        begun, took, status = time.perf_counter(), None, 500
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers.get(b"x-request-id", b""))
         scope["request_id"] = request_id  # type: ignore[typeddict-unknown-key]
 
-        async def sending(message: Message) -> None:
+        def sending(message: Message) -> Awaitable[None]:
+            nonlocal took, status
             if message["type"] == "http.response.start":
-                seen["status"] = message["status"]
-                seen["took"] = time.perf_counter() - seen["begun"]
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                    (b"cache-control", b"no-store"),
-                ]
-            await send(message)
+                took, status = time.perf_counter() - begun, message["status"]
+                named = (b"x-request-id", request_id.encode())
+                message["headers"] = [*message.get("headers", ()), named, *ALWAYS]
+            return send(message)
 
         try:
-            principal = await self._admit(scope, headers)
-            scope["user"] = principal
+            scope["user"] = await self._admit(scope, headers)
             await self._app(scope, receive, sending)
         except Exception as error:
-            if seen["took"] is None:
+            if took is None:
                 await _answer(sending, error, request_id)
             else:
                 logger.exception("an answer broke off", extra={"request_id": request_id})
         finally:
-            self._record(scope, seen, request_id)
+            self._record(scope, status, time.perf_counter() - begun if took is None else took)
 
-    async def _admit(self, scope: Any, headers: dict[str, str]) -> Principal:
+    async def _admit(self, scope: Any, headers: dict[bytes, bytes]) -> Principal:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
         _refuse_other_sites(scope["method"], headers)
         principal = await self._access.who(_secret(headers))
         if principal.kind == "open":
-            _refuse_rebinding(headers.get("host", ""))
+            _refuse_rebinding(headers.get(b"host", b"").decode("latin-1"))
         elif principal.kind == "nobody" and (
             (scope["method"], scope["path"]) not in self._open_routes
             or scope.get("raw_path", b"").split(b"?")[0].decode("latin-1") != scope["path"]
@@ -102,18 +100,18 @@ class Edge:
             )
         return principal
 
-    def _record(self, scope: Any, seen: dict[str, Any], request_id: str) -> None:
-        template = scope.get("path_template") or "(none)"
-        method, status = scope["method"], seen["status"]
-        took = time.perf_counter() - seen["begun"] if seen["took"] is None else seen["took"]
-        self._metrics.requests.labels(method, template, str(status)).inc()
+    def _record(self, scope: Any, status: int, took: float) -> None:
+        method, template = scope["method"], scope.get("path_template") or "(none)"
+        self._metrics.requests_of(method, template, status).inc()
         if template not in SLOW_ROUTES:
-            self._metrics.seconds.labels(method, template).observe(took)
+            self._metrics.seconds_of(method, template).observe(took)
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
         principal = scope.get("user")
         logger.debug(
             "request",
             extra={
-                "request_id": request_id,
+                "request_id": scope["request_id"],
                 "method": method,
                 "route": template,
                 "status": status,
@@ -123,38 +121,48 @@ class Edge:
         )
 
 
-def _request_id(given: str) -> str:
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+def _request_id(given: bytes) -> str:
+    if _REQUEST_ID.fullmatch(given):
+        return given.decode()
+    # It tells requests apart in the log, and keeps no secret.
+    return f"{random.getrandbits(64):016x}"
 
 
-def _secret(headers: dict[str, str]) -> str | None:
+def _secret(headers: dict[bytes, bytes]) -> str | None:
     """What whoever asks shows: a bearer token, or the cookie of a session."""
-    scheme, _, secret = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return secret.strip()
+    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return secret.strip().decode("latin-1")
+    cookies = headers.get(b"cookie")
+    if cookies is None:
+        return None
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(cookies.decode("latin-1")).get(COOKIE)
     except CookieError:
         return None
     return found.value if found is not None else None
 
 
-def _refuse_other_sites(method: str, headers: dict[str, str]) -> None:
+def _refuse_other_sites(method: str, headers: dict[bytes, bytes]) -> None:
     """A page of another site must not act through the browser of somebody who is signed in."""
-    origin = headers.get("origin")
+    origin = headers.get(b"origin")
     if origin is None or method in ("GET", "HEAD", "OPTIONS"):
         return
-    if urlsplit(origin).netloc != headers.get("host", ""):
+    if origin.partition(b"://")[2] != headers.get(b"host", b""):
         raise NotAllowed("this comes from a page of another site, which may not act here.")
+
+
+@lru_cache(HOSTS_REMEMBERED)
+def _is_this_machine(host: str) -> bool:
+    try:
+        return urlsplit(f"//{host}").hostname in LOOPBACK
+    except ValueError:
+        return False
 
 
 def _refuse_rebinding(host: str) -> None:
     """An open server answers to names of this machine only, or any page could point at it."""
-    try:
-        name = urlsplit(f"//{host}").hostname
-    except ValueError:
-        name = None
-    if name not in LOOPBACK:
+    if not _is_this_machine(host):
         raise NotAllowed(
             f'this server has no users yet, so it answers only as localhost, not as "{host}".'
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -73,15 +74,20 @@ class Metrics:
             ["method", "route"],
             registry=self.registry,
         )
+        # What is asked at every step does not look for its labels each time.
+        self.requests_of = cache(self.requests.labels)
+        self.seconds_of = cache(self.seconds.labels)
         self.started = Counter(
             "noetl_executions_started", "Executions started here", registry=self.registry
         )
-        self.reports = Counter(
+        reports = Counter(
             "noetl_reports",
             "Reports of workers, by what became of them",
             ["outcome"],
             registry=self.registry,
         )
+        self.reports_taken = reports.labels("taken")
+        self.reports_refused = reports.labels("refused")
         self.leased = Gauge(
             "noetl_commands_leased",
             "Commands that workers have, by pool",

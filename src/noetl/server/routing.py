@@ -6,24 +6,50 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from litestar import Litestar
-from litestar.handlers import HTTPRouteHandler, delete, get, post, put
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler, delete, get, post, put
 
-from noetl.errors import NoetlError
+from noetl.errors import NoetlError, NotAllowed
 from noetl.server.errors import RESPONSES
-from noetl.server.rights import RIGHTS, Right
+from noetl.server.rights import RIGHTS, Principal, Right
 
 _DECORATORS = {"GET": get, "POST": post, "PUT": put, "DELETE": delete}
 
 
 def route(
-    method: str, path: str | Sequence[str], *, right: Right, status: int = 200, **options: Any
+    method: str,
+    path: str | Sequence[str],
+    *,
+    right: Right,
+    status: int = 200,
+    direct: bool = False,
+    **options: Any,
 ) -> Callable[[Any], HTTPRouteHandler]:
-    """Declare a route. There is no default for the right: nothing is open by oversight."""
+    """Declare a route. There is no default for the right: nothing is open by oversight.
+
+    A `direct` one is asked so often that the framework is too slow for it: see `direct.py`.
+    """
     paths = [path] if isinstance(path, str) else list(path)
     decorate: Callable[[Any], HTTPRouteHandler] = _DECORATORS[method](
-        paths, status_code=status, responses=RESPONSES, opt={"right": right}, **options
+        paths,
+        status_code=status,
+        responses=RESPONSES,
+        opt={"right": right, "direct": direct},
+        **options,
     )
     return decorate
+
+
+async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Deny by default: a route without a right is nobody's.
+
+    It waits for nothing, but the framework would call a plain function in a thread, each time.
+    """
+    principal = connection.scope["user"]
+    right = handler.opt.get("right")
+    if right is None or not isinstance(principal, Principal):
+        raise NotAllowed("nobody may do this.")
+    principal.require(right)
 
 
 class Declared(NamedTuple):

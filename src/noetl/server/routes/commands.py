@@ -56,7 +56,7 @@ def written(lease: Lease) -> msgspec.Raw:
     return msgspec.Raw(b'{"lease":' + terms + b"," + command[1:])
 
 
-@route("POST", "/api/commands/lease", right="work")
+@route("POST", "/api/commands/lease", right="work", direct=True)
 async def lease(services: Services, request: Asked, data: Wish) -> dict[str, Any]:
     """Commands for this worker: what is open now, or what comes within `wait` seconds."""
     worker_id = request.user.worker_name(data.worker_id)
@@ -76,7 +76,7 @@ async def lease(services: Services, request: Asked, data: Wish) -> dict[str, Any
     return {"commands": [written(one) for one in found]}
 
 
-@route("POST", "/api/commands/renew", right="work")
+@route("POST", "/api/commands/renew", right="work", direct=True)
 async def renew(services: Services, request: Asked, data: Holding) -> dict[str, list[CommandId]]:
     """Keep these leases; which still hold, and which are lost."""
     tokens = {command_of(token): token for token in data.leases}
@@ -101,6 +101,7 @@ async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
     "POST",
     "/api/commands/report",
     right="work",
+    direct=True,
     request_max_body_size=REPORT_MAX,
     operation_class=described(Report, several=True),
 )
@@ -130,7 +131,10 @@ async def report(
 
     if body[:1] != b"[":
         return await taken(body)
-    return {"answers": await asyncio.gather(*map(answered, _reports_in(body)))}
+    reports = _reports_in(body)
+    if len(reports) == 1:
+        return {"answers": [await answered(reports[0])]}
+    return {"answers": await asyncio.gather(*map(answered, reports))}
 
 
 def _reports_in(body: bytes) -> list[msgspec.Raw]:
@@ -156,9 +160,9 @@ async def take_report(
         known = msgspec.structs.replace(said, worker=worker_id)
         answer = await services.control.report(known, want=want, pool=pool)
     except LeaseLost:
-        services.metrics.reports.labels("refused").inc()
+        services.metrics.reports_refused.inc()
         raise
-    services.metrics.reports.labels("taken").inc()
+    services.metrics.reports_taken.inc()
     services.leases.remember(answer.leases, worker_id)
     return answer
 
