@@ -6,6 +6,7 @@ leases it holds, which `leases.py` checks.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -50,6 +51,11 @@ ROLES: dict[str, frozenset[Right]] = {
 RIGHTS = _ADMIN
 
 
+@lru_cache(256)
+def _rights_of(roles: tuple[str, ...]) -> frozenset[Right]:
+    return frozenset().union(*(ROLES.get(role, frozenset()) for role in roles))
+
+
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever asks, as far as we know them."""
 
@@ -62,9 +68,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rights(self) -> frozenset[Right]:
-        if self.kind == "open":
-            return RIGHTS
-        return frozenset().union(*(ROLES.get(role, frozenset()) for role in self.roles))
+        return RIGHTS if self.kind == "open" else _rights_of(self.roles)
 
     def may(self, right: Right) -> bool:
         return right == "anyone" or right in self.rights
