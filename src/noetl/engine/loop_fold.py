@@ -58,25 +58,21 @@ def fold_loop(
 
 
 def iteration_done(state: ExecutionState, fact: IterationDone) -> None:
-    loop = _loop_of(state, fact)
+    loop = state.runs[fact.step_run_id].loop
+    assert loop is not None
     loop.success += 1
     state.steps[fact.step].loop_success = loop.success
     _ended(loop, fact, fact.result)
 
 
 def iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
-    loop = _loop_of(state, fact)
+    loop = state.runs[fact.step_run_id].loop
+    assert loop is not None
     loop.failed += 1
     state.steps[fact.step].loop_failed = loop.failed
     _ended(loop, fact, None)
     if loop.first_error is None or fact.iteration < loop.first_error[0]:
         loop.first_error = (fact.iteration, fact.error)
-
-
-def _loop_of(state: ExecutionState, fact: IterationDone | IterationFailed) -> LoopState:
-    loop = state.runs[fact.step_run_id].loop
-    assert loop is not None
-    return loop
 
 
 def _ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:

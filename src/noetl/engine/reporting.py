@@ -186,8 +186,9 @@ def _is_news(run: Run, event: Any) -> bool:
     if iteration is None:
         return True
     loop = run.loop
-    in_loop = loop is not None and 0 <= iteration < length_of(loop)
-    return in_loop and loop is not None and not looping.has_ended(loop, iteration)
+    if loop is None or not 0 <= iteration < length_of(loop):
+        return False
+    return not looping.has_ended(loop, iteration)
 
 
 def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any]) -> None:
