@@ -36,7 +36,8 @@ Move = Literal["go on", "next branch", "stop"]
 class Writing(Protocol):
     """Where the actions of a chain write."""
 
-    scope: Scope
+    @property
+    def scope(self) -> Scope: ...
 
     def write(self, ctx: Values, iteration: Values, local: Values) -> None: ...
 

@@ -228,7 +228,7 @@ async def _pass(
         frame.given = inputs
     frame.see(outer)
     if block.loop is not None and own is not None:
-        frame.scope.roots[block.loop.iterator] = own[block.loop.iterator]
+        frame.names[block.loop.iterator] = own[block.loop.iterator]
     ended = await runner.pipeline(runner.pipelines.block(block.name), frame, inside=True)
     outer.ctx_writes.update(frame.ctx_writes)
     if isinstance(ended, Suspension):

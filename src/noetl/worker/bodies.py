@@ -54,7 +54,7 @@ class Bodies:
 
         Where a secret may be among them they stay in the progress, masked.
         """
-        if frame.scope.tainted:
+        if frame.is_tainted:
             return
         for name, value in frame.local.items():
             known, _ = frame.local_stored.get(name, (None, None))

@@ -122,7 +122,7 @@ class Caller:
         )
         try:
             if program.is_literal:
-                frame.scope.roots.pop("keychain", None)
+                frame.names.pop("keychain", None)
             else:
                 await call.keyring.show(frame.scope, program.config, program.inputs)
             config, inputs = _rendered(call)

@@ -218,7 +218,7 @@ def _show(passage: Passage, chain: Chain, outcome: Outcome | None) -> None:
         frame.show_outcome(kind, outcome)
         frame.show_page(kind, outcome)
     if frame.yields and chain.recovered:
-        frame.scope.roots["result"] = view("", frame.yields[0])
+        frame.names["result"] = view("", frame.yields[0])
     frame.show_tries(chain.call)
     data = chain.data if outcome is None else outcome.result
     frame.show_event(
@@ -253,7 +253,7 @@ def _happening(passage: Passage, chain: Chain) -> frozenset[str]:
 def _hide(frame: Frame) -> None:
     frame.hide_outcome()
     frame.hide_page()
-    frame.scope.roots.pop("event", None)
+    frame.names.pop("event", None)
 
 
 def _ask_again(

@@ -39,6 +39,7 @@ class Frame:
     """The variables of one run, or of one iteration."""
 
     __slots__ = (
+        "_scope",
         "cause",
         "chain",
         "command",
@@ -51,12 +52,12 @@ class Frame:
         "jumps",
         "local",
         "local_stored",
+        "names",
         "pending",
         "position",
         "previous",
         "program",
         "results",
-        "scope",
         "shown",
         "stored",
         "stored_previous",
@@ -110,16 +111,16 @@ class Frame:
         """Event rules that are being followed; its own counters are in there."""
         if progress is not None:
             self._go_on(progress)
-        roots = common_roots(
-            program, command.execution_id, command.workload, ctx, command.vars, command.steps
-        )
-        roots["args"] = command.args if args is None else args
-        roots["iter"] = self.iter
+        self.names: dict[str, object] = {
+            "args": command.args if args is None else args,
+            "iter": self.iter,
+        }
+        """What its templates see: all of it once there is a scope, until then what is its own."""
         if loop is not None:
-            roots["loop"] = loop
-            roots["loop_index"] = loop["index"]
-        roots.update(self.local)
-        self.scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+            self.names["loop"] = loop
+            self.names["loop_index"] = loop["index"]
+        self.names.update(self.local)
+        self._scope = self._make_scope() if command.steps else None
 
     def _go_on(self, start: Progress) -> None:
         """Stand where whoever came before us stood."""
@@ -139,6 +140,33 @@ class Frame:
         self.yields = start.yields
         # A copy: the chain goes on here, and the command may be handed out again.
         self.chain = msgspec.structs.replace(start.chain) if start.chain is not None else None
+
+    @property
+    def scope(self) -> Scope:
+        """What its templates see. Made for the first of them: many tasks have none."""
+        if self._scope is None:
+            self._scope = self._make_scope()
+        return self._scope
+
+    def _make_scope(self) -> Scope:
+        command = self.command
+        roots = common_roots(
+            self.program,
+            command.execution_id,
+            command.workload,
+            self.ctx,
+            command.vars,
+            command.steps,
+        )
+        roots.update(self.names)
+        scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+        self.names = scope.roots
+        return scope
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether a secret may stand among what its templates see."""
+        return self._scope is not None and bool(self._scope.tainted)
 
     @property
     def tries(self) -> Tries:
@@ -162,13 +190,13 @@ class Frame:
         self.results = values
         self.previous = previous
         if self.stored_previous is not None:
-            self.scope.roots["_prev"] = previous
+            self.names["_prev"] = previous
         for name, value in values.items():
-            self.scope.roots[name] = kept_view(kinds.get(name, ""), value, self.stored[name])
+            self.names[name] = kept_view(kinds.get(name, ""), value, self.stored[name])
 
     def see(self, outer: Frame) -> None:
         """Inside a workbook entry: what the caller's pipeline has and the entry does not hide."""
-        roots = self.scope.roots
+        roots = self.scope.roots  # with what exists everywhere: an entry does not hide that
         for name in (*outer.results, *outer.local, *outer.iter):
             if name not in ("index", "parent") and name in outer.scope.roots:
                 roots.setdefault(name, outer.scope.roots[name])
@@ -177,7 +205,8 @@ class Frame:
         """For the hooks of a task: it sees and writes what this one does, on a way of its own."""
         found = copy(self)
         scope = self.scope
-        found.scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
+        found._scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
+        found.names = found._scope.roots
         found.cause = cause
         found.position = found.jumps = 0
         found.task_tries = FRESH
@@ -190,14 +219,14 @@ class Frame:
 
     def enter(self, task: str) -> None:
         """Names that belong to the task about to run."""
-        roots, tries = self.scope.roots, self.tries
-        roots["_task"] = task
-        roots["_attempt"] = tries.attempt
+        names, tries = self.names, self.tries
+        names["_task"] = task
+        names["_attempt"] = tries.attempt
         self.show_tries(tries if self.chain is None else self.chain.call)
 
     def show_tries(self, tries: Tries) -> None:
         """`_retry`: which round this is, and how many calls there have been with this one."""
-        self.scope.roots["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
+        self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
 
     def show_outcome(self, kind: str, outcome: Outcome) -> None:
         """`outcome` and what goes with it, for the rules."""
@@ -214,7 +243,7 @@ class Frame:
             if found is not None:
                 envelope[name] = found
         shown = OutcomeView(kind, envelope)
-        roots = self.scope.roots
+        roots = self.names
         roots["outcome"] = roots["output"] = shown
         roots["this"] = envelope
         roots.pop("error", None)
@@ -227,18 +256,18 @@ class Frame:
 
     def show_result(self, kind: str) -> None:
         """For the task's `set`: `{{ outcome }}` is what it yielded."""
-        envelope = self.scope.roots["this"]
+        envelope = self.names["this"]
         assert isinstance(envelope, dict)
         shown = WholeResult(kind, envelope)
-        self.scope.roots["outcome"] = self.scope.roots["output"] = shown
+        self.names["outcome"] = self.names["output"] = shown
 
     def hide_outcome(self) -> None:
-        for name in self.scope.roots.keys() & OF_OUTCOMES:
-            del self.scope.roots[name]
+        for name in self.names.keys() & OF_OUTCOMES:
+            del self.names[name]
 
     def show_page(self, kind: str, outcome: Outcome) -> None:
         """Names of `retry` and sinks: the page just fetched, and its status."""
-        roots = self.scope.roots
+        roots = self.names
         status = (outcome.http or {}).get("status")
         if outcome.error is not None and outcome.error.status is not None:
             status = outcome.error.status
@@ -249,16 +278,16 @@ class Frame:
 
     def hide_page(self) -> None:
         for name in self.shown:
-            del self.scope.roots[name]
+            del self.names[name]
         self.shown.clear()
 
     def show_event(self, event: Values, aliases: frozenset[str]) -> None:
         self._note_secret(event["data"], "event")
-        self.scope.roots["event"] = EventView(event, aliases)
+        self.names["event"] = EventView(event, aliases)
 
     def say_result(self, value: Any) -> None:
         """A rule says what the step yields; what is recorded of a secret is a mask."""
-        self.yields = (mask(value) if self.scope.tainted else value,)
+        self.yields = (mask(value) if self.is_tainted else value,)
 
     @property
     def result(self) -> Any:
@@ -270,14 +299,14 @@ class Frame:
         self.results[name] = value
         self.stored[name] = stored
         self._note_secret(value, name)
-        self.scope.roots[name] = kept_view(kind, value, stored)
+        self.names[name] = kept_view(kind, value, stored)
 
     def restore(self, local: Values) -> None:
         """Forget what a chain wrote to the step's own names."""
         for name in self.local.keys() - local.keys():
-            self.scope.roots.pop(name, None)
+            self.names.pop(name, None)
         self.local = dict(local)
-        self.scope.roots.update(local)
+        self.names.update(local)
 
     def recorded_local(self) -> Values:
         """The step's own names as they may be recorded: large values as references."""
@@ -289,7 +318,7 @@ class Frame:
 
     def recorded(self, values: Values) -> Values:
         """The values as they may be recorded."""
-        return _masked(values) if self.scope.tainted else values
+        return _masked(values) if self.is_tainted else values
 
     def keep(self, name: str, kind: str, value: Any, stored: Any) -> None:
         """The result of a task, for the tasks after it and for the record."""
@@ -298,8 +327,8 @@ class Frame:
         self.stored[name] = stored
         self.stored_previous = stored
         self._note_secret(value, name, "_prev")
-        self.scope.roots[name] = kept_view(kind, value, stored)
-        self.scope.roots["_prev"] = value
+        self.names[name] = kept_view(kind, value, stored)
+        self.names["_prev"] = value
 
     def _note_secret(self, value: Any, *names: str) -> None:
         """Tell the scope under which names a secret stands from now on."""
@@ -308,23 +337,24 @@ class Frame:
 
     def write(self, ctx: Values, iteration: Values, local: Values) -> None:
         """Apply what a rule or `set` writes, so that later templates see it."""
+        tainted = self.is_tainted
         for path, value in ctx.items():
             put(self.ctx, path, value)
-            self.ctx_writes[path] = mask(value) if self.scope.tainted else value
+            self.ctx_writes[path] = mask(value) if tainted else value
         for path, value in iteration.items():
             put(self.iter, path, value)
-        if self.scope.tainted:
+        if tainted:
             # A secret may have been written; from here on these are looked at as if.
             self.scope.tainted |= {"ctx", "iter", *local}
         for name, value in local.items():
             self.local[name] = value
-            self.scope.roots[name] = value
+            self.names[name] = value
 
     def progress(self) -> Progress:
         """Where it stands, for whoever goes on."""
-        own = {key: value for key, value in self.iter.items() if key != "parent"}
-        counters = {} if self.task_tries is FRESH else msgspec.structs.asdict(self.task_tries)
-        return Progress(
+        own = dict(self.iter)
+        own.pop("parent", None)
+        progress = Progress(
             position=self.position,
             cause="" if self.cause == self.command.step_run_id else self.cause,
             jumps=self.jumps,
@@ -336,8 +366,10 @@ class Frame:
             inner=self.inner,
             # A copy: this one goes on.
             chain=msgspec.structs.replace(self.chain) if self.chain is not None else None,
-            **counters,
         )
+        if self.task_tries is FRESH:
+            return progress
+        return msgspec.structs.replace(progress, **msgspec.structs.asdict(self.task_tries))
 
 
 def _handed_down(progress: Progress) -> Inner | None:

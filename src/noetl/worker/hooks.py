@@ -53,7 +53,7 @@ async def _hook(
         return None
     inner = frame.around(derive(action_id, name))
     ended = await runner.pipeline(tasks, inner, inside=True)
-    frame.scope.roots.update(frame.local)
+    frame.names.update(frame.local)
     frame.scope.tainted |= inner.scope.tainted
     if isinstance(ended, Suspension):
         message = f'a hook (`{name}`) of task "{program.task.name}" calls a playbook, for which it'

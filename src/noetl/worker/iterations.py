@@ -105,7 +105,7 @@ def _frame(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
         progress=command.progress if command.iteration == index else None,
         cause=cause,
     )
-    frame.scope.roots.setdefault(loop.iterator, frame.iter[loop.iterator])
+    frame.names.setdefault(loop.iterator, frame.iter[loop.iterator])
     return frame
 
 

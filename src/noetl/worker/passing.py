@@ -148,7 +148,7 @@ async def _recall(passage: Passage) -> None:
     """After an interruption: the results of the tasks that were done before it."""
     frame, real = passage.frame, passage.runner.bodies.real
     for name, value in frame.local.items():
-        frame.local[name] = frame.scope.roots[name] = await real(value)
+        frame.local[name] = frame.names[name] = await real(value)
     if not frame.stored and frame.stored_previous is None:
         return
     kinds = {program.task.name: program.task.kind for program in passage.tasks}

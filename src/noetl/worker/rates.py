@@ -43,5 +43,5 @@ def _shared_by(kind: str, config: dict[str, Any], frame: Frame) -> tuple[str, ..
     host = urlsplit(url).netloc.rpartition("@")[2] if isinstance(url, str) else ""
     if host:
         return (kind, host.lower())
-    task = str(frame.scope.roots.get("_task", ""))
+    task = str(frame.names.get("_task", ""))
     return (kind, frame.program.digest, frame.command.step, task)
