@@ -10,16 +10,16 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
 from noetl.engine.program import Program
@@ -31,6 +31,7 @@ from noetl.errors import (
     TooMany,
     Unreachable,
 )
+from noetl.http_line import Lines
 from noetl.model import net as nets
 from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Command, Lease, Report
@@ -39,8 +40,6 @@ from noetl.model.problems import Problem
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 60.0
 BACKOFF_FIRST = 0.05
 BACKOFF_MAX = 2.0
 BUNDLES_AT_ONCE = 2
@@ -55,6 +54,8 @@ PASSING = (Unreachable, StoreError, TooMany)
 WHATEVER = (NoetlError,)
 """A worker without work asks for ever: whatever is wrong may be put right."""
 WORKER_HEADER = "X-NoETL-Worker"
+PATH_SAFE = "/%:@!$&'()*+,;=?"
+"""What a path may hold as it is: parts of it are quoted already."""
 _TRY_AGAIN = frozenset({502, 503, 504})
 
 
@@ -95,25 +96,21 @@ class _Commands(msgspec.Struct, frozen=True, kw_only=True):
 class Connection:
     """One or several servers that know the same. If one does not answer, another is asked."""
 
-    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
+    def __init__(
+        self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
+    ) -> None:
         self._urls = [url.rstrip("/") for url in urls]
+        self._servers = [Lines(url, token, repeats=repeats) for url in self._urls]
         self._current = 0
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._session = aiohttp.ClientSession(
-            headers=headers,
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
-            ),
-        )
 
     @property
     def url(self) -> str:
         """The server that is asked at the moment."""
         return self._urls[self._current]
 
-    async def close(self) -> None:
-        await self._session.close()
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
 
     async def ask(
         self,
@@ -125,55 +122,39 @@ class Connection:
         headers: dict[str, str] | None = None,
     ) -> bytes:
         """The body of the answer. Raises what went wrong over there, or Unreachable."""
-        failure: Exception | None = None
-        for _ in self._urls:
+        target = quote(path, safe=PATH_SAFE)
+        if params:
+            target += "?" + urlencode(params)
+        failure: OSError | None = None
+        for _ in self._servers:
             try:
-                return await self._ask_once(method, path, body, params, headers)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                answer = await self._servers[self._current].ask(method, target, body, headers)
+            except OSError as error:
                 failure = error
-                self._current = (self._current + 1) % len(self._urls)
+                self._current = (self._current + 1) % len(self._servers)
+                continue
+            if answer.status < 300:
+                return answer.body
+            if answer.location is not None and answer.status < 400:
+                raise NoetlError(
+                    f"{self.url} sends us to {answer.location} ({answer.status}), where we do not"
+                    " go by ourselves. --server or NOETL_SERVER_URL names the server to ask."
+                )
+            raise error_of(answer.status, answer.body)
         raise Unreachable(
             f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
             " Is it running? `noetl server start` starts one; --server names another."
         )
 
-    async def _ask_once(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        params: Params | None,
-        headers: dict[str, str] | None,
-    ) -> bytes:
-        sent = dict(headers or {})
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        async with self._session.request(
-            method, self.url + path, data=body, params=params, headers=sent
-        ) as response:
-            answer = await response.read()
-            if response.status < 400:
-                return answer
-            raise error_of(response.status, answer)
 
-    @asynccontextmanager
-    async def stream(
-        self, path: str, headers: dict[str, str]
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer that goes on."""
-        async with self._session.get(self.url + path, headers=headers) as response:
-            if response.status >= 400:
-                raise error_of(response.status, await response.read())
-            yield response.content.__aiter__()
-
-
-def _cause_of(failure: Exception | None) -> str:
+def _cause_of(failure: OSError | None) -> str:
     """Why nobody answered, in a few words."""
-    cause = getattr(failure, "os_error", failure)
-    number = getattr(cause, "errno", None) or 0
-    if number > 0:
+    if failure is None:
+        return "none is named"
+    number = failure.errno or 0
+    if number > 0 and not isinstance(failure, ssl.SSLError):
         return os.strerror(number).lower()
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    return failure.strerror or str(failure) or type(failure).__name__
 
 
 def error_of(status: int, body: bytes) -> NoetlError:
@@ -202,8 +183,10 @@ def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
 class _Connected:
     """Something that talks through a connection of its own, for as long as it is entered."""
 
-    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
-        self._connection = Connection(urls, token)
+    def __init__(
+        self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
+    ) -> None:
+        self._connection = Connection(urls, token, repeats=repeats)
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,7 +197,7 @@ class _Connected:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._connection.close()
+        self._connection.close()
 
 
 class Client(_Connected):
@@ -299,22 +282,45 @@ class _Bundles:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._gathered: dict[tuple[int, str], deque[tuple[bytes, asyncio.Future[_Commands]]]] = {}
+        self._gathered: dict[str, deque[tuple[bytes, asyncio.Future[_Commands]]]] = {}
         self._senders = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_company = False
+        """Several reports went together the last time, so more may follow this very moment."""
         self._decode = msgspec.json.Decoder(_Answers).decode
 
     async def send(self, report: Report, want: int, pool: str) -> _Commands:
         """The answer to a report. Raises what went wrong with it, or with all that went along."""
-        future: asyncio.Future[_Commands] = asyncio.get_running_loop().create_future()
-        gathered = self._gathered.setdefault((want, pool), deque())
-        gathered.append((msgspec.json.encode(report), future))
+        path = _report_path(want, pool)
+        written = msgspec.json.encode(report)
+        if self._senders or self._has_company:
+            future: asyncio.Future[_Commands] = asyncio.get_running_loop().create_future()
+            self._gathered.setdefault(path, deque()).append((written, future))
+            self._send_soon()
+            found = await future
+        else:
+            found = await self._send_alone(path, written)
+        if found.error is not None:
+            raise error_of(0, msgspec.json.encode({"error": found.error}))
+        return found
+
+    async def _send_alone(self, path: str, report: bytes) -> _Commands:
+        """By whoever reports: a task for it would cost as much again."""
+        self._senders += 1
+        try:
+            [answer] = await self._send(path, [report])
+            return answer
+        finally:
+            self._senders -= 1
+            if self._gathered:
+                self._send_soon()
+
+    def _send_soon(self) -> None:
         if self._senders < BUNDLES_AT_ONCE:
             self._senders += 1
             sending = asyncio.create_task(self._empty())
             self._tasks.add(sending)
             sending.add_done_callback(self._tasks.discard)
-        return await future
 
     async def _empty(self) -> None:
         """Send until nothing is left; what comes after that finds one sender less."""
@@ -325,7 +331,7 @@ class _Bundles:
             self._senders -= 1
 
     async def _send_some(self) -> None:
-        (want, pool), gathered = next(iter(self._gathered.items()))
+        path, gathered = next(iter(self._gathered.items()))
         bundle = [gathered.popleft()]
         size = len(bundle[0][0])
         while gathered and len(bundle) < BUNDLE_MAX:
@@ -334,30 +340,31 @@ class _Bundles:
                 break
             bundle.append(gathered.popleft())
         if not gathered:
-            del self._gathered[want, pool]
-        await self._send(bundle, {"want": str(want), "pool": pool})
-
-    async def _send(
-        self, bundle: list[tuple[bytes, asyncio.Future[_Commands]]], params: Params
-    ) -> None:
-        body = b"[" + b",".join(report for report, _ in bundle) + b"]"
+            del self._gathered[path]
+        self._has_company = len(bundle) > 1
         try:
-            answer = await self._connection.ask(
-                "POST", "/api/commands/report", body=body, params=params
-            )
-            answers = list(zip(bundle, self._decode(answer).answers, strict=True))
+            answers = await self._send(path, [report for report, _ in bundle])
         except Exception as error:  # noqa: BLE001  whoever waits gets it
             for _, future in bundle:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), one in answers:
-            if future.done():
-                continue  # Whoever asked is gone.
-            if one.error is None:
-                future.set_result(one)
-            else:
-                future.set_exception(error_of(0, msgspec.json.encode({"error": one.error})))
+        for (_, future), answer in zip(bundle, answers, strict=True):
+            if not future.done():  # Else whoever asked is gone.
+                future.set_result(answer)
+
+    async def _send(self, path: str, reports: list[bytes]) -> list[_Commands]:
+        """An answer for each. Raises ValueError if the server has more or fewer."""
+        body = b"[" + b",".join(reports) + b"]"
+        answers = self._decode(await self._connection.ask("POST", path, body=body)).answers
+        if len(answers) != len(reports):
+            raise ValueError(f"{len(answers)} answers came to {len(reports)} reports.")
+        return answers
+
+
+@lru_cache(maxsize=100)
+def _report_path(want: int, pool: str) -> str:
+    return f"/api/commands/report?{urlencode({'want': want, 'pool': pool})}"
 
 
 class HttpControl(_Connected):
@@ -367,7 +374,8 @@ class HttpControl(_Connected):
         self, urls: Sequence[str], token: str | None = None, kinds: Sequence[str] = ()
     ) -> None:
         """`kinds` are the tool kinds that the worker runs; none named: all."""
-        super().__init__(urls, token)
+        # Whatever a worker says it says again until it is heard, and servers are used to that.
+        super().__init__(urls, token, repeats=True)
         self._worker_id = ""
         self._kinds = kinds
         self._decode = msgspec.json.Decoder(_Commands).decode

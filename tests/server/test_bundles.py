@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from aiohttp import web
 from noetl import client
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
+from tests.server.stage import Caller, answer, playing
 from tests.tools.services import answering
 
 
@@ -59,7 +61,12 @@ def test_reports_one_after_the_other_are_each_sent_at_once(
     assert all(isinstance(one, Answer) and one.accepted for one in answers)
 
 
-def test_reports_that_gather_travel_together_and_each_has_its_answer():
+@pytest.mark.parametrize("senders", [1, 2])
+def test_reports_that_gather_travel_together_and_each_has_its_answer(
+    monkeypatch: pytest.MonkeyPatch, senders: int
+):
+    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+
     desk, answers = taken(50, at_once=True)
 
     assert sum(desk.sizes) == 50
@@ -69,9 +76,66 @@ def test_reports_that_gather_travel_together_and_each_has_its_answer():
     assert sum(isinstance(one, Answer) for one in answers) == 49
 
 
+@pytest.mark.parametrize("senders", [1, 2])
+def test_whoever_gives_up_on_a_report_takes_no_other_along(
+    monkeypatch: pytest.MonkeyPatch, senders: int
+):
+    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+    has_begun = threading.Event()
+    desk = Desk()
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        if not has_begun.is_set():
+            has_begun.set()
+            await asyncio.Event().wait()
+        return await desk.take(request)
+
+    async def story() -> list[Answer]:
+        async with client.HttpControl([url]) as control, asyncio.timeout(60):
+            sending = [asyncio.create_task(control.report(report(number))) for number in range(4)]
+            await asyncio.to_thread(has_begun.wait)
+            sending[0].cancel()
+            return await asyncio.gather(*sending[1:])
+
+    with answering(("POST", "/api/commands/report", take)) as url:
+        found = asyncio.run(story())
+
+    assert [one.accepted for one in found] == [True] * 3
+    assert sum(desk.sizes) == 3
+
+
+def test_a_report_is_sent_again_at_once_when_its_connection_broke(
+    caplog: pytest.LogCaptureFixture,
+):
+    good = b'{"answers": [{"accepted": true, "cancelled": false, "commands": []}]}'
+
+    def once(caller: Caller) -> None:
+        """Answers one, hears another, and is gone."""
+        caller.hear()
+        caller.say(answer(good))
+        caller.hear()
+
+    def always(caller: Caller) -> None:
+        while caller.hear() is not None:
+            caller.say(answer(good))
+
+    async def story(url: str) -> list[Answer]:
+        async with client.HttpControl([url]) as control:
+            return [await control.report(report(number)) for number in range(3)]
+
+    with playing(once, always) as stage:
+        found = asyncio.run(asyncio.wait_for(story(stage.url), 60))
+        bodies = [one.partition(b"\r\n\r\n")[2] for one in stage.asked]
+
+    assert [one.accepted for one in found] == [True] * 3
+    assert len(bodies) == 4
+    assert bodies[1] == bodies[2]
+    assert "trying again" not in caplog.text
+
+
 @pytest.mark.parametrize("answers", [[], [{}] * 100, "yes"])
 def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers: Any):
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def take(request: web.Request) -> web.StreamResponse:
         return web.json_response({"answers": answers})
 
     async def story() -> list[Any]:
@@ -79,7 +143,7 @@ def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers:
             sent = (control.report(report(number)) for number in range(5))
             return await asyncio.gather(*sent, return_exceptions=True)
 
-    with answering(("POST", "/api/commands/report", answer)) as url:
+    with answering(("POST", "/api/commands/report", take)) as url:
         found = asyncio.run(story())
 
     assert [one for one in found if not isinstance(one, ValueError)] == []

@@ -1,0 +1,297 @@
+"""HTTP/1.1 for whoever asks the same few servers the same small questions for ever.
+
+A worker sends a request per step, and what a general HTTP client does for each (contexts, cookies,
+redirects, streams, timers) cost it several times what the step itself did. Here a question is one
+write, an answer one read, and the parsing is done by `httptools`, as it is in our server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+import httptools
+from aiohappyeyeballs import start_connection
+
+from noetl.version import __version__
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+"""For so long a server may be silent; an answer that keeps coming may take longer."""
+KEEP_SECONDS = 15.0
+"""A connection that was not used for longer may be dead without our knowing."""
+IPV4_TOO_AFTER = 0.25
+HEAD_BYTES_MAX = 64 * 1024
+SAFE_TO_REPEAT = frozenset({"GET", "PUT", "DELETE"})
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    location: str | None
+    """Where the server would have us ask instead."""
+
+
+class Line(asyncio.Protocol):
+    """One connection: a question, its answer, the next question."""
+
+    def __init__(self, on_lost: Callable[[Line], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_usable = True
+        self._unsent = 0
+        self.has_heard = False
+        """Whether anything came since we asked."""
+        self.last_heard = 0.0
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
+        self._pieces: list[bytes] = []
+        self._location: str | None = None
+        self._head_size = 0
+        self._has_head = False
+        self._has_length = False
+
+    async def ask(self, request: bytes) -> Answer:
+        """The answer. Raises OSError; the connection is of no use after that."""
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiter = waiter
+        self._begin_answer()
+        self.has_heard = False
+        self.last_heard = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(ANSWER_SECONDS, self._look_at_clock)
+        self._transport.write(request)
+        self._unsent = self.unsent()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # What would still come must not be taken for the answer to another question.
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+
+    def is_usable(self) -> bool:
+        """Whether another question may be asked: nothing is left of the one before."""
+        return self._is_usable and not self.unsent()
+
+    def unsent(self) -> int:
+        """How many bytes of the question are still with us."""
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        self._is_usable = False
+        self._transport.abort()
+
+    # --- What the connection tells us ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.has_heard = True
+        self.last_heard = self._loop.time()
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(ConnectionError(f"the answer is not HTTP: {error}"))
+            return
+        if not self._has_head:
+            self._head_size += len(data)
+            if self._head_size > HEAD_BYTES_MAX:
+                self._fail(ConnectionError(f"the answer's head is over {HEAD_BYTES_MAX} bytes"))
+
+    def eof_received(self) -> None:
+        self._is_usable = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_usable = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if error is None and self._has_head and not self._has_length:
+            self.on_message_complete()  # An answer of this kind ends with its connection.
+        else:
+            self._fail(error or ConnectionError("the server closed the connection"))
+        self._on_lost(self)
+
+    def _look_at_clock(self) -> None:
+        """One timer for many questions: nearly all are answered long before it rings."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        unsent = self.unsent()
+        if unsent < self._unsent:
+            self.last_heard = self._loop.time()  # They listen, if to a long question.
+        self._unsent = unsent
+        due = self.last_heard + ANSWER_SECONDS
+        if due <= self._loop.time():
+            self._fail(TimeoutError(f"no answer within {ANSWER_SECONDS:g} s"))
+        else:
+            self._timer = self._loop.call_at(due, self._look_at_clock)
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+        self.close()
+
+    # --- What the parser tells us ---
+
+    def on_message_begin(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.close()  # Nobody asked for this, so nothing behind it can be trusted.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._has_length = True
+        elif name == b"location":
+            self._location = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+
+    def on_body(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._begin_answer()  # "Go on", or "still at it": the answer is yet to come.
+            return
+        if self._waiter is None or self._waiter.done():
+            return
+        if not self._parser.should_keep_alive():
+            self._is_usable = False
+        self._waiter.set_result(Answer(status, b"".join(self._pieces), self._location))
+
+
+class Lines:
+    """The connections to one server: as many as there are questions at a time."""
+
+    def __init__(self, url: str, token: str | None = None, *, repeats: bool = False) -> None:
+        """`repeats`: whatever is asked may be asked twice, not only what HTTP calls idempotent."""
+        self._address = urlsplit(url)
+        self._repeats = repeats
+        self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
+        self._prefix = self._address.path.rstrip("/")
+        self._head = _head(
+            {
+                "Host": self._host(),
+                "User-Agent": f"noetl/{__version__}",
+                "Accept-Encoding": "identity",
+                **self._authorization(token),
+            }
+        )
+        self._all: set[Line] = set()
+        self._idle: list[Line] = []
+        self._is_closed = False
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """What the server answers to it, whatever that is. Raises OSError if it does not."""
+        more = "" if headers is None else _head(headers)
+        if body is not None:
+            more += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}{more}\r\n"
+        request = head.encode() + (body or b"")
+        line = self._kept()
+        if line is not None:
+            try:
+                return await self._ask(line, request)
+            except ConnectionError:
+                # A server may close a connection in the moment in which we use it again.
+                if line.has_heard or not (self._repeats or method in SAFE_TO_REPEAT):
+                    raise
+        return await self._ask(await self._connected(), request)
+
+    def close(self) -> None:
+        """Whoever waits for an answer gets an error, and so does whoever asks after this."""
+        self._is_closed = True
+        for line in list(self._all):
+            line.close()
+
+    async def _ask(self, line: Line, request: bytes) -> Answer:
+        answer = await line.ask(request)
+        if line.is_usable():
+            self._idle.append(line)
+        else:
+            line.close()
+        return answer
+
+    def _kept(self) -> Line | None:
+        """The connection that was used last, if there is one to spare."""
+        long_ago = asyncio.get_running_loop().time() - KEEP_SECONDS
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_usable() and line.last_heard > long_ago:
+                return line
+            line.close()
+        return None
+
+    async def _connected(self) -> Line:
+        loop = asyncio.get_running_loop()
+        host = self._address.hostname
+        port = self._address.port or (80 if self._tls is None else 443)
+        try:
+            # Without a limit of ours: name servers that fail have limits of their own.
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError as error:
+            raise OSError(f"{host} is not the name of a host: {error}") from error
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reached = await start_connection(
+                    found, happy_eyeballs_delay=IPV4_TOO_AFTER, interleave=1
+                )
+                _, line = await loop.create_connection(
+                    lambda: Line(self._lost),
+                    sock=reached,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else host,
+                )
+        except TimeoutError as error:
+            raise TimeoutError(f"no connection within {CONNECT_SECONDS:g} s") from error
+        if self._is_closed:
+            line.close()
+            raise ConnectionError("the connection was closed by us")
+        self._all.add(line)
+        return line
+
+    def _lost(self, line: Line) -> None:
+        self._all.discard(line)
+        if line in self._idle:
+            self._idle.remove(line)
+
+    def _host(self) -> str:
+        """As it is written, without user and password; other scripts in their spelling for DNS."""
+        host = self._address.netloc.rpartition("@")[2]
+        return host if host.isascii() else host.encode("idna").decode()
+
+    def _authorization(self, token: str | None) -> dict[str, str]:
+        if token is not None:
+            return {"Authorization": f"Bearer {token}"}
+        if self._address.username is None:
+            return {}
+        pair = f"{unquote(self._address.username)}:{unquote(self._address.password or '')}"
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _head(headers: Mapping[str, str]) -> str:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    if lines.count("\r") + lines.count("\n") + lines.count("\0") > 2 * len(headers):
+        raise ValueError(f"a line break in one of the headers {', '.join(headers)}")
+    return lines
