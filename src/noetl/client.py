@@ -37,6 +37,7 @@ from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Command, Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.problems import Problem
+from noetl.settings import without_password
 
 logger = logging.getLogger(__name__)
 
@@ -99,13 +100,13 @@ class Connection:
     def __init__(
         self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
     ) -> None:
-        self._urls = [url.rstrip("/") for url in urls]
-        self._servers = [Lines(url, token, repeats=repeats) for url in self._urls]
+        self._servers = [Lines(url.rstrip("/"), token, repeats=repeats) for url in urls]
+        self._urls = [without_password(url.rstrip("/")) for url in urls]
         self._current = 0
 
     @property
     def url(self) -> str:
-        """The server that is asked at the moment."""
+        """The server that is asked at the moment, as people may see it."""
         return self._urls[self._current]
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             return value
         if self.secrecy == "whole":
             return MASK
-        return ",".join(map(_without_password, re.split(",(?=[a-z]+://)", str(value))))
+        return ",".join(map(without_password, re.split(",(?=[a-z]+://)", str(value))))
 
     def _quoted(self, text: str) -> str:
         # A value we cannot parse may hold its secret anywhere, so none of it is repeated.
@@ -394,7 +394,8 @@ def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """A URL as people may see it."""
     parts = urlsplit(url)
     if parts.password is not None:
         user_and_password, _, host = parts.netloc.rpartition("@")

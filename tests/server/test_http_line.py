@@ -456,3 +456,10 @@ def test_of_two_servers_the_one_that_answers_is_asked():
 
     with playing(saying(b"")) as bad, playing(saying(answer(b'"yes"'))) as good:
         assert asyncio.run(story()) == ("yes", good.url)
+
+
+def test_a_password_in_the_url_is_not_said():
+    said = asyncio.run(refusal(f"http://ada:canary@127.0.0.1:{free_port()}"))
+
+    assert "no server answers at http://ada:" in said
+    assert "canary" not in said
