@@ -26,6 +26,7 @@ ANSWER_SECONDS = 60.0
 KEEP_SECONDS = 15.0
 """A connection that was not used for longer may be dead without our knowing."""
 IPV4_TOO_AFTER = 0.25
+BUFFER_BYTES = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 SAFE_TO_REPEAT = frozenset({"GET", "PUT", "DELETE"})
 
@@ -37,13 +38,17 @@ class Answer(NamedTuple):
     """Where the server would have us ask instead."""
 
 
-class Line(asyncio.Protocol):
-    """One connection: a question, its answer, the next question."""
+class Line(asyncio.BufferedProtocol):
+    """One connection: a question, its answer, the next question.
+
+    It has a buffer, because asyncio would make one of 256 KiB for each answer.
+    """
 
     def __init__(self, on_lost: Callable[[Line], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._transport: asyncio.Transport
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -98,16 +103,19 @@ class Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.has_heard = True
         self.last_heard = self._loop.time()
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"the answer is not HTTP: {error}"))
             return
         if not self._has_head:
-            self._head_size += len(data)
+            self._head_size += nbytes
             if self._head_size > HEAD_BYTES_MAX:
                 self._fail(ConnectionError(f"the answer's head is over {HEAD_BYTES_MAX} bytes"))
 

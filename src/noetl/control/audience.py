@@ -12,20 +12,25 @@ class Audience:
 
     def __init__(self) -> None:
         self._watching: dict[ExecutionId, list[asyncio.Event]] = {}
+        self._watching_end: dict[ExecutionId, list[asyncio.Event]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
-    def watch(self, execution_id: ExecutionId) -> asyncio.Event:
-        """A signal that is set whenever something about the execution was stored."""
+    def watch(self, execution_id: ExecutionId, *, only_end: bool = False) -> asyncio.Event:
+        """A signal that is set whenever something about the execution was stored, or when it may
+        have ended.
+        """
         signal = asyncio.Event()
-        self._watching.setdefault(execution_id, []).append(signal)
+        watching = self._watching_end if only_end else self._watching
+        watching.setdefault(execution_id, []).append(signal)
         return signal
 
     def unwatch(self, execution_id: ExecutionId, signal: asyncio.Event) -> None:
-        signals = self._watching.get(execution_id, [])
-        if signal in signals:
-            signals.remove(signal)
-        if not signals:
-            self._watching.pop(execution_id, None)
+        for watching in (self._watching, self._watching_end):
+            signals = watching.get(execution_id, [])
+            if signal in signals:
+                signals.remove(signal)
+            if not signals:
+                watching.pop(execution_id, None)
 
     def end(self, execution_id: ExecutionId) -> asyncio.Future[None]:
         """Done when the execution may have ended: look again then."""
@@ -37,10 +42,12 @@ class Audience:
         for signal in self._watching.get(execution_id, ()):
             signal.set()
         if may_have_ended:
+            for signal in self._watching_end.get(execution_id, ()):
+                signal.set()
             for future in self._waiting.pop(execution_id, ()):
                 if not future.done():
                     future.set_result(None)
 
     def executions(self) -> set[ExecutionId]:
         """Those that somebody watches or waits for."""
-        return self._watching.keys() | self._waiting.keys()
+        return self._watching.keys() | self._watching_end.keys() | self._waiting.keys()

@@ -18,7 +18,7 @@ from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
 from noetl.errors import Conflict, Finished, NotFound, StoreError
-from noetl.model.events import ExecutionRequested, Parent, StepScheduled, decode
+from noetl.model.events import LAST_EVENT, ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
@@ -116,7 +116,7 @@ class Executions:
                 if rows:
                     after = rows[-1].seq
                     yield rows
-                    if rows[-1].type == "playbook.processed":
+                    if rows[-1].type == LAST_EVENT:
                         return
                 else:
                     await signal.wait()
@@ -127,7 +127,9 @@ class Executions:
         self, execution_id: ExecutionId, *, after: int, limit: int, wait: float, **chosen: Any
     ) -> list[EventRow]:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
-        signal = self._orchestrator.audience.watch(execution_id)
+        # Whoever waits for the end need not look at what is stored before.
+        only_end = chosen.get("types") == (LAST_EVENT,)
+        signal = self._orchestrator.audience.watch(execution_id, only_end=only_end)
         deadline = self._clock.now() + wait
         try:
             while True:

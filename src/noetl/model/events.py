@@ -94,7 +94,11 @@ class WorkflowFinished(Fact, frozen=True, kw_only=True, tag="workflow.finished")
     error: TaskError | None = None
 
 
-class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag="playbook.processed"):
+LAST_EVENT = "playbook.processed"
+"""After this nothing happens to an execution."""
+
+
+class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag=LAST_EVENT):
     status: FinalStatus
 
 

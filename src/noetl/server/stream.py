@@ -15,11 +15,10 @@ import msgspec
 from litestar.response import Stream
 
 from noetl.control import documents
+from noetl.model.events import LAST_EVENT
 from noetl.server.services import Services
 
 PAGE = 50
-LAST = "playbook.processed"
-"""After this event nothing happens to an execution."""
 HEARTBEAT_SECONDS = 15.0
 """So often something is sent, so that proxies do not take the stream for dead."""
 
@@ -44,7 +43,7 @@ async def _events(services: Services, execution_id: str, after: int) -> AsyncIte
             for row in rows:
                 after = row.seq
                 yield _written(row.seq, row.type, documents.event(execution_id, row))
-                if row.type == LAST:
+                if row.type == LAST_EVENT:
                     return
             if rows:
                 continue

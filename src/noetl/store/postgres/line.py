@@ -75,18 +75,18 @@ class Line:
     async def ask(self, query: str, values: Mapping[str, Value]) -> list[str]:
         """The first column of the answer; the line must be free.
 
-        Whoever asks may stop waiting: the statement goes on to its end.
+        Whoever asks may stop waiting: the statement goes on, and the line is free at its end.
         """
         assert self.is_free
         if not self._is_open:
             await self._open()
-        result = await asyncio.shield(self._send(query, values))
+        result = await self._send(query, values)
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise error_from_result(result)
         return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
 
     async def close(self) -> None:
-        """Finish what is under way, then let go."""
+        """Let go when nobody waits any more."""
         if self._answer is not None:
             await asyncio.wait([self._answer])
         self._break(psycopg.OperationalError("the line was closed"))
@@ -151,7 +151,8 @@ class Line:
                     continue
                 answer, self._answer = self._answer, None
                 assert self._result is not None
-                answer.set_result(self._result)
+                if not answer.done():
+                    answer.set_result(self._result)
         except psycopg.OperationalError as error:
             self._break(error)
 
@@ -163,5 +164,5 @@ class Line:
             loop.remove_reader(self._socket)
             loop.remove_writer(self._socket)
         answer, self._answer = self._answer, None
-        if answer is not None:
+        if answer is not None and not answer.done():
             answer.set_exception(error)
