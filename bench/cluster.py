@@ -74,7 +74,7 @@ class Cluster:
 
     def __init__(self, urls: list[str], database: str, session: aiohttp.ClientSession) -> None:
         self.urls = urls
-        self._database = database
+        self.database = database
         self._session = session
 
     async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0) -> Any:
@@ -90,7 +90,7 @@ class Cluster:
         begin = time.perf_counter()
         starts = [self.ask("POST", "/api/execute", wanted, at=number) for number in range(count)]
         await asyncio.gather(*starts)
-        async with await psycopg.AsyncConnection.connect(self._database, autocommit=True) as db:
+        async with await psycopg.AsyncConnection.connect(self.database, autocommit=True) as db:
             query = "SELECT count(*) FROM noetl.execution WHERE status = 'RUNNING'"
             while (await (await db.execute(query)).fetchone()) != (0,):
                 await asyncio.sleep(LOOK_SECONDS)
@@ -135,9 +135,12 @@ async def cluster(
         for number in range(workers):
             known = ",".join(urls[number % servers :] + urls[: number % servers])
             stack.enter_context(process(folder, "worker", "start", "--server", known))
-        connector = aiohttp.TCPConnector(limit=100)
-        async with aiohttp.ClientSession(connector=connector) as session:
+        async with asked_through(100) as session:
             yield Cluster(urls, database, session)
+
+
+def asked_through(connections: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
 
 
 async def figures(found: Cluster, runs: int) -> dict[str, float]:
@@ -146,15 +149,18 @@ async def figures(found: Cluster, runs: int) -> dict[str, float]:
     await found.run(chain(STEPS), EXECUTIONS)
     w1 = [10 * await found.run_alone(chain(100)) for _ in range(2 * runs + 1)][1:]
     w4 = [1000 * await found.run_alone(chain(1)) for _ in range(30)]
-    w2 = [TASKS / await found.run(LOOP, 1) for _ in range(runs)]
+    w2 = [TASKS / await found.run(LOOP, 1) for _ in range(5 * runs)]
     steps = EXECUTIONS * STEPS
     w3 = [steps / await found.run(chain(STEPS), EXECUTIONS) for _ in range(runs)]
     reads: list[float] = []
-    reading = asyncio.create_task(found.read_for_ever(reads))
-    for _ in range(runs):
-        await found.run(chain(STEPS), EXECUTIONS)
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
+    # Somebody else than who starts 500 executions: behind those, no connection would be free.
+    async with asked_through(1) as session:
+        reader = Cluster(found.urls, found.database, session)
+        reading = asyncio.create_task(reader.read_for_ever(reads))
+        for _ in range(2 * runs):
+            await found.run(chain(STEPS), EXECUTIONS)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
     return {
         "w1_ms_per_step": statistics.median(w1),
         "w4_p50_ms": statistics.median(w4),

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
 COMMIT_ATTEMPTS_MAX = 5
-DECIDED_AT_A_TIME = 25
+DECIDED_AT_A_TIME = 10
 """After so many decisions, whoever else is in this process has a turn."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,8 +45,10 @@ async def load(database: Database, execution_id: ExecutionId) -> Log | None:
             raise damaged_log(execution_id, "its snapshot has changed")
         start = Head(found["snapshot_seq"], found["event_checksum"])
     end = Head(found["seq"], found["checksum"])
-    events = await events_between(database, execution_id, start, end)
-    await verify_commands(database, execution_id)
+    events, _ = await asyncio.gather(
+        events_between(database, execution_id, start, end),
+        verify_commands(database, execution_id),
+    )
     return Log(Loaded(start.seq, found["snapshot"], events), end)
 
 
@@ -75,7 +78,7 @@ async def events(
 ) -> list[EventRow]:
     """A selection of events, verified together with what is before them."""
     chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
-    before = await database.one("log_before", chosen)
+    before = await database.one("log_before", chosen) if after else None
     last = Head(**before) if before else Head(0, chain_start(execution_id))
     found: list[EventRow] = []
     while len(found) < limit:
