@@ -151,7 +151,7 @@ async def figures(found: Cluster, runs: int) -> dict[str, float]:
     w4 = [1000 * await found.run_alone(chain(1)) for _ in range(30)]
     w2 = [TASKS / await found.run(LOOP, 1) for _ in range(5 * runs)]
     steps = EXECUTIONS * STEPS
-    w3 = [steps / await found.run(chain(STEPS), EXECUTIONS) for _ in range(runs)]
+    w3 = [steps / await found.run(chain(STEPS), EXECUTIONS) for _ in range(2 * runs)]
     reads: list[float] = []
     # Somebody else than who starts 500 executions: behind those, no connection would be free.
     async with asked_through(1) as session:
