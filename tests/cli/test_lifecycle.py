@@ -61,7 +61,8 @@ def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard
     assert "is running already" in again
     assert "`noetl server stop` stops it" in again
     assert ran.startswith("hi\n")
-    assert [one["name"] for one in _running(yard, "server")] == ["server"]
+    assert [(one["name"], one["ready"]) for one in _running(yard, "server")] == [("server", url)]
+    assert url in yard.noetl("server", "status")
     assert [one["name"] for one in _running(yard, "worker")] == ["worker-default"]
     assert "has ended" in yard.noetl("worker", "stop")
     assert "has ended" in yard.noetl("server", "stop")

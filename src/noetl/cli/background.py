@@ -34,6 +34,10 @@ class Daemon(NamedTuple):
         return FOLDER / f"{self.name}.pid"
 
     @property
+    def ready_file(self) -> Path:
+        return FOLDER / f"{self.name}.ready"
+
+    @property
     def log_file(self) -> Path:
         return FOLDER / f"{self.name}.log"
 
@@ -44,6 +48,18 @@ class Daemon(NamedTuple):
         except (OSError, ValueError):
             return None
         return pid if _is_ours(pid) else None
+
+    def ready(self) -> str:
+        """What it said when it was ready: the URL of a server, the name of a worker."""
+        try:
+            return self.ready_file.read_text().strip()
+        except OSError:
+            return ""
+
+    def forget(self) -> None:
+        """It does not run any more."""
+        self.pid_file.unlink(missing_ok=True)
+        self.ready_file.unlink(missing_ok=True)
 
 
 def _is_ours(pid: int) -> bool:
@@ -69,6 +85,7 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         say(f"{daemon.name} is running already (pid {pid}); `{stop_it}` stops it")
         return FAILED
     FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+    daemon.forget()
     read_end, write_end = os.pipe()
     with daemon.log_file.open("ab") as log:
         said_before = log.tell()
@@ -92,10 +109,12 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         said = ready.readline().decode().strip() if is_decided else "it is not ready yet"
     if not said:
         process.wait()
-        daemon.pid_file.unlink(missing_ok=True)
+        daemon.forget()
         say(f"{daemon.name} did not start; see {daemon.log_file}:")
         _show_log(daemon, said_before)
         return FAILED
+    if is_decided:
+        daemon.ready_file.write_text(f"{said}\n")
     say(f"{daemon.name} is running (pid {process.pid}): {said}")
     say(f"its log is {daemon.log_file}")
     if not is_decided:
@@ -124,7 +143,7 @@ def stop(daemon: Daemon) -> int:
     pid = daemon.pid()
     if pid is None:
         say(f"{daemon.name} is not running")
-        daemon.pid_file.unlink(missing_ok=True)
+        daemon.forget()
         return OK
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
@@ -133,7 +152,7 @@ def stop(daemon: Daemon) -> int:
             say(f"{daemon.name} (pid {pid}) is still busy; it ends when its work has")
             return FAILED
         time.sleep(LOOK_SECONDS)
-    daemon.pid_file.unlink(missing_ok=True)
+    daemon.forget()
     say(f"{daemon.name} has ended")
     return OK
 
@@ -143,11 +162,18 @@ def status(daemons: list[Daemon], *, as_json: bool) -> int:
     found = [(daemon, daemon.pid()) for daemon in daemons]
     running = [(daemon, pid) for daemon, pid in found if pid is not None]
     if as_json:
-        print_json({"running": [{"name": one.name, "pid": pid} for one, pid in running]})
+        print_json(
+            {
+                "running": [
+                    {"name": one.name, "pid": pid, "ready": one.ready()} for one, pid in running
+                ]
+            }
+        )
     else:
         width = max((len(one.name) for one, _ in running), default=0)
         for one, pid in running:
-            print_line(f"{one.name:<{width}}  running, pid {pid}, log {one.log_file}")
+            parts = [f"running, pid {pid}", one.ready(), f"log {one.log_file}"]
+            print_line(f"{one.name:<{width}}  {', '.join(filter(None, parts))}")
         if not running:
             say("nothing runs in the background here")
     return OK if running else FAILED

@@ -57,5 +57,6 @@ def _busy(database: Path, holder: str) -> str:
     return (
         f"{database} is in use by {who}, and one process writes a database at a time."
         " Wait until it has finished or stop it, use another file (--db sqlite:///other.db),"
-        " or look without writing: `noetl executions list`. A server is asked with --server URL."
+        " or look without writing: `noetl executions list`. A server is asked with --server URL;"
+        " `noetl server status` names the URL of one that was started here."
     )
