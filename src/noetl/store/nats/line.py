@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from noetl.errors import StoreBusy
 
 RECONNECT_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 CONNECT_SECONDS = 5
 ASK_SECONDS = 2.0
 PING_SECONDS, PINGS_UNANSWERED = 2, 2
@@ -63,7 +64,7 @@ class NatsLine:
                 self._client = client
                 self._connected.set()
                 self.connects += 1
-                await lost.wait()
+                await _until_lost(client, lost)
             except FORESEEN as error:
                 self._trouble = str(error) or type(error).__name__
             finally:
@@ -128,6 +129,16 @@ async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:
         closed_cb=closed,
         error_cb=_unheard,
     )
+
+
+async def _until_lost(client: Client, lost: asyncio.Event) -> None:
+    """The library tells, but not if there was something left to send when the line broke: then the
+    error of that puts an end to its telling. So we look, too.
+    """
+    while client.is_connected:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await lost.wait()
 
 
 async def _close(client: Client) -> None:
