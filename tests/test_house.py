@@ -1,6 +1,7 @@
-"""The shape of the code itself. These limits are ratchets: lower them, never raise them.
+"""The shape of the code itself: what a machine can judge of it without harm.
 
-Import layers are import-linter's; tools, settings and their pages have tests of their own.
+There is no limit on lines: limits were met by cutting ideas into pieces. Import layers are
+import-linter's; tools, settings and their pages have tests of their own.
 """
 
 import ast
@@ -16,8 +17,6 @@ from noetl.dsl.codes import CODES
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "noetl"
-FILE_LINES_MAX = 500
-FUNCTION_LINES_MAX = 60
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "stuff"}
 PUBLIC_NAMES_MAX = 12
 
@@ -37,19 +36,6 @@ def name_of(path: Path) -> str:
 
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
-
-
-@pytest.mark.parametrize("path", CODE, ids=name_of)
-def test_a_file_fits_in_one_sitting(path):
-    assert path.read_text().count("\n") <= FILE_LINES_MAX
-
-
-@pytest.mark.parametrize("path", CODE, ids=name_of)
-def test_a_function_fits_on_a_screen(path):
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = node.end_lineno - node.lineno + 1
-            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
 
 
 @pytest.mark.parametrize("path", CODE, ids=name_of)
