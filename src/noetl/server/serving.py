@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from noetl.errors import BadSetting
+from noetl.server.protocol import Protocol
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
@@ -81,6 +82,7 @@ async def serve(
     """Serve until SIGTERM, SIGINT or `draining`."""
     config = uvicorn.Config(
         app,
+        http=Protocol,
         log_config=None,
         access_log=False,
         lifespan="off",
