@@ -232,6 +232,11 @@ class Client(_Connected):
         found: dict[str, Any] = await self.get(f"/api/executions/{quote(execution_id, safe='')}")
         return found
 
+    async def body(self, execution_id: ExecutionId, key: str) -> bytes:
+        """What a reference stands for, as JSON."""
+        path = f"/api/results/{quote(execution_id, safe='')}/{quote(key, safe='')}"
+        return await self._connection.ask("GET", path)
+
     async def act(self, execution_id: ExecutionId, action: str, **body: Any) -> dict[str, Any]:
         """cancel, pause, resume, rerun or events."""
         path = f"/api/executions/{quote(execution_id, safe='')}/{action}"

@@ -128,18 +128,62 @@ def show_command(execution: str, as_json: bool, db: str | None, server: str | No
 
 async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
     from noetl.cli.remote import looking
+    from noetl.cli.results import print_document
     from noetl.cli.running import print_output
-    from noetl.cli.showing import execution_rows, show
+    from noetl.cli.showing import execution_rows, shortened, show
 
     async with looking(settings) as records:
         execution_id = await records.find(written)
         document = await records.document(execution_id)
         if as_json:
-            print_json(document)
+            await print_document(document, records.body)
             return
-        show(execution_rows(document, in_use=is_running(settings)))
+        show(execution_rows(await shortened(document, records.body), in_use=is_running(settings)))
         if document["status"] == "FAILED":
             await print_output(records, execution_id)
+
+
+@command.command("result")
+@execution_argument
+@click.option("--step", help="The result of this step instead of the playbook's.")
+@json_option
+@db_option
+@server_option
+def result_command(
+    execution: str, step: str | None, as_json: bool, db: str | None, server: str | None
+) -> None:
+    """The whole value that an execution or a step ended with.
+
+    Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
+    is printed; a long list of results is read and printed part by part.
+    """
+    asyncio.run(_result(settings_for(db, server), execution, step, as_json=as_json))
+
+
+async def _result(settings: Settings, written: str, step: str | None, *, as_json: bool) -> None:
+    from noetl.cli.remote import looking
+    from noetl.cli.results import print_value
+    from noetl.errors import NotFound
+    from noetl.model.spelling import did_you_mean
+
+    async with looking(settings) as records:
+        execution_id = await records.find(written)
+        document = await records.document(execution_id)
+        found, what = document, f"execution {execution_id}"
+        if step is not None:
+            steps = {one["step"]: one for one in document["steps"]}
+            if step not in steps:
+                raise NotFound(
+                    f'execution {execution_id} has run no step "{step}".'
+                    f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
+                )
+            found, what = steps[step], f'step "{step}" of execution {execution_id}'
+        if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
+            raise NotFound(
+                f"{what} has no result: it is {found['status'].lower()}."
+                f" `noetl executions show {execution_id}` says more."
+            )
+        await print_value(found["result"], execution_id, records.body, as_json=as_json)
 
 
 @command.command("events")

@@ -46,7 +46,7 @@ async def follow(settings: Settings, written: str) -> int:
         document = await records.document(execution_id)
         if document["status"] == "FAILED":
             await print_output(store, execution_id)
-        return conclude(document, as_json=False)
+        return await conclude(document, records.body, as_json=False)
 
 
 async def _until_over(settings: Settings, followed: Following, *, speak: bool) -> None:

@@ -38,6 +38,8 @@ class Executions(Protocol):
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]: ...
 
+    async def body(self, execution_id: ExecutionId, key: str) -> bytes: ...
+
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]: ...
 
     async def events(
@@ -127,6 +129,9 @@ class RemoteExecutions:
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
         return await self.client.execution(execution_id)
+
+    async def body(self, execution_id: ExecutionId, key: str) -> bytes:
+        return await self.client.body(execution_id, key)
 
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         answer = await self.client.get(f"/api/executions/{execution_id}/why")

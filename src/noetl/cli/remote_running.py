@@ -63,9 +63,10 @@ async def to_end(client: Client, execution_id: str, *, as_json: bool) -> int:
 
 async def _conclude(client: Client, execution_id: str, *, as_json: bool) -> int:
     document = await client.execution(execution_id)
+    remote = RemoteExecutions(client)
     if document["status"] == "FAILED" and not as_json:
-        await print_output(RemoteExecutions(client), execution_id)
-    return conclude(document, as_json=as_json)
+        await print_output(remote, execution_id)
+    return await conclude(document, remote.body, as_json=as_json)
 
 
 async def _show(client: Client, execution_id: str) -> None:

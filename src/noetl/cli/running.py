@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.lines import length, plain_line
 from noetl.cli.paint import is_rich
-from noetl.cli.printing import one_line, print_json, print_text, say
+from noetl.cli.printing import one_line, say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from noetl.cli.liveview import NewsAfter
+    from noetl.cli.results import Get
     from noetl.model.events import TaskDone
     from noetl.settings import Settings
     from noetl.store.base import EventRow
@@ -42,6 +43,8 @@ async def working_here(system: System, settings: Settings, chosen: set[str]) -> 
 
 async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int:
     """Show an execution that this process runs until it has ended; the exit code."""
+    from noetl.control.records import Records
+
     console = _console() if is_rich(sys.stderr) and not as_json else None
     async with cancelled_by_ctrl_c(system, execution_id, _teller(console)) as was_pressed:
         if as_json:
@@ -53,7 +56,7 @@ async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int
         document = await system.executions.wait(execution_id)
     if document["status"] == "FAILED" and not as_json:
         await print_output(system.store, execution_id)
-    code = conclude(document, as_json=as_json)
+    code = await conclude(document, Records(system.store).body, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
@@ -158,28 +161,24 @@ def news_in(store: Events) -> NewsAfter:
     return news
 
 
-def conclude(document: dict[str, Any], *, as_json: bool) -> int:
+async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
     """Print how it ended; the exit code."""
+    from noetl.cli.results import print_document, print_value
+
     if as_json:
-        print_json(document)
+        await print_document(document, get)
     elif document["status"] == "CANCELLED":
         say("cancelled")
     elif document["status"] == "COMPLETED":
         say(f"completed in {length(document['duration_seconds'])}")
-        _print_result(document["result"])
+        if document["result"] is not None:
+            await print_value(document["result"], document["execution_id"], get)
     else:
         error = document["error"] or {}
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
         message = one_line(error.get("message", "no reason given"))
         say(f"{document['status'].lower()}{where}: {message}")
     return OK if document["status"] == "COMPLETED" else FAILED
-
-
-def _print_result(result: Any) -> None:
-    if isinstance(result, str):
-        print_text(result + "\n")
-    elif result is not None:
-        print_json(result)
 
 
 async def print_output(store: Events, execution_id: str) -> None:

@@ -12,6 +12,8 @@ from noetl.cli.drawing import Drawn
 from noetl.cli.lines import clock_time, length
 from noetl.cli.paint import coloured, is_rich, plain, terminal
 from noetl.cli.printing import one_line, print_line
+from noetl.cli.results import Get, beginning
+from noetl.model import refs
 from noetl.store.base import Summary
 
 ROLES = {
@@ -70,8 +72,24 @@ def _remark(row: Summary) -> str:
     return f"  {'; '.join(parts)}" if parts else ""
 
 
+async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
+    """The document with the beginning of each large result in place of its reference."""
+    owner = document["execution_id"]
+    how = f"`noetl executions result {owner}"
+    short = {**document, "result": await beginning(document["result"], owner, get)}
+    if refs.holds_reference(document["result"]):
+        short["whole_result"] = f"{how}` prints it whole"
+    short["steps"] = []
+    for step in document["steps"]:
+        shown = {**step, "result": await beginning(step["result"], owner, get)}
+        if refs.holds_reference(step["result"]):
+            shown["whole_result"] = f"{how} --step {step['step']}` prints it whole"
+        short["steps"].append(shown)
+    return short
+
+
 def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]:
-    """Everything people ask about one execution."""
+    """Everything people ask about one execution, from its `shortened` document."""
     yield _fact("execution", document["execution_id"])
     version = f"  version {document['version']}" if document["version"] else ""
     yield _fact("playbook", f"{document['path']}{version}", "step")
@@ -96,6 +114,8 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
         yield _fact("error", f"{one_line(error['message'])} ({error['kind']}{where})", "error")
     elif status == "COMPLETED":
         yield _fact("result", _value(document["result"]))
+        if "whole_result" in document:
+            yield _fact("", document["whole_result"], "quiet")
 
 
 def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
@@ -123,6 +143,8 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
         yield from _waiting_rows(step["waiting"])
     elif step["result"] not in (None, {}, []):
         yield Drawn("    ", "    ", (Span(_value(step["result"]), "quiet"),))
+        if "whole_result" in step:
+            yield Drawn("    ", "    ", (Span(step["whole_result"], "quiet"),))
 
 
 def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:

@@ -73,6 +73,13 @@ class Records:
         program = await self._programs.by_digest(state.digest)
         return documents.execution(execution_id, state, program)
 
+    async def body(self, execution_id: ExecutionId, key: str) -> bytes:
+        """What a reference stands for, as JSON. Raises NotFound."""
+        body = await self._store.get_result(execution_id, key)
+        if body is None:
+            raise NotFound(f"execution {execution_id} has no result {key}.")
+        return body
+
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """What an unfinished execution waits for."""
         state = await self.state(execution_id)
