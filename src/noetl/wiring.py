@@ -13,7 +13,7 @@ import platform
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,14 +146,13 @@ async def embedded(
     from noetl.control.tokens import Tokens
 
     look_rarely_for_cycles()
-    async with (
-        open_for_writing(settings, patience) as store,
-        _nats(settings, store, serves=serves) as nats,
-    ):
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_for_writing(settings, patience))
         clock = await _clock(store)
+        keys = _keys(settings, store, clock)
+        nats = await stack.enter_async_context(_nats(settings, store, keys, serves=serves))
         me = _runtime(clock) if serves else None
         orchestrator = Orchestrator(store, clock, limits=settings.limits)
-        keys = _keys(settings, store, clock)
         system = System(
             executions=Executions(orchestrator, store, clock, keys.missing),
             catalog=Catalog(store, compiler(settings), clock),
@@ -195,7 +194,9 @@ async def _clock(store: Store) -> Clock:
 
 
 @asynccontextmanager
-async def _nats(settings: Settings, store: Store, *, serves: bool) -> AsyncIterator[Nats | None]:
+async def _nats(
+    settings: Settings, store: Store, keys: Keys, *, serves: bool
+) -> AsyncIterator[Nats | None]:
     """NATS beside the database, if it is configured and there is anything to share."""
     if settings.nats_url is None or (store.exclusive and not serves):
         yield None
@@ -211,7 +212,8 @@ async def _nats(settings: Settings, store: Store, *, serves: bool) -> AsyncItera
         )
     from noetl.store.nats import Nats
 
-    nats = Nats(settings.nats_url.split(","), await store.installation())
+    await keys.prepare()
+    nats = Nats(settings.nats_url.split(","), await store.installation(), keys.derived_from)
     if not store.exclusive:
         store.channel, store.copies = nats.channel, nats.bodies
     async with in_background(nats.run()):

@@ -103,6 +103,18 @@ def test_compose_waits_for_what_it_needs_and_names_no_secret():
     assert services["server"]["ports"] == ["127.0.0.1:8082:8082"]
 
 
+def test_s18_workers_reach_neither_nats_nor_the_database():
+    services = compose()
+    inner = set(services["nats"]["networks"]) | set(services["postgres"]["networks"])
+
+    assert inner.isdisjoint(services["worker"]["networks"])
+    assert {*inner, *services["worker"]["networks"]} == set(services["server"]["networks"])
+    assert "NATS_PASSWORD" in services["server"]["environment"]["NOETL_NATS_URL"]
+    for name, container in containers():
+        given = {variable["name"] for variable in container["env"]}
+        assert "server" in name or given.isdisjoint({"NOETL_NATS_URL", "NOETL_DATABASE_URL"})
+
+
 def test_the_chart_is_of_this_version():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())

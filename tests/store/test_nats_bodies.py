@@ -7,14 +7,17 @@ import hashlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import uuid4
 
 from noetl.store.nats.bodies import SIZE_MIN, NatsBodies
+from noetl.store.nats.line import NatsLine
 from noetl.store.nats.sessions import NatsSessions
 from noetl.store.postgres import PostgresStore
-from tests.store.test_sessions import connected, session
+from tests.store.test_sessions import OURS, connected, session
 from tests.tools.services import nats_server
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 LARGE = random.Random(7).randbytes(3 * SIZE_MIN + 1)
 
 
@@ -81,28 +84,29 @@ async def test_copying_ends_when_it_is_told_to_whatever_it_does_just_then(nats_u
             assert copying.done(), f"cancelled after {turns} turns of the loop"
 
 
-RIGHTS = """
-authorization {
-  users: [{
-    user: noetl, password: trial
-    permissions: {
-      publish: ["noetl.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>", "$O.>"]
-      subscribe: ["noetl.>", "_INBOX.>"]
-    }
-  }]
-}
-"""
+async def refused(line: NatsLine) -> None:
+    """Wait until NATS has said that it does not know us."""
+    running = asyncio.create_task(line.run())
+    async with asyncio.timeout(60):
+        while "uthorization" not in str(line.away()):
+            await asyncio.sleep(0.02)
+    running.cancel()
+    await asyncio.wait([running])
+    assert not line.is_connected
 
 
-async def test_the_rights_that_operations_names_are_enough(database_url, tmp_path):
-    (tmp_path / "nats.conf").write_text(RIGHTS)
-    with nats_server("-c", str(tmp_path / "nats.conf")) as url:
-        url = url.replace("//", "//noetl:trial@")
+async def test_the_rights_that_operations_names_are_enough(database_url, monkeypatch):
+    # As compose sets it: quoted, or NATS would read this one as a number.
+    monkeypatch.setenv("NATS_PASSWORD", "'1e3012345678'")
+    with nats_server("-c", str(DEPLOY / "nats.conf")) as url:
+        for stranger in ("", "noetl:wrong@"):
+            await refused(NatsLine([url.replace("//", f"//{stranger}")]))
+        url = url.replace("//", "//noetl:1e3012345678@")
         async with storing(database_url, url) as (store, copies), connected(url) as line:
             await store.put_result("7", "k", LARGE)
             assert await read_until_copied(store, copies, "k") == LARGE
 
-            sessions = NatsSessions(line, "trial_sessions")
+            sessions = NatsSessions(line, "trial_sessions", OURS)
             await sessions.put_session(session("1", "1"))
             assert await sessions.touch_session(session("1", "1"))
             assert await sessions.sessions("ada") == [session("1", "1")]
@@ -149,3 +153,16 @@ async def test_copies_that_were_lost_cost_nothing_but_time(database_url, nats_ur
         assert await store.get_result("7", "k") == LARGE
         copies.found = 0
         assert await read_until_copied(store, copies, "k") == LARGE
+
+
+async def test_s18_a_copy_that_claims_to_be_larger_than_the_body_is_not_read(nats_url):
+    async with connected(nats_url) as line, asyncio.timeout(60):
+        copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        copying = asyncio.create_task(copies.run())
+        copies.offer("a" * 64, LARGE * 20)
+        while await copies.get("a" * 64, len(LARGE) * 20) is None:
+            await asyncio.sleep(0.02)
+
+        assert await copies.get("a" * 64, len(LARGE)) is None
+        copying.cancel()
+        await asyncio.wait([copying])

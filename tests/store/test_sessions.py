@@ -16,7 +16,9 @@ import pytest
 from noetl.errors import StoreBusy
 from noetl.server.sessions import TOUCH_SECONDS, Sessions
 from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.line import NatsLine
+from noetl.store.nats.seal import Seal
 from noetl.store.nats.sessions import CopiedSessions, NatsSessions
 from noetl.store.postgres import PostgresStore
 from noetl.store.sqlite import SqliteStore
@@ -25,6 +27,7 @@ from tests.tools.services import free_port
 NOON = 1_800_000_000.0
 HOUR = 3600.0
 Ask = Callable[[str], object]
+OURS = Seal(lambda: [b"1" * 32], "sessions")
 
 
 @asynccontextmanager
@@ -58,7 +61,7 @@ async def in_postgres(ask: Ask) -> AsyncIterator[SessionStore]:
 @asynccontextmanager
 async def in_nats(ask: Ask) -> AsyncIterator[SessionStore]:
     async with connected(str(ask("nats_url"))) as line:
-        yield NatsSessions(line, f"trial_{uuid4().hex}")
+        yield NatsSessions(line, f"trial_{uuid4().hex}", OURS)
 
 
 @asynccontextmanager
@@ -71,7 +74,7 @@ async def in_both(ask: Ask) -> AsyncIterator[SessionStore]:
 async def nats_away(ask: Ask) -> AsyncIterator[SessionStore]:
     line = NatsLine([f"nats://127.0.0.1:{free_port()}"])
     async with in_sqlite(ask) as database:
-        yield CopiedSessions(NatsSessions(line, "trial"), database)
+        yield CopiedSessions(NatsSessions(line, "trial", OURS), database)
 
 
 PLACES: dict[str, Callable[[Ask], AbstractAsyncContextManager[SessionStore]]] = {
@@ -222,7 +225,7 @@ async def test_a_session_that_was_ended_lets_nobody_in(place):
 
 async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
     async with connected(nats_url) as line:
-        place = NatsSessions(line, f"short_{uuid4().hex}", seconds=1.0)
+        place = NatsSessions(line, f"short_{uuid4().hex}", OURS, seconds=1.0)
         await place.put_session(session("1", "1"))
 
         async with asyncio.timeout(60):
@@ -234,7 +237,7 @@ async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
 
 async def test_a_bucket_that_was_lost_is_made_again(nats_url):
     async with connected(nats_url) as line:
-        place = NatsSessions(line, "lost")
+        place = NatsSessions(line, "lost", OURS)
         await place.put_session(session("1", "1"))
         async with line.asking() as client:
             await client.jetstream().delete_key_value("lost")
@@ -248,7 +251,7 @@ async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
     first = session("1", "1")
     async with connected(nats_url) as line, in_sqlite(str) as database:
         bucket = f"trial_{uuid4().hex}"
-        copies = NatsSessions(line, bucket)
+        copies = NatsSessions(line, bucket, OURS)
         sessions = CopiedSessions(copies, database)
         await sessions.put_session(first)
         async with line.asking() as client:
@@ -262,23 +265,82 @@ async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
         assert await sessions.session(first.digest) is None
 
 
-async def test_a_session_ended_while_nats_was_away_is_found_out_when_it_is_used(nats_url):
+async def test_a_session_ended_while_nats_was_away_has_ended(nats_url):
     clock = Turned()
     async with connected(nats_url) as line, in_sqlite(str) as database:
-        copies = NatsSessions(line, f"trial_{uuid4().hex}")
+        copies = NatsSessions(line, f"trial_{uuid4().hex}", OURS)
         sessions = Sessions(CopiedSessions(copies, database), clock)
         secret, made = await sessions.create("ada", "127.0.0.1")
-        away = NatsSessions(NatsLine([nats_url]), "never connected")
+        away = NatsSessions(NatsLine([nats_url]), "never connected", OURS)
         assert await Sessions(CopiedSessions(away, database), clock).end(made.session_id)
 
-        clock.at += TOUCH_SECONDS
+        assert await copies.session(made.digest) is not None
         assert await sessions.validate(secret) is None
-        assert await copies.session(made.digest) is None
+
+
+@pytest.mark.parametrize("key", [b"2" * 32, b""])
+async def test_s18_a_copy_that_we_did_not_sign_is_as_good_as_none(nats_url, key):
+    bucket = f"trial_{uuid4().hex}"
+    async with connected(nats_url) as line:
+        theirs = NatsSessions(line, bucket, Seal(lambda: [key], "sessions"))
+        await theirs.put_session(session("1", "1"))
+        ours = NatsSessions(line, bucket, OURS)
+
+        assert await ours.session("1" * 64) is None
+        assert await ours.sessions("ada") == []
+
+
+async def test_s18_a_copy_under_another_key_is_as_good_as_none(nats_url):
+    bucket = f"trial_{uuid4().hex}"
+    async with connected(nats_url) as line:
+        ours = NatsSessions(line, bucket, OURS)
+        await ours.put_session(session("1", "1", user="root"))
+        async with line.asking() as client:
+            js = client.jetstream()
+            copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
+            _, _, user, number, _ = copy.subject.split(".")
+            await js.publish(f"$KV.{bucket}.{user}.{number}.{'2' * 64}", copy.data)
+
+        assert await ours.session("2" * 64) is None
+
+
+async def test_s18_keys_are_rotated_while_servers_use_nats(nats_url):
+    bucket = f"trial_{uuid4().hex}"
+    async with connected(nats_url) as line:
+        await NatsSessions(line, bucket, OURS).put_session(session("1", "1"))
+        newer = NatsSessions(line, bucket, Seal(lambda: [b"2" * 32, b"1" * 32], "sessions"))
+
+        assert await newer.session("1" * 64) == session("1", "1")
+
+
+async def test_s18_only_what_servers_signed_is_heard_over_nats(nats_url):
+    subject = f"noetl.{uuid4().hex}.news"
+    async with connected(nats_url) as line, asyncio.timeout(60):
+        channel = NatsChannel(line, subject, OURS)
+        heard: list[str] = []
+
+        async def hear() -> None:
+            async for text in channel.messages():
+                heard.append(text)
+
+        hearing = asyncio.create_task(hear())
+        while not heard:
+            await channel.send('{"sender":"first"}')
+            await asyncio.sleep(0.02)
+        async with line.asking() as client:
+            for forged in (b'{"stops":{"w":["1"]}}', b"\xff", b"", b"{}"):
+                await client.publish(subject, forged)
+        await channel.send('{"sender":"last"}')
+        while heard[-1] != '{"sender":"last"}':
+            await asyncio.sleep(0.02)
+        hearing.cancel()
+
+        assert set(heard) == {'{"sender":"first"}', '{"sender":"last"}'}
 
 
 async def test_whoever_asks_nats_while_it_is_away_is_told_so_at_once():
     line = NatsLine(["nats://ada:canary@nats.example:4222"])
 
     with pytest.raises(StoreBusy, match=r"NATS at nats\.example:4222 is out of reach") as caught:
-        await NatsSessions(line, "trial").session("1" * 64)
+        await NatsSessions(line, "trial", OURS).session("1" * 64)
     assert "canary" not in str(caught.value)

@@ -44,6 +44,11 @@ class Keys:
         """See to it that there is a key. Raises WrongKey if the one that was used is gone."""
         await self.vault()
 
+    def derived_from(self) -> list[bytes]:
+        """The keys that others are derived from, newest first. Call `prepare` before."""
+        assert self._opened is not None
+        return self._opened.secrets
+
     async def put(
         self, name: str, kind: str, fields: dict[str, Any], description: str = ""
     ) -> None:

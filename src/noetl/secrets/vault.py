@@ -54,6 +54,11 @@ class Vault:
         self._keys = {key.id: key for key in keys}
         self._current = keys[0]
 
+    @property
+    def secrets(self) -> list[bytes]:
+        """The keys, newest first, for what is derived from them."""
+        return [self._current.secret, *(key.secret for key in self._keys.values())]
+
     def seal(self, name: str, fields: dict[str, Any]) -> bytes:
         own = AESGCM.generate_key(KEY_SIZE * 8)
         nonce = os.urandom(NONCE_SIZE)

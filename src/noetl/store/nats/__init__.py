@@ -1,26 +1,33 @@
 """NATS beside the database: wake-ups, sessions and large bodies, sooner. It holds copies only.
 
-Whoever finds it away or empty goes on with the database: that costs time and nothing else.
+Whoever finds it away or empty goes on with the database: that costs time and nothing else. Nothing
+in it is believed for being there: bodies have a checksum in the database, sessions and wake-ups
+are signed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from noetl.store.nats.bodies import NatsBodies
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.line import NatsLine
+from noetl.store.nats.seal import Seal
 from noetl.store.nats.sessions import NatsSessions
 
 
 class Nats:
     """What one installation uses NATS for; others on the same server do not meet it."""
 
-    def __init__(self, urls: Sequence[str], installation: str) -> None:
+    def __init__(
+        self, urls: Sequence[str], installation: str, keys: Callable[[], Sequence[bytes]]
+    ) -> None:
         self.line = NatsLine(urls)
-        self.channel = NatsChannel(self.line, f"noetl.{installation}.news")
-        self.sessions = NatsSessions(self.line, f"noetl_{installation}_sessions")
+        news = f"noetl.{installation}.news"
+        self.channel = NatsChannel(self.line, news, Seal(keys, news))
+        sessions = f"noetl_{installation}_sessions"
+        self.sessions = NatsSessions(self.line, sessions, Seal(keys, sessions))
         self.bodies = NatsBodies(self.line, f"noetl_{installation}_results")
 
     async def run(self) -> None:

@@ -44,7 +44,7 @@ class NatsBodies:
             return None
         try:
             async with self._line.asking(TRANSFER_SECONDS) as client:
-                body = await self._read(client, sha256)
+                body = await self._read(client, sha256, size)
         except StoreError:
             body = None  # the line counts what it could not do
         if body is None:
@@ -56,21 +56,24 @@ class NatsBodies:
     def _has_copies(self, size: int) -> bool:
         return SIZE_MIN <= size <= SIZE_MAX and self._line.is_connected_to(*VERSION_MIN)
 
-    async def _read(self, client: Client, sha256: str) -> bytes | None:
+    async def _read(self, client: Client, sha256: str, size: int) -> bytes | None:
         try:
             store = await client.jetstream().object_store(self._bucket)
             info = await store.get_info(sha256)
         except (BucketNotFoundError, ObjectNotFoundError):
             return None
+        # What NATS says of the size may be anybody's word; the database said how large it is.
+        pieces_max = min(info.chunks or 1, -(-size // PIECE_BYTES))
         # All pieces for one question. The library's own way is ten times as slow.
         wanted = {
             "seq": 1,
             "next_by_subj": f"$O.{self._bucket}.C.{info.nuid}",
-            "batch": info.chunks,
+            "batch": pieces_max,
         }
         inbox = client.new_inbox()
         answers = await client.subscribe(inbox)
         pieces: list[bytes] = []
+        left = size
         try:
             stream = f"$JS.API.DIRECT.GET.OBJ_{self._bucket}"
             await client.publish(stream, msgspec.json.encode(wanted), reply=inbox)
@@ -78,7 +81,10 @@ class NatsBodies:
                 if message.headers is None or "Status" in message.headers:
                     break  # no more of them
                 pieces.append(message.data)
-                if len(pieces) == info.chunks:
+                left -= len(message.data)
+                if left < 0:
+                    return None
+                if len(pieces) == pieces_max:
                     break
         finally:
             await answers.unsubscribe()

@@ -2,6 +2,9 @@
 
 A session is one key, `<user>.<session id>.<digest>`, so that it is found by each of the three. NATS
 forgets a key a session's length after it was last written: expiry slides by being written again.
+
+Copies are for programs beside the servers, a gateway say. A server lets nobody in by a copy: a
+signature tells who wrote it, but not whether the session has ended since.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from nats.js.kv import KeyValue
 from noetl.errors import StoreError
 from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
 from noetl.store.nats.line import NatsLine
+from noetl.store.nats.seal import Seal
 
 FETCHED_MAX = 200
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
@@ -30,14 +34,17 @@ _decode = msgspec.json.Decoder(StoredSession).decode
 class NatsSessions:
     """See `noetl.store.access.SessionStore`."""
 
-    def __init__(self, line: NatsLine, bucket: str, *, seconds: float = SESSION_SECONDS) -> None:
+    def __init__(
+        self, line: NatsLine, bucket: str, seal: Seal, *, seconds: float = SESSION_SECONDS
+    ) -> None:
         self._line = line
         self._bucket = bucket
+        self._seal = seal
         self._seconds = seconds
 
     async def put_session(self, session: StoredSession) -> None:
         async with self._opened() as (_, kv):
-            await kv.put(_key(session), msgspec.json.encode(session))
+            await kv.put(_key(session), self._written(session))
 
     async def touch_session(self, session: StoredSession) -> bool:
         async with self._opened() as (js, kv):
@@ -45,7 +52,7 @@ class NatsSessions:
             if found is None:
                 return False
             try:
-                await kv.update(_key(session), msgspec.json.encode(session), last=found.seq)
+                await kv.update(_key(session), self._written(session), last=found.seq)
             except KeyWrongLastSequenceError:
                 # Somebody wrote in between: they ended it, or noted the same.
                 return await self._last(js, f"*.*.{session.digest}") is not None
@@ -54,12 +61,13 @@ class NatsSessions:
     async def session(self, digest: str) -> StoredSession | None:
         async with self._opened() as (js, _):
             found = await self._last(js, f"*.*.{digest}")
-        return _session_in(found.data) if found is not None else None
+        copy = self._read(found.data) if found is not None else None
+        return copy if copy is not None and copy.digest == digest else None
 
     async def sessions(self, user: str) -> list[StoredSession]:
         async with self._opened() as (js, _):
             values = await self._latest(js, f"{_word(user)}.*.*")
-        found = [one for one in map(_session_in, values) if one is not None]
+        found = [one for one in map(self._read, values) if one is not None and one.user == user]
         return sorted(found, key=lambda one: (one.created_at, one.session_id), reverse=True)
 
     async def delete_session(self, session_id: str) -> bool:
@@ -71,6 +79,17 @@ class NatsSessions:
                 return False
             await kv.delete(found.subject.removeprefix(f"$KV.{self._bucket}."))
             return True
+
+    def _written(self, session: StoredSession) -> bytes:
+        return self._seal.closed(msgspec.json.encode(session))
+
+    def _read(self, value: bytes | None) -> StoredSession | None:
+        """What somebody else or another version wrote is not there for us."""
+        body = self._seal.opened(value or b"")
+        try:
+            return _decode(body) if body is not None else None
+        except msgspec.DecodeError:
+            return None
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[JetStreamContext, KeyValue]]:
@@ -111,14 +130,6 @@ class NatsSessions:
         return None if found.headers and "KV-Operation" in found.headers else found
 
 
-def _session_in(value: bytes | None) -> StoredSession | None:
-    """What another version wrote and we cannot read is not there for us."""
-    try:
-        return _decode(value or b"")
-    except msgspec.DecodeError:
-        return None
-
-
 def _word(user: str) -> str:
     """The name of a user as one part of a key: names may hold what separates parts."""
     return base64.urlsafe_b64encode(user.encode()).decode().rstrip("=")
@@ -129,12 +140,7 @@ def _key(session: StoredSession) -> str:
 
 
 class CopiedSessions:
-    """Sessions in the database, each with a copy in NATS that is asked first.
-
-    Noting activity goes to the database: there a session that was ended while NATS was away, and
-    whose copy is still there, is found out, so it outlives its end by a minute at most. Should NATS
-    be away or empty, the database answers.
-    """
+    """Sessions in the database, each with a copy in NATS while it counts. The database answers."""
 
     def __init__(self, copies: SessionStore, database: SessionStore) -> None:
         self._copies = copies
@@ -152,11 +158,7 @@ class CopiedSessions:
         return False
 
     async def session(self, digest: str) -> StoredSession | None:
-        try:
-            copy = await self._copies.session(digest)
-        except StoreError:
-            copy = None  # the line counts what it could not do
-        return copy if copy is not None else await self._database.session(digest)
+        return await self._database.session(digest)
 
     async def sessions(self, user: str) -> list[StoredSession]:
         return await self._database.sessions(user)
