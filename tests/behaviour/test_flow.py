@@ -493,3 +493,94 @@ def test_a_tools_own_retry_is_unseen_by_policy_and_record():
         (1, "error"),
         (2, "ok"),
     ]
+
+
+def test_a_misspelt_guard_that_ends_the_run_is_a_warning_of_the_execution():
+    flow = """
+- step: start
+  tool: { kind: python, code: "result = {'total': 7}" }
+  next:
+    arcs:
+      - { step: end, when: "{{ start.totl > 2 and start.also_unknown }}" }
+      - { step: end, when: "{{ start.maybe is defined or ctx.none | default(false) }}" }
+- { step: end, tool: { kind: noop } }
+"""
+    done = ran(playbook(flow))
+    strict = ran(playbook(flow, executor="spec: { no_next_is_error: true }"))
+
+    assert done.document["status"] == "COMPLETED"
+    assert [fact.undefined for fact in done.of(NextUnmatched)] == [{"start.totl": "total"}]
+    [warning] = done.document["warnings"]
+    assert warning["step"] == "start"
+    expected = "none of start's arcs held: `start.totl` (did you mean `total`?) is undefined."
+    assert warning["message"] == expected
+    assert "did you mean `total`?" in strict.error["message"]
+
+
+def test_guards_that_read_what_is_there_warn_of_nothing():
+    flow = """
+- step: start
+  tool: { kind: noop, result: { total: 7 } }
+  next: { arcs: [{ step: end, when: "{{ start.total > 10 }}" }] }
+- { step: end, tool: { kind: noop } }
+"""
+    assert ran(playbook(flow)).document["warnings"] == []
+
+
+def test_a_misspelt_admission_rule_is_a_warning_too():
+    flow = """
+- { step: start, tool: { kind: noop }, next: a }
+- step: a
+  spec: { policy: { admit: { rules: [{ when: "{{ workload.onn }}", then: { allow: true } }] } } }
+  tool: { kind: noop }
+"""
+    done = ran(playbook(flow, workload="on: true"))
+
+    assert done.step("a")["status"] == "skipped"
+    [warning] = done.document["warnings"]
+    assert "admission" in warning["message"]
+    assert warning["undefined"] == {"workload.onn": "on"}
+
+
+def test_misspelt_names_in_event_rules_and_policies_are_warnings_once_per_mistake():
+    flow = """
+- step: start
+  loop: { in: [1, 2, 3], iterator: n }
+  tool:
+    kind: python
+    code: "result = {'total': 7}"
+    spec:
+      policy: { rules: [{ when: "{{ outcome.result.ttal > 9 }}", then: { do: fail } }] }
+  case:
+    - when: "{{ event.name == 'call.done' and response.totl > 2 }}"
+      then: { set: { ctx: { seen: true } } }
+    - when: "{{ event.name == 'call.done' and response.nothing_like_it }}"
+      then: { set: { ctx: { seen: true } } }
+  next: end
+- step: end
+  tool: { kind: noop }
+  case:
+    - when: "{{ event.name == 'step.exit' and workload.limt > 2 }}"
+      then: { set: { ctx: { seen: true } } }
+"""
+    done = ran(playbook(flow, workload="limit: 3"))
+
+    found = {(one["step"], *one["undefined"].items()) for one in done.document["warnings"]}
+    assert found == {
+        ("start", ("outcome.result.ttal", "total")),
+        ("start", ("response.totl", "total")),
+        ("end", ("workload.limt", "limit")),
+    }
+
+
+def test_a_poll_that_waits_for_a_misspelt_name_says_so_when_it_gives_up():
+    flow = """
+- step: start
+  tool:
+    kind: noop
+    result: { state: ready }
+    poll: { until: "{{ response.stat == 'ready' }}", interval: 0.01, max_attempts: 2 }
+"""
+    failed = ran(playbook(flow))
+
+    assert "`response.stat` (did you mean `state`?) is undefined" in failed.error["message"]

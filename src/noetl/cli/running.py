@@ -167,7 +167,10 @@ async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
 
     if as_json:
         await print_document(document, get)
-    elif document["status"] == "CANCELLED":
+        return OK if document["status"] == "COMPLETED" else FAILED
+    for warning in document.get("warnings", ()):
+        say(f"warning: {one_line(warning['message'])}")
+    if document["status"] == "CANCELLED":
         say("cancelled")
     elif document["status"] == "COMPLETED":
         say(f"completed in {length(document['duration_seconds'])}")

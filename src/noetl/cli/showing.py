@@ -108,6 +108,9 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
     for step in document["steps"]:
         yield from _step_rows(step, width)
     yield Drawn("", "")
+    for warning in document.get("warnings", ()):
+        often = f" ({warning['count']} times)" if warning["count"] > 1 else ""
+        yield _fact("warning", f"{one_line(warning['message'])}{often}", "warning")
     if document["error"] is not None:
         where = f" in step {document['failed_step']}" if document["failed_step"] else ""
         error = document["error"]

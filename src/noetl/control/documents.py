@@ -9,11 +9,12 @@ import msgspec
 
 from noetl.engine.program import Program
 from noetl.model.events import decode
+from noetl.model.facts import sentence
 from noetl.model.ids import ExecutionId, derive, event_id
 from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
-from noetl.model.state import ExecutionState, Run, StepSummary
+from noetl.model.state import ExecutionState, Run, StepSummary, Warned
 from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
 
 
@@ -58,9 +59,29 @@ def execution(execution_id: ExecutionId, state: ExecutionState, program: Program
         "error": error(state.failure),
         "failed_step": state.failed_step or None,
         "parent_execution_id": state.parent.execution_id if state.parent is not None else None,
+        "warnings": [_warning(one) for one in state.warnings],
         "steps": [
             _step(name, state.steps[name], state) for name in program.steps if name in state.steps
         ],
+    }
+
+
+_NONE_HELD = {
+    "arcs": "none of {step}'s arcs held",
+    "admission": "none of {step}'s admission rules held, so it was skipped",
+    "rules": "none of {step}'s rules held",
+    "policy": "none of the policy rules of a task of {step} held",
+}
+
+
+def _warning(found: Warned) -> dict[str, Any]:
+    held = _NONE_HELD[found.about].format(step=found.step)
+    return {
+        "code": "undefined",
+        "step": found.step,
+        "message": f"{held}: {sentence(found.undefined)}",
+        "undefined": found.undefined,
+        "count": found.count,
     }
 
 

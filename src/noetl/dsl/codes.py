@@ -99,6 +99,7 @@ ANALYSIS = _errors(
     endless_cycle="Steps that lead round and round with no way out.",
     join_never_completes="A join that waits for a token that cannot come.",
     unknown_name="A name that is never defined anywhere in the playbook.",
+    undefined_key="A key that the workload, or the literal result of a step, does not have.",
     error_falls_through="An error that no rule names goes on as if nothing had happened.",
     undeclared_keychain="A keychain entry that is not declared under `keychain`.",
     limit_applied="More is asked for than a limit allows; the limit holds.",

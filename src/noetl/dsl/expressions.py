@@ -13,8 +13,8 @@ from noetl.templates import (
     compile_text,
 )
 from noetl.templates.analysis import Path, path_of
+from noetl.templates.template import GUARDS
 
-GUARDS = frozenset({"default", "d", "defined", "undefined"})
 REFUSED_MAX = 256 * 1024
 """Characters of templates that we refuse before the rest of a document is left unread."""
 

@@ -13,6 +13,8 @@ from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
 from noetl.model.net import Block, Collect, Net, Step
+from noetl.templates import view
+from noetl.templates.views import MISSING, lookup
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -72,6 +74,8 @@ def check_names(building: Building, net: Net) -> None:
             _check_root(building, use, path[0], known, path[0] in guarded(template))
             if path[0] == "keychain":
                 _check_secret(building, use, path, known)
+            elif not template.may_miss(".".join(path)):
+                _check_keys(building, use, path, known)
 
 
 def _check_root(building: Building, use: Use, name: str, known: _Known, guarded: bool) -> None:
@@ -130,10 +134,49 @@ def _check_secret(building: Building, use: Use, path: tuple[str, ...], known: _K
         )
 
 
+def _check_keys(building: Building, use: Use, path: tuple[str, ...], known: _Known) -> None:
+    """A key that is certainly, or by its spelling most likely, not there when this is read."""
+    if path[0] == "workload":
+        # A request may bring more than the playbook declares, so only near misses are reported.
+        missing = _missing_key(known.workload, path, 1)
+        if missing is not None and (hint := building.report.suggest(*missing)):
+            where = ".".join(path[: path.index(missing[0], 1)])
+            message = f'`{where}` has no "{missing[0]}".{hint}'
+            building.report.add("undefined-key", message, use.place)
+        return
+    start = 2 if path[0] == "steps" else 1
+    step = path[start - 1] if len(path) >= start else ""
+    if step not in known.literals or len(path) <= start:
+        return
+    if step in use.home.iterators or (step in known.hidden(use.home) and start == 1):
+        return
+    if lookup(view("noop", known.literals[step]), path[start]) is not MISSING:
+        return
+    missing = _missing_key(known.literals[step], path, start)
+    if missing is not None:
+        hint = building.report.suggest(*missing) or f" It yields {', '.join(missing[1])}."
+        message = f'the result of step "{step}" has no "{missing[0]}".{hint}'
+        building.report.add("undefined-key", message, use.place)
+
+
+def _missing_key(value: object, path: tuple[str, ...], start: int) -> tuple[str, list[str]] | None:
+    """The first key of the path that is not there, and those that are; None if that is unknown."""
+    for key in path[start:]:
+        if not isinstance(value, dict) or not value:
+            return None
+        if key not in value:
+            return key, list(value)
+        value = value[key]
+    return None
+
+
 class _Known:
     """The names a playbook defines, for each of its steps."""
 
     def __init__(self, net: Net) -> None:
+        self.workload = net.workload
+        self.literals = {step.name: found for step in net.steps if (found := _literal(step))}
+        """Results of steps of which the keys are known: those that are written down."""
         self.keychain = [entry.name for entry in net.keychain]
         self._shared = {step.name for step in net.steps} | set(net.workload) | _ctx_keys(net)
         self._arriving = _arriving_args(net)
@@ -153,6 +196,10 @@ class _Known:
             self._names[key] = self._shared | set(self._local(key))
         return self._names[key]
 
+    def hidden(self, home: Home) -> set[str]:
+        """Names that mean something else here than the step of that name."""
+        return set(self._local((home.name, home.block)))
+
     def _local(self, key: tuple[str, str]) -> Iterator[str]:
         body = self._bodies.get(key)
         if body is None:
@@ -170,6 +217,15 @@ class _Known:
         else:
             yield from body.inputs
             yield from self._callers
+
+
+def _literal(step: Step) -> dict[str, object]:
+    """What the step yields, if it is a mapping written down in the playbook; else nothing."""
+    if len(step.tasks) != 1 or step.loop is not None or step.rules or step.sink is not None:
+        return {}
+    [task] = step.tasks
+    found = task.config.get("result") if task.kind == "noop" and not task.rules else None
+    return found if isinstance(found, dict) else {}
 
 
 def _ctx_keys(net: Net) -> set[str]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from noetl.engine.actions import ActionProgram, RetryProgram, RunProgram, program_of
+from noetl.model.facts import Undefined, near_misses
 from noetl.model.net import CaseSettings, EventRule, Run, Step
 from noetl.templates import Condition, EventView, Scope, compile_condition
 
@@ -205,6 +206,16 @@ class CaseProgram:
                 found.append(rule)
         if not found and self.otherwise is not None and self._considers(self.otherwise, happening):
             found.append(self.otherwise)
+        scope.roots["event"] = _shown(happening, event, None)
+        return found
+
+    def misspelt(self, happening: Happening, scope: Scope, event: dict[str, Any]) -> Undefined:
+        """Of rules none of which answered: names that are nearly those that are there."""
+        found: Undefined = {}
+        for rule in self.rules:
+            if self._considers(rule, happening) and rule.when is not None:
+                scope.roots["event"] = _shown(happening, event, rule)
+                found |= near_misses(rule.when.undefined(scope))
         scope.roots["event"] = _shown(happening, event, None)
         return found
 

@@ -16,6 +16,7 @@ from noetl.engine.scope import ALIASES, NOTHING, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenConsumed
+from noetl.model.facts import Undefined
 from noetl.model.ids import StepRunId, derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -42,13 +43,20 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     wrong: TaskError | None = None
     try:
         args, scope = _seen(turn, program, run_id, tokens)
-        admitted = _admits(program, scope)
+        admitted, matched = _admits(program, scope)
         limits = _limits(turn, program, scope)
     except EvaluationFailed as error:
         admitted, args, limits, wrong = True, {}, [], error_from(error)
     if not admitted:
-        reason = "admission denied"
-        turn.record(StepSkipped(at=turn.at, step_run_id=run_id, step=step, reason=reason))
+        turn.record(
+            StepSkipped(
+                at=turn.at,
+                step_run_id=run_id,
+                step=step,
+                reason="admission denied",
+                undefined={} if matched else _undefined(program, scope),
+            )
+        )
         return
     one_command = program.has_one_command and not program.hears_enter and wrong is None
     turn.record(
@@ -171,11 +179,20 @@ def _event(turn: Turn, carried: Values) -> EventView:
     return EventView(shown, ALIASES.get(carried.get("name", ""), frozenset()))
 
 
-def _admits(program: StepProgram, scope: Scope) -> bool:
+def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool]:
+    """Whether a run may begin, and whether a rule said so."""
     for allow, when in program.admit:
         if when is None or when.holds(scope):
-            return allow
-    return not program.admit
+            return allow, True
+    return not program.admit, False
+
+
+def _undefined(program: StepProgram, scope: Scope) -> Undefined:
+    """What the admission rules, none of which held, did not find."""
+    found: Undefined = {}
+    for _, when in program.admit:
+        found |= when.undefined(scope) if when is not None else {}
+    return found
 
 
 def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:

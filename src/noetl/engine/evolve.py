@@ -82,6 +82,7 @@ from noetl.model.state import (
     StepSummary,
     TimerState,
     Token,
+    WarnedAbout,
 )
 
 Fold = Callable[[ExecutionState, Any], None]
@@ -110,14 +111,16 @@ def _folds_of(fact: Event) -> tuple[Fold, ...]:
 
 def _fold_of(fact: Event) -> Fold | None:
     match fact:
-        case TaskStarted() | TaskLogged() | RetryStarted() | PolicyUnmatched():
+        case TaskStarted() | TaskLogged() | RetryStarted():
             return None
-        case IterationStarted() | NextSelected() | NextUnmatched() | CommandLeased():
+        case IterationStarted() | NextSelected() | CommandLeased():
             return None
         case ExecutionProcessed() | ExecutionCancelled():
             return None  # the end of each run and of the execution are facts of their own
         case TaskDone():
             return _called
+        case NextUnmatched() | PolicyUnmatched():
+            return _unmatched
         case CtxPatched() | VarsSet():
             return _written
         case TokenCreated():
@@ -173,6 +176,11 @@ def _heard(state: ExecutionState, fact: Reported) -> None:
     run.reported[fact.command_id] = fact.report
     if fact.settled:
         run.commands[fact.command_id] = 1
+
+
+def _unmatched(state: ExecutionState, fact: NextUnmatched | PolicyUnmatched) -> None:
+    about: WarnedAbout = "arcs" if isinstance(fact, NextUnmatched) else "policy"
+    state.warn(about, fact.step, fact.undefined)
 
 
 def _beginning(

@@ -25,9 +25,16 @@ from noetl.engine.turn import CancelChild, Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
 from noetl.model.events import CtxPatched
+from noetl.model.facts import Undefined
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError
-from noetl.model.rule_events import BranchSuppressed, CaseEvaluated, NextEvaluated, StepPatched
+from noetl.model.rule_events import (
+    BranchSuppressed,
+    CaseEvaluated,
+    CaseUnmatched,
+    NextEvaluated,
+    StepPatched,
+)
 from noetl.model.state import Run, StepResult
 from noetl.templates import Scope
 
@@ -98,6 +105,7 @@ def hear(
         chain.error = error_from(error)
         return chain
     if not rules:
+        _warn_of_misspelt(turn, run, case.misspelt(happening, scope, event), happening)
         return None
     chain.rules = tuple(rule.rule.label for rule in rules)
     if needs_worker(rules):
@@ -106,6 +114,19 @@ def hear(
     turn.record(evaluated(turn.at, run, case, chain, None))
     _follow(turn, run, case, rules, chain, scope)
     return chain
+
+
+def _warn_of_misspelt(turn: Turn, run: Run, undefined: Undefined, happening: Happening) -> None:
+    if undefined:
+        turn.record(
+            CaseUnmatched(
+                at=turn.at,
+                step_run_id=run.step_run_id,
+                step=run.step,
+                trigger_event=happening.name,
+                undefined=undefined,
+            )
+        )
 
 
 def _never(_: RetryProgram) -> bool:

@@ -16,6 +16,7 @@ from noetl.engine.backoff import wait_before
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Tries
 from noetl.model.duration import seconds
+from noetl.model.facts import Undefined, near_misses
 from noetl.model.net import (
     AnyAction,
     Break,
@@ -56,6 +57,11 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """A rule of `retry` that keeps or stores something before it repeats the call."""
     unmatched: bool = False
+    undefined: Undefined = {}
+    """No rule held: names that they nearly spelt right."""
+
+
+GO_ON = Directive(kind="continue")
 
 
 class RetryProgram:
@@ -213,7 +219,16 @@ def decide(
         return _directive(rule, outcome, scope)
     if exhausted or (not program.rules and not outcome.is_ok):
         return Directive(kind="fail", error=outcome.error or _exhausted(program, tries.attempt))
-    return Directive(kind="continue", unmatched=bool(program.rules))
+    if not program.rules:
+        return GO_ON
+    return Directive(kind="continue", unmatched=True, undefined=_misspelt(program, scope))
+
+
+def _misspelt(program: TaskProgram, scope: Scope) -> Undefined:
+    found: Undefined = {}
+    for rule in (*program.retries, *program.rules):
+        found |= near_misses(rule.when.undefined(scope)) if rule.when is not None else {}
+    return found
 
 
 def _exhausted(program: TaskProgram, attempt: int) -> TaskError:

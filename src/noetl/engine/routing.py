@@ -25,6 +25,7 @@ from noetl.model.events import (
     TokenCreated,
     WorkflowFailing,
 )
+from noetl.model.facts import Undefined, sentence
 from noetl.model.ids import derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -49,12 +50,14 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     error = ended.error if isinstance(ended, StepFailed) else None
     unhandled = error if program.step.on_error != "ignore" else None
     event = step_end_event(program, error)
+    scope = NOTHING
     decided = turn.ended[ended.step_run_id].next
     try:
         if decided is not None:
             sendings = _decided(decided)
         else:
-            scope = NOTHING if program.routes_plainly else _scope(turn, ended, event, error)
+            if not program.routes_plainly:
+                scope = _scope(turn, ended, event, error)
             chosen = _firing(program, scope, failed=unhandled is not None)
             sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
     except EvaluationFailed as failure:
@@ -73,7 +76,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     elif unhandled is not None:
         _fail(turn, ended, unhandled)
     elif program.arcs and decided is None:
-        _unmatched(turn, ended)
+        _unmatched(turn, ended, program, scope)
 
 
 def _fail(turn: Turn, ended: StepDone | StepFailed, error: TaskError) -> None:
@@ -81,13 +84,24 @@ def _fail(turn: Turn, ended: StepDone | StepFailed, error: TaskError) -> None:
     turn.record(WorkflowFailing(at=turn.at, error=error, step=ended.step, stop=stop))
 
 
-def _unmatched(turn: Turn, ended: StepDone | StepFailed) -> None:
-    turn.record(NextUnmatched(at=turn.at, step_run_id=ended.step_run_id, step=ended.step))
+def _unmatched(
+    turn: Turn, ended: StepDone | StepFailed, program: StepProgram, scope: Scope
+) -> None:
+    """The token ends here. If a guard reads what is not there, that is probably a mistake."""
+    undefined: Undefined = {}
+    for arc in program.arcs:
+        undefined |= arc.guard.undefined(scope) if arc.guard is not None else {}
+    turn.record(
+        NextUnmatched(
+            at=turn.at, step_run_id=ended.step_run_id, step=ended.step, undefined=undefined
+        )
+    )
     if turn.program.net.executor.no_next_is_error:
+        why = f" {sentence(undefined)}" if undefined else ""
         error = TaskError(
             kind="client_error",
             code="no_next",
-            message=f'no arc of step "{ended.step}" fired, and `no_next_is_error` is set.',
+            message=f'no arc of step "{ended.step}" fired, and `no_next_is_error` is set.{why}',
         )
         _fail(turn, ended, error)
 

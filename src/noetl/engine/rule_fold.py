@@ -11,6 +11,7 @@ from noetl.model.rule_events import (
     BranchSuppressed,
     CaseEvaluated,
     CaseProcessed,
+    CaseUnmatched,
     ChainRestarted,
     NextEvaluated,
     PollFinished,
@@ -31,6 +32,8 @@ def fold_rules(state: ExecutionState, fact: RuleEvent) -> None:
     match fact:
         case BranchSuppressed() | RetryProcessed() | SinkStarted():
             pass
+        case CaseUnmatched():
+            state.warn("rules", fact.step, fact.undefined)
         case PollStarted() | PollIteration() | PollFinished():
             pass
         case CaseEvaluated():

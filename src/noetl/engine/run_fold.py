@@ -56,6 +56,7 @@ def skipped(state: ExecutionState, fact: StepSkipped) -> None:
     """It was not admitted, and there is no run; or a rule ended the run so."""
     summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
     summary.status, summary.ended_at = "skipped", fact.at
+    state.warn("admission", fact.step, fact.undefined)
     if fact.step_run_id in state.runs:
         _let_go(state, fact.step_run_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.model.chains import Progress
-from noetl.model.facts import Reported
+from noetl.model.facts import Reported, Undefined
 from noetl.model.ids import StepRunId
 from noetl.model.outcome import Outcome
 
@@ -69,3 +69,5 @@ class PolicyUnmatched(Reported, frozen=True, kw_only=True, tag="policy.unmatched
     task: str
     status: str
     iteration: int | None = None
+    undefined: Undefined = {}
+    """Names that its rules nearly spelt right."""

@@ -21,6 +21,7 @@ from noetl.model.chains import Progress as Progress
 from noetl.model.chains import Routing
 from noetl.model.facts import Fact as Fact
 from noetl.model.facts import Reported as Reported
+from noetl.model.facts import Undefined
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -161,6 +162,8 @@ class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
     step_run_id: StepRunId
     step: str
     reason: str = ""
+    undefined: Undefined = {}
+    """No admission rule held; what their conditions did not find."""
 
 
 class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
@@ -316,8 +319,12 @@ class NextSelected(Fact, frozen=True, kw_only=True, tag="next.selected"):
 
 
 class NextUnmatched(Fact, frozen=True, kw_only=True, tag="next.unmatched"):
+    """No arc held: the token ends here."""
+
     step_run_id: StepRunId
     step: str
+    undefined: Undefined = {}
+    """What the guards did not find."""
 
 
 # --- Work handed out ---------------------------------------------------------------------------

@@ -6,6 +6,25 @@ import msgspec
 
 from noetl.model.ids import CommandId
 
+Undefined = dict[str, str]
+"""Expressions that conditions looked up and did not find, each with the name that is there and was
+probably meant; empty if none is near."""
+
+
+def sentence(undefined: Undefined) -> str:
+    """What is undefined, in words."""
+    parts = [
+        f"`{path}`" + (f" (did you mean `{meant}`?)" if meant else "")
+        for path, meant in undefined.items()
+    ]
+    verb = "is" if len(parts) == 1 else "are"
+    return f"{', '.join(parts)} {verb} undefined."
+
+
+def near_misses(undefined: Undefined) -> Undefined:
+    """Those that look like spelling mistakes: what is merely missing may be meant to be."""
+    return {path: meant for path, meant in undefined.items() if meant}
+
 
 class Fact(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False

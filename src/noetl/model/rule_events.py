@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.model.chains import Chain, Goal, NextPolicy, Progress
-from noetl.model.facts import Fact, Reported
+from noetl.model.facts import Fact, Reported, Undefined
 from noetl.model.ids import StepRunId
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome
@@ -27,6 +27,16 @@ class CaseEvaluated(Reported, frozen=True, kw_only=True, tag="case.evaluated"):
     page: int = 0
     chain: Chain | None = None
     """A worker is needed to follow them."""
+
+
+class CaseUnmatched(Reported, frozen=True, kw_only=True, tag="case.unmatched"):
+    """No rule answered an event, and names in their conditions are nearly those that are there."""
+
+    step_run_id: StepRunId
+    step: str
+    trigger_event: str
+    undefined: Undefined
+    iteration: int | None = None
 
 
 class CaseProcessed(Fact, frozen=True, kw_only=True, tag="case.processed"):
@@ -150,6 +160,7 @@ class SinkProcessed(Reported, frozen=True, kw_only=True, tag="sink.processed"):
 
 RuleEvent = (
     CaseEvaluated
+    | CaseUnmatched
     | CaseProcessed
     | BranchSuppressed
     | StepPatched

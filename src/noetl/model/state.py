@@ -13,6 +13,7 @@ import msgspec
 
 from noetl.model.chains import SERVER_STAGES, Chain
 from noetl.model.events import Parent, Progress
+from noetl.model.facts import Undefined
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -20,6 +21,7 @@ from noetl.model.rule_events import NextEvaluated
 from noetl.model.signals import Listening
 
 Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
+WarnedAbout = Literal["arcs", "admission", "rules", "policy"]
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 
@@ -176,6 +178,20 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     loop_failed: int = 0
 
 
+class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Something that probably is a mistake, although nothing failed."""
+
+    about: WarnedAbout
+    """Whose conditions found something undefined, so that none of them held."""
+    step: str
+    undefined: Undefined
+    count: int = 1
+
+
+WARNINGS_MAX = 50
+"""Different ones that an execution keeps; a mistake in a loop is one of them."""
+
+
 class TimerState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A timer that has not fired."""
 
@@ -245,6 +261,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why the execution is failing; compensation may still be under way."""
     failed_step: str = ""
     compensating: bool = False
+    warnings: list[Warned] = []
     seq: int = 0
     """Events folded so far."""
     result: Any = None
@@ -252,3 +269,14 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def is_finished(self) -> bool:
         return self.status in TERMINAL
+
+    def warn(self, about: WarnedAbout, step: str, undefined: Undefined) -> None:
+        """Keep a warning; the same one again only counts. Part of the fold."""
+        if not undefined:
+            return
+        for one in self.warnings:
+            if (one.about, one.step, one.undefined) == (about, step, undefined):
+                one.count += 1
+                return
+        if len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(Warned(about=about, step=step, undefined=undefined))

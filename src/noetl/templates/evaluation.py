@@ -11,7 +11,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import did_you_mean, nearest
 from noetl.templates.errors import BudgetExceeded, EvaluationFailed, UndefinedValue, shortened
 from noetl.templates.scope import Scope
 from noetl.templates.taint import Tainted, uncovered
@@ -71,13 +71,25 @@ class Undefined:
     def _hint(self) -> str:
         if isinstance(self.parent, Scope):
             return did_you_mean(self.path, self.parent.names())
+        keys = self._keys_beside()
+        if not keys:
+            return ""
+        shown = ", ".join(shortened(key, 40) for key in keys[:KEYS_SHOWN])
+        more = ", …" if len(keys) > KEYS_SHOWN else ""
+        return f" It has {shown}{more}." + did_you_mean(str(self.key), keys)
+
+    def _keys_beside(self) -> list[str]:
+        """The keys that are there, where this one is not."""
         parent = self.parent.plain if isinstance(self.parent, View) else self.parent
-        if isinstance(parent, dict) and parent:
-            keys = [key for _, key in zip(range(1000), parent, strict=False) if type(key) is str]
-            shown = ", ".join(shortened(key, 40) for key in keys[:KEYS_SHOWN])
-            more = ", …" if len(parent) > KEYS_SHOWN else ""
-            return f" It has {shown}{more}." + did_you_mean(str(self.key), keys)
-        return ""
+        if not isinstance(parent, dict):
+            return []
+        return [key for _, key in zip(range(1000), parent, strict=False) if type(key) is str]
+
+    def nearest(self) -> str:
+        """The name that is there and was most likely meant; empty if none is near."""
+        if isinstance(self.parent, Scope):
+            return nearest(self.path, self.parent.names())
+        return nearest(str(self.key), self._keys_beside()) if self.key is not None else ""
 
 
 class Lacks(Exception):
@@ -93,6 +105,7 @@ class Evaluation:
     __slots__ = (
         "locals",
         "may_taint",
+        "missed",
         "place",
         "scope",
         "strict",
@@ -108,6 +121,8 @@ class Evaluation:
         self.may_taint = may_taint
         self.place = place
         self.tainted = False
+        self.missed: list[Undefined] | None = None
+        """What was looked up and is not there, for whoever wants to know."""
         self.locals: dict[str, object] = {}
         self.ticks_left = scope.limits.ticks
         self.text_left = scope.limits.text
@@ -134,6 +149,15 @@ class Evaluation:
     def charge_reading(self, text: str) -> None:
         """Pay for looking through a text."""
         self.charge(1 + len(text) // CHARACTERS_PER_TICK)
+
+    def undefined(
+        self, path: str, parent: object, key: object = None, where: str = ""
+    ) -> Undefined:
+        """What stands for a value that is not there."""
+        found = Undefined(path, parent, key, where)
+        if self.missed is not None:
+            self.missed.append(found)
+        return found
 
     def missing(self, value: Undefined) -> Undefined:
         """Something needs this value: an error in a value, but a condition goes on without it."""

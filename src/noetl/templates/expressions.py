@@ -67,7 +67,7 @@ def _compile_name(node: nodes.Name, bound: Bound) -> Run:
         if found is MISSING:
             found = scope.bare(name)
             if found is MISSING:
-                return Undefined(name, scope)
+                return run.undefined(name, scope)
         return run.take(found) if type(found) is Tainted else found
 
     if name not in bound:
@@ -103,7 +103,7 @@ def _compile_lookup(node: nodes.Getattr | nodes.Getitem, container: Run, key: Ru
             return run.missing(wanted)
         found = lookup(inside, wanted)
         if found is MISSING:
-            return Undefined(path, inside, wanted, where)
+            return run.undefined(path, inside, wanted, where)
         return run.take(found) if type(found) is Tainted else found
 
     return look
@@ -129,7 +129,7 @@ def _compile_slice(node: nodes.Getitem, container: Run, bound: Bound) -> Run:
             raise EvaluationFailed("the step of a slice must not be 0")
         found = sliced(inside, slice(*values))
         if found is MISSING:
-            return Undefined(path, inside, None, where)
+            return run.undefined(path, inside, None, where)
         assert isinstance(found, list | tuple | str)
         run.charge(1 + len(found) // (100 if isinstance(found, str) else 1))
         return found

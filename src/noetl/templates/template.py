@@ -7,6 +7,7 @@ the fast path by itself once it has been used a few times.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -15,9 +16,15 @@ from jinja2 import nodes
 
 from noetl.templates.analysis import Path, Reads, required_texts, targets
 from noetl.templates.checks import problems_of
-from noetl.templates.errors import BudgetExceeded, EvaluationFailed, TemplateRefused, explained
+from noetl.templates.errors import (
+    BudgetExceeded,
+    EvaluationFailed,
+    TemplateRefused,
+    explained,
+    shortened,
+)
 from noetl.templates.evaluation import Evaluation, Undefined
-from noetl.templates.expressions import Run, compile_plain
+from noetl.templates.expressions import Run, compile_plain, source_of
 from noetl.templates.fast import BAIL, FALSE_TEXTS, Fast, compile_fast
 from noetl.templates.filters import MAKE_TUPLES
 from noetl.templates.operators import MOMENTS
@@ -32,6 +39,9 @@ USES_BEFORE_FAST = 3
 """Making the function costs about as much as fifty evaluations on the general path."""
 BUILDING = (nodes.Mul, nodes.Add, nodes.List, nodes.Dict, nodes.Tuple, nodes.Filter, nodes.Call)
 """Nodes that can make a container in which parts are shared, larger than it looks."""
+GUARDS = frozenset({"default", "d", "defined", "undefined"})
+"""Filters and tests by which a template says that a name may be missing."""
+PATH_SHOWN = 80
 PASSING_FILTERS = frozenset({"default", "d", "first", "last"})
 
 
@@ -121,7 +131,41 @@ class Template:
         native = self.expression is not None
         return compile_fast(self.parts, native=native, strict=strict)
 
-    def _measured(self, scope: Scope, place: str, *, strict: bool) -> object:
+    def undefined(self, scope: Scope) -> dict[str, str]:
+        """What the expression looks up and does not find, with the name that was probably meant.
+
+        Names that it expects to be missing at times (`default`, `is defined`) are left out, and so
+        is what it does not get to. For messages: it evaluates the whole template once more.
+        """
+        missed: list[Undefined] = []
+        # That it cannot be evaluated is reported by whoever wants its value.
+        with suppress(EvaluationFailed):
+            self._measured(scope, "", strict=False, missed=missed)
+        secret = scope.may_taint(self._roots)
+        return {
+            shortened(one.path, PATH_SHOWN): "" if secret else one.nearest()
+            for one in missed
+            if not self.may_miss(one.path)
+        }
+
+    def may_miss(self, path: str) -> bool:
+        """Whether the template says that this may be missing (`default`, `is defined`)."""
+        return any(
+            _reaches(source_of(node.node), path)
+            for node in self._tree.find_all((nodes.Filter, nodes.Test))
+            if isinstance(node, nodes.Filter | nodes.Test)
+            and node.name in GUARDS
+            and isinstance(node.node, nodes.Expr)
+        )
+
+    def _measured(
+        self,
+        scope: Scope,
+        place: str,
+        *,
+        strict: bool,
+        missed: list[Undefined] | None = None,
+    ) -> object:
         """Evaluate on the general path; whatever goes wrong becomes one of our errors."""
         run = Evaluation(
             scope,
@@ -129,6 +173,7 @@ class Template:
             may_taint=scope.may_taint(self._roots),
             place=place or self.source,
         )
+        run.missed = missed
         try:
             value = self._finished(run, self._prepared()(run))
         except EvaluationFailed as error:
@@ -153,6 +198,11 @@ class Template:
         if self._makes_shared:
             run.walk(value)
         return _plain(value) if self._makes_tuples or self._makes_moments else value
+
+
+def _reaches(guard: str, path: str) -> bool:
+    """Whether the guarded expression is this path, or leads through it."""
+    return guard == path or guard.startswith((f"{path}.", f"{path}["))
 
 
 BINDING = (nodes.For, nodes.Assign, nodes.AssignBlock, nodes.With)
@@ -254,6 +304,10 @@ class Condition:
                 self._fast = self.template.fast_function(strict=False)
         value = self.template._measured(scope, place, strict=False)
         return holds(value._value if isinstance(value, Tainted) else value)
+
+    def undefined(self, scope: Scope) -> dict[str, str]:
+        """What it looks up and does not find: see `Template.undefined`."""
+        return self.template.undefined(scope) if self.template is not None else {}
 
     def required_texts(self, *path: str) -> frozenset[str] | None:
         """The texts one of which the value at the path must equal for this to hold.

@@ -37,10 +37,11 @@ from noetl.errors import EvaluationFailed
 from noetl.model.chains import SERVER_STAGES, Again, Chain, Tries
 from noetl.model.commands import Ending, Suspension
 from noetl.model.events import RetryStarted
+from noetl.model.facts import Undefined
 from noetl.model.ids import derive
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError, ok
-from noetl.model.rule_events import CaseEvaluated, ChainRestarted, StepPatched
+from noetl.model.rule_events import CaseEvaluated, CaseUnmatched, ChainRestarted, StepPatched
 from noetl.templates import view
 from noetl.worker.frame import Frame
 from noetl.worker.settling import Settled, report, say_processed, settle, wait, write
@@ -87,10 +88,28 @@ def answer(
         chain.error = error_from(error)
         return chain
     if not rules:
+        _say_misspelt(passage, case.misspelt(happening, frame.scope, event), happening)
         _hide(frame)
         return None
     chain.rules = tuple(rule.rule.label for rule in rules)
     return chain
+
+
+def _say_misspelt(passage: Passage, undefined: Undefined, happening: Happening) -> None:
+    """Once under a command is enough: the next iteration makes the same mistake."""
+    runner = passage.runner
+    if not undefined or runner.has_warned(happening.name):
+        return
+    runner.reporter.say(
+        CaseUnmatched(
+            at=runner.now(),
+            step_run_id=runner.command.step_run_id,
+            step=runner.command.step,
+            trigger_event=happening.name,
+            undefined=undefined,
+            iteration=passage.frame.iteration,
+        )
+    )
 
 
 def page_chain(passage: Passage, program: TaskProgram, settled: Settled) -> Chain:

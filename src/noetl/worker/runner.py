@@ -82,6 +82,7 @@ class Runner:
         self.now = now
         self.sleep = sleep
         self._step = self.program.steps[command.step].step
+        self._warned: set[str] = set()
 
     async def run(self) -> Ending | None:
         """How the run ended; None if it is a part of a loop, or goes on later."""
@@ -117,6 +118,13 @@ class Runner:
         if frame.ctx_writes:
             self.report_ctx(frame, self.now())
         return Ending(error=outcome.error, result=outcome.result)
+
+    def has_warned(self, what: str) -> bool:
+        """Whether this was pointed out under this command before; from now on it was."""
+        if what in self._warned:
+            return True
+        self._warned.add(what)
+        return False
 
     # --- Pipelines ---
 

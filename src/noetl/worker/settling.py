@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.engine.failing import error_from
-from noetl.engine.pipeline import Directive, PollProgram, TaskProgram, decide, rendered
+from noetl.engine.pipeline import GO_ON, Directive, PollProgram, TaskProgram, decide, rendered
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Tries
 from noetl.model.commands import ChildRequest, Suspension
 from noetl.model.events import PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
+from noetl.model.facts import sentence
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.model.rule_events import (
     PollFinished,
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 SLEEP_MAX = 5.0
 """Waits up to this long keep the slot; longer ones give it back."""
-
-
-GO_ON = Directive(kind="continue")
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,8 +199,11 @@ def _look(
     delay = poll.wait(frame.scope, looks, now - (tries.poll_began or now))
     if delay is None:
         _say_poll(passage, program, "exhausted")
+        undefined = poll.until.undefined(frame.scope)
+        why = f" {sentence(undefined)}" if undefined else ""
         message = f'task "{program.task.name}" was polled {looks} times, and what it waits for'
-        error = TaskError(kind="timeout", code="poll_exhausted", message=f"{message} did not come.")
+        message += f" did not come.{why}"
+        error = TaskError(kind="timeout", code="poll_exhausted", message=message)
         return Directive(kind="fail", error=error)
     return Directive(kind="retry", delay=delay, new_page=True, poll=True)
 
@@ -277,7 +278,12 @@ def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bo
     )
     if directive.unmatched:
         status = settled.outcome.status
-        runner.reporter.say(PolicyUnmatched(at=now, status=status, **names(passage, program)))
+        undefined = directive.undefined
+        if undefined and runner.has_warned(program.task.name):
+            undefined = {}
+        runner.reporter.say(
+            PolicyUnmatched(at=now, status=status, undefined=undefined, **names(passage, program))
+        )
     if directive.kind == "retry":
         _say_repeated(passage, program, settled, now)
     if passage.top:
