@@ -13,7 +13,8 @@ from noetl.cli.lines import plain_line
 from noetl.model.events import TaskDone, TaskLogged, encode
 from noetl.secrets.masking import Mask
 from noetl.store.base import EventRow
-from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
+from noetl.tools.base import TaskLog
+from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printed, Printing
 from tests.examples.system import PATIENCE, on_bench, playbook
 from tests.server.processes import SECONDS_MAX, serving, working
 
@@ -151,6 +152,58 @@ def test_a_short_task_has_its_lines_in_its_end_only():
     assert printing.rest() == ""
 
 
+def told(printing: Printing, log: TaskLog, text: str, *, taken: bool = True) -> None:
+    log(text)
+    if taken:
+        printing.taken()
+
+
+def test_the_end_of_a_task_says_how_much_of_its_output_was_told_before():
+    printing = Printing(Mask(), lambda: None)
+    log = TaskLog(printing)
+    told(printing, log, "one\n", taken=False)
+    assert (printing.rest(), printing.printed(log)) == ("", Printed("one\n", 0))
+
+    told(printing, log, "two\nthr")
+    assert (printing.rest(), printing.printed(log)) == ("thr", Printed("one\ntwo\nthr", 11))
+
+
+@pytest.mark.parametrize("more", [1, SHOWN_MAX // 20, SHOWN_MAX // 10 - 1, SHOWN_MAX // 10])
+def test_of_a_long_output_the_beginning_and_the_end_are_told_and_nothing_twice(more):
+    mask = Mask()
+    mask.add("secret")
+    printing = Printing(mask, lambda: None)
+    log = TaskLog(printing)
+    lines = [f"{n:09}\n" for n in range(SHOWN_MAX // 10 + more)]
+    shown = ""
+    for line in lines:
+        log(line)
+        if line.endswith("77\n"):
+            shown += printing.taken()
+
+    shown += printing.rest()
+    text, before = printing.printed(log)
+
+    assert (shown + text[before:]).replace(NO_MORE, "") == "".join(lines)
+
+
+def test_of_a_very_long_output_the_middle_is_left_out():
+    printing = Printing(Mask(), lambda: None)
+    log = TaskLog(printing)
+    log("begin\n")
+    shown = printing.taken()
+    for n in range(30_000):
+        log(f"{n:09}\n")
+
+    shown += printing.rest()
+    text, before = printing.printed(log)
+
+    assert shown.startswith("begin\n000000000\n")
+    assert shown.endswith(NO_MORE)
+    assert (text[:27], before) == ("[… earlier output dropped]\n", 0)
+    assert text.endswith("000029999\n")
+
+
 def test_a_secret_of_several_lines_is_held_back_until_it_is_known_to_be_one():
     mask = Mask()
     mask.add("first\nsecond\nthird")
@@ -166,4 +219,4 @@ def test_people_who_follow_without_a_live_view_read_the_lines_as_they_were_print
     fact = TaskLogged(at=0, step_run_id="r", step="load", task="copy", text="one\ntwo\n")
     row = EventRow(seq=1, type="task.log", at=0, step="load", step_run_id="r", body=encode(fact))
 
-    assert plain_line(row, "1") == "load: copy says\n  one\n  two"
+    assert plain_line(row, "1") == "load.copy says\n  one\n  two"

@@ -231,6 +231,36 @@ async def _events(
         print_line(event_line(row))
 
 
+@command.command("logs")
+@execution_argument
+@click.option("--step", help="Only what this step printed.")
+@click.option("--grep", metavar="RE", help="Only lines that this regular expression finds.")
+@click.option("--follow", is_flag=True, help="Go on until the execution has ended.")
+@json_option
+@db_option
+@server_option
+def logs_command(
+    execution: str,
+    step: str | None,
+    grep: str | None,
+    follow: bool,
+    as_json: bool,
+    db: str | None,
+    server: str | None,
+) -> None:
+    """What its tasks printed, line by line behind the step.
+
+    Of a task that prints very much the beginning and the end are kept. Secrets are masked.
+    """
+    from noetl.cli.task_output import print_logs
+
+    if follow and as_json:
+        raise click.UsageError("--json prints one document, --follow goes on: give one of them.")
+    settings = settings_for(db, server)
+    chosen = {"step": step, "grep": grep}
+    asyncio.run(print_logs(settings, execution, chosen, follow=follow, as_json=as_json))
+
+
 @command.command("follow")
 @execution_argument
 @db_option

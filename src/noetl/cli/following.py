@@ -45,7 +45,7 @@ async def follow(settings: Settings, written: str) -> int:
             return FAILED
         document = await records.document(execution_id)
         if document["status"] == "FAILED":
-            await print_output(store, execution_id)
+            await print_output(store, execution_id, shown=True)
         return await conclude(document, records.body, as_json=False)
 
 

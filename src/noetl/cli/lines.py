@@ -52,9 +52,20 @@ def _retry(fact: Any) -> str:
     return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
 
 
-def _printed(fact: Any) -> str:
-    lines = "".join(f"\n  {line}" for line in fact.text.splitlines())
-    return f"{fact.step}: {fact.task} says{lines}"
+def _printed(fact: Any) -> str | None:
+    """What a task printed that was not shown before: as it runs, and when it ends."""
+    from noetl.control.task_logs import text_of
+
+    lines = "".join(f"\n  {line}" for line in text_of(fact).splitlines())
+    if not lines:
+        return None
+    return f"{speaker(fact.step, fact.task, fact.iteration)} says{lines}"
+
+
+def speaker(step: str, task: str, iteration: int | None) -> str:
+    """Who printed it: the step, the task unless it is its only one, the iteration in brackets."""
+    name = step if task in (step, f"{step}_task") else f"{step}.{task}"
+    return name if iteration is None else f"{name}[{iteration}]"
 
 
 def _loop(fact: Any) -> str:
@@ -93,6 +104,8 @@ _NEWS: dict[str, Callable[[Any], str | None]] = {
     "approval.received": lambda fact: f"heard {fact.name}",
     "retry.started": _retry,
     "task.log": _printed,
+    "task.done": _printed,
+    "sink.processed": _printed,
     "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
     "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",
     "playbook.paused": lambda fact: f"paused{_because(fact.reason)}",

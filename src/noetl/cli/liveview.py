@@ -39,15 +39,14 @@ StateOf = Callable[[str], Awaitable["ExecutionState"]]
 
 
 class News(NamedTuple):
-    """What to say about a step that runs: that it is tried again, or what it has just printed."""
+    """What the state of an execution does not tell: tries of its steps, and lines of its tasks."""
 
-    words: str = ""
-    colour: str = "dim"
+    retries: dict[str, str]
+    printed: list[str]
 
 
-NO_NEWS = News()
-NewsAfter = Callable[[str, int], Awaitable[dict[str, News]]]
-"""What to say about the steps of an execution since an event."""
+NewsAfter = Callable[[str, int, int], Awaitable[News]]
+"""The news of an execution, after one event and up to another."""
 
 
 async def show_live(
@@ -82,7 +81,7 @@ class _View:
         self._console = console
         self._spinner = Spinner("dots", style="cyan")
         self._seen: dict[str, int] = {}
-        self._news: dict[str, dict[str, News]] = {}
+        self._retries: dict[str, dict[str, str]] = {}
 
     async def frame(self, *, whole: bool = False) -> RenderableType:
         state = await self._state_of(self._execution_id)
@@ -119,15 +118,18 @@ class _View:
         after = self._seen.get(execution_id, 0)
         self._seen[execution_id] = state.seq
         if state.seq > after:
-            known = self._news.setdefault(execution_id, {})
-            known |= await self._news_after(execution_id, after)
+            news = await self._news_after(execution_id, after, state.seq)
+            self._retries.setdefault(execution_id, {}).update(news.retries)
+            for line in news.printed:
+                # Above the view, where it stays.
+                self._console.print(Text(line), soft_wrap=True)
         running = {run.step: run for run in state.runs.values()}
         rows = []
         for name, summary in list(state.steps.items()):
-            news = self._news.get(execution_id, {}).get(name, NO_NEWS)
+            retry = self._retries.get(execution_id, {}).get(name, "")
             run = running.get(name)
             wait = _wait(run, state) if run is not None and run.waiting else ""
-            rows.append(self._row(name, summary, wait, news, depth))
+            rows.append(self._row(name, summary, wait, retry, depth))
             for child in list(run.children)[:3] if run is not None and depth < DEPTH_MAX else ():
                 rows += await self._rows(child, await self._state_of(child), depth + 1)
         return rows
@@ -137,7 +139,7 @@ class _View:
         name: str,
         summary: StepSummary,
         wait: str,
-        news: News,
+        retry: str,
         depth: int,
     ) -> tuple[RenderableType, ...]:
         is_running = summary.status == "running"
@@ -146,13 +148,13 @@ class _View:
             mark = Text(*MARKS[summary.status])
         elif wait:
             mark = Text("◷", style="cyan")
-        remark = _remark(summary, wait, news.words if is_running else "")
+        remark = _remark(summary, wait, retry if is_running else "")
         return (
             mark,
             Text("  " * depth + name),
             _bar(summary) if summary.loop_total is not None else Text(""),
             Text(_time_of(summary), style="dim"),
-            Text(remark, style="red" if summary.error else news.colour),
+            Text(remark, style="red" if summary.error else "yellow" if retry else "dim"),
         )
 
 
@@ -175,7 +177,7 @@ def _time_of(summary: StepSummary) -> str:
     return length((summary.ended_at or summary.started_at) - summary.started_at)
 
 
-def _remark(summary: StepSummary, wait: str, news: str) -> str:
+def _remark(summary: StepSummary, wait: str, retry: str) -> str:
     if summary.error is not None:
         return one_line(summary.error.message)[:REMARK_MAX]
     parts = []
@@ -183,7 +185,7 @@ def _remark(summary: StepSummary, wait: str, news: str) -> str:
         parts.append(f"run {summary.runs}")
     if summary.loop_failed:
         parts.append(f"{summary.loop_failed} failed")
-    parts.append(wait or news)
+    parts.append(wait or retry)
     return ", ".join(part for part in parts if part)[:REMARK_MAX]
 
 

@@ -12,8 +12,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
+import msgspec
+
 from noetl.control import documents
 from noetl.control.records import LAST, PAGE, Records
+from noetl.control.task_logs import Logs
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model.events import decode
@@ -51,6 +54,16 @@ class Executions(Protocol):
         step: str | None = None,
         limit: int | None = None,
     ) -> list[EventRow]: ...
+
+    async def logs(
+        self,
+        execution_id: ExecutionId,
+        *,
+        step: str | None = None,
+        grep: str | None = None,
+        after: int = 0,
+        limit: int = PAGE,
+    ) -> Logs: ...
 
     async def summaries(
         self, *, status: str | None, path: str | None, since: float | None, limit: int
@@ -157,6 +170,22 @@ class RemoteExecutions:
             found += [documents.restored(one) for one in page["events"]]
             after, more = page["next_after"], page["more"]
         return found
+
+    async def logs(
+        self,
+        execution_id: ExecutionId,
+        *,
+        step: str | None = None,
+        grep: str | None = None,
+        after: int = 0,
+        limit: int = PAGE,
+        wait: float = 0,
+    ) -> Logs:
+        route = f"/api/executions/{quote(execution_id, safe='')}/logs"
+        found = await self.client.get(
+            route, step=step, grep=grep, after=after, limit=limit, wait=wait
+        )
+        return msgspec.convert(found, Logs)
 
     async def summaries(
         self, *, status: str | None, path: str | None, since: float | None, limit: int

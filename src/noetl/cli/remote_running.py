@@ -65,7 +65,7 @@ async def _conclude(client: Client, execution_id: str, *, as_json: bool) -> int:
     document = await client.execution(execution_id)
     remote = RemoteExecutions(client)
     if document["status"] == "FAILED" and not as_json:
-        await print_output(remote, execution_id)
+        await print_output(remote, execution_id, shown=True)
     return await conclude(document, remote.body, as_json=as_json)
 
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from noetl.cli.exits import FAILED, INTERRUPTED, OK
-from noetl.cli.lines import length, plain_line
+from noetl.cli.lines import length, plain_line, speaker
 from noetl.cli.paint import is_rich
-from noetl.cli.printing import one_line, say
+from noetl.cli.printing import one_line, printable, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from noetl.store.base import EventRow
     from noetl.wiring import System
 
+NEWS_PAGE = 1000
 OUTPUT_SHOWN = 4_000
 FAILURES_SHOWN = 3
 FAILURES_KEPT = 100
@@ -55,7 +56,7 @@ async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int
             await _print_lines(system, execution_id)
         document = await system.executions.wait(execution_id)
     if document["status"] == "FAILED" and not as_json:
-        await print_output(system.store, execution_id)
+        await print_output(system.store, execution_id, shown=True)
     code = await conclude(document, Records(system.store).body, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
@@ -141,21 +142,29 @@ class Events(Protocol):
 
 
 def news_in(store: Events) -> NewsAfter:
-    """For the live view: which steps were tried again or printed something since an event."""
+    """For the live view: which steps were tried again, and what tasks printed since an event."""
     from noetl.cli.liveview import News
-    from noetl.model.events import RetryStarted, TaskLogged, decode
+    from noetl.control.task_logs import TYPES, text_of
+    from noetl.model.events import RetryStarted, decode
 
-    types = ("retry.started", "task.log")
-
-    async def news(execution_id: str, after: int) -> dict[str, News]:
-        found = {}
-        for row in await store.events(execution_id, after=after, types=types, limit=1000):
-            fact = decode(row.body)
-            if isinstance(fact, RetryStarted):
-                wait = f", after {fact.delay:.3g} s" if fact.delay else ""
-                found[fact.step] = News(f"try {fact.attempt} of {fact.task}{wait}", "yellow")
-            elif isinstance(fact, TaskLogged):
-                found[fact.step] = News(one_line(fact.text.rstrip().rpartition("\n")[2]))
+    async def news(execution_id: str, after: int, up_to: int) -> News:
+        found = News({}, [])
+        while after < up_to:
+            types = ("retry.started", *TYPES)
+            rows = await store.events(execution_id, after=after, types=types, limit=NEWS_PAGE)
+            for row in rows:
+                if row.seq > up_to:
+                    return found
+                fact: Any = decode(row.body)
+                if isinstance(fact, RetryStarted):
+                    wait = f", after {fact.delay:.3g} s" if fact.delay else ""
+                    found.retries[fact.step] = f"try {fact.attempt} of {fact.task}{wait}"
+                elif text := text_of(fact):
+                    who = speaker(fact.step, fact.task, fact.iteration)
+                    found.printed.extend(f"{who} | {printable(line)}" for line in text.splitlines())
+            if len(rows) < NEWS_PAGE:
+                return found
+            after = rows[-1].seq
         return found
 
     return news
@@ -184,8 +193,8 @@ async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
     return OK if document["status"] == "COMPLETED" else FAILED
 
 
-async def print_output(store: Events, execution_id: str) -> None:
-    """What failed tasks printed, and where their code broke: for whoever wants to know why."""
+async def print_output(store: Events, execution_id: str, *, shown: bool = False) -> None:
+    """What failed tasks printed, unless it was `shown` before, and where their code broke."""
     from noetl.model.events import TaskDone, decode
 
     last: dict[tuple[str, str, int | None], TaskDone] = {}
@@ -202,16 +211,17 @@ async def print_output(store: Events, execution_id: str) -> None:
                 if len(last) > FAILURES_KEPT:
                     last.pop(next(iter(last)))
     for fact in list(last.values())[-FAILURES_SHOWN:]:
-        _print_failure(fact)
+        _print_failure(fact, shown=shown)
 
 
-def _print_failure(fact: TaskDone) -> None:
+def _print_failure(fact: TaskDone, *, shown: bool) -> None:
     where = f"{fact.step}.{fact.task}"
     if fact.iteration is not None:
         where += f", iteration {fact.iteration}"
     if fact.attempt > 1:
         where += f", try {fact.attempt}"
-    _print_block(f"output of {where}", fact.log)
+    if not shown:
+        _print_block(f"output of {where}", fact.log)
     error = fact.outcome.error
     details = error.details if error is not None else None
     if isinstance(details, dict) and isinstance(details.get("traceback"), str):

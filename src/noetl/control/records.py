@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from noetl.control import documents, waiting
+from noetl.control import documents, task_logs, waiting
 from noetl.control.live import fold
 from noetl.control.programs import Programs
+from noetl.control.task_logs import Logs
 from noetl.engine.evolve import evolve
-from noetl.errors import NotFound
-from noetl.model.events import decode
+from noetl.errors import BadRequest, NotFound
+from noetl.model.events import NAMES, decode
 from noetl.model.ids import ExecutionId
+from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState
 from noetl.store.base import EventRow, Store, Summary
 
@@ -100,7 +102,16 @@ class Records:
         step: str | None = None,
         limit: int | None = None,
     ) -> list[EventRow]:
-        """Events with a seq above `after`, all of them unless there is a limit."""
+        """Events with a seq above `after`, all of them unless there is a limit.
+
+        Raises BadRequest for a type that no event has, NotFound for a step that is none.
+        """
+        for name in types:
+            if name not in NAMES:
+                hint = did_you_mean(name, NAMES)
+                raise BadRequest(f'there is no type of event "{name}".{hint}')
+        if step is not None:
+            await self._require_step(execution_id, step)
         found: list[EventRow] = []
         while limit is None or len(found) < limit:
             room = PAGE if limit is None else min(PAGE, limit - len(found))
@@ -112,6 +123,32 @@ class Records:
                 break
             after = rows[-1].seq
         return found
+
+    async def logs(
+        self,
+        execution_id: ExecutionId,
+        *,
+        step: str | None = None,
+        grep: str | None = None,
+        after: int = 0,
+        limit: int = PAGE,
+    ) -> Logs:
+        """A page of what its tasks printed. Raises BadRequest and NotFound."""
+        row = await self._store.summary(execution_id)
+        if row is None:
+            raise NotFound(f"there is no execution {execution_id}.")
+        return await task_logs.page(
+            self.events, execution_id, row.status, step=step, grep=grep, after=after, limit=limit
+        )
+
+    async def _require_step(self, execution_id: ExecutionId, step: str) -> None:
+        row = await self._store.summary(execution_id)
+        if row is None:
+            raise NotFound(f"there is no execution {execution_id}.")
+        steps = (await self._programs.by_digest(row.digest)).steps
+        if step not in steps:
+            hint = did_you_mean(step, steps)
+            raise NotFound(f'the playbook {row.path} has no step "{step}".{hint}')
 
 
 class Following:

@@ -46,6 +46,8 @@ class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
     """What the task's policy made of it: continue, retry, jump, break, fail."""
     log: str = ""
     """What the tool printed, the last part of it."""
+    told: int = 0
+    """So many characters at its beginning were in `task.log` before."""
     progress: Progress | None = None
     """Where the pipeline goes on; None inside loops, whose unit is the iteration."""
 

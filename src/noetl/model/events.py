@@ -8,7 +8,7 @@ State is the fold of these facts (`engine.evolve`); nothing else is remembered.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -464,3 +464,5 @@ Event = (
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Event).decode
+NAMES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Event))
+"""What an event can be called."""

@@ -155,6 +155,7 @@ class SinkProcessed(Reported, frozen=True, kw_only=True, tag="sink.processed"):
     page: int = 0
     directive: str = ""
     log: str = ""
+    told: int = 0
     progress: Progress | None = None
 
 

@@ -75,7 +75,7 @@ class TaskLog:
         self, listener: Callable[[str], None] | None = None, *, limit: int = 64 * 1024
     ) -> None:
         self._listener = listener
-        self._limit = limit
+        self.limit = limit
         self._parts: list[str] = []
         self._length = 0
         self._dropped = False
@@ -83,20 +83,20 @@ class TaskLog:
     def __call__(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
-        if self._length > 2 * self._limit:
+        if self._length > 2 * self.limit:
             self._shorten()
         if self._listener is not None:
             self._listener(text)
 
     def text(self) -> str:
         """What is kept, at most `limit` characters after a mark if more was printed."""
-        if self._length > self._limit:
+        if self._length > self.limit:
             self._shorten()
         kept = "".join(self._parts)
         return f"[… earlier output dropped]\n{kept}" if self._dropped else kept
 
     def _shorten(self) -> None:
-        kept = "".join(self._parts)[-self._limit :]
+        kept = "".join(self._parts)[-self.limit :]
         self._parts = [kept]
         self._length = len(kept)
         self._dropped = True

@@ -23,6 +23,7 @@ from noetl.templates import Scope, compile_value
 from noetl.worker.allowances import timeout_of
 from noetl.worker.calls import total_seconds
 from noetl.worker.frame import Frame
+from noetl.worker.printing import NOTHING, Printed
 
 if TYPE_CHECKING:
     from noetl.worker.runner import Runner
@@ -41,22 +42,22 @@ class Interrupted(Exception):
 
 async def run_block(
     runner: Runner, caller: TaskProgram, frame: Frame, action_id: str
-) -> tuple[Outcome, str]:
+) -> tuple[Outcome, Printed]:
     """Run the entry a task names; its result is the task's result. Raises Interrupted."""
     name = str(caller.task.config.get("task"))
     block = runner.program.blocks.get(name)
     if block is None:
-        return failed("not_found", f'the workbook has no entry "{name}"'), ""
+        return failed("not_found", f'the workbook has no entry "{name}"'), NOTHING
     try:
         limit = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
         async with asyncio.timeout(limit):
-            return await run_entry(runner, block, frame, given, action_id), ""
+            return await run_entry(runner, block, frame, given, action_id), NOTHING
     except EvaluationFailed as error:
-        return failed("schema", str(error), code=error.code), ""
+        return failed("schema", str(error), code=error.code), NOTHING
     except TimeoutError:
         message = f'"{name}" took longer than {limit:g} seconds'
-        return failed("timeout", message, retryable=True), ""
+        return failed("timeout", message, retryable=True), NOTHING
 
 
 async def run_entry(

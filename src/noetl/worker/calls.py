@@ -26,7 +26,7 @@ from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 from noetl.worker.keyring import Keyring
-from noetl.worker.printing import Printing
+from noetl.worker.printing import NOTHING, Printed, Printing
 from noetl.worker.rates import Rates
 from noetl.worker.reporter import Reporter
 from noetl.worker.tokens import CallTokens
@@ -56,7 +56,7 @@ class Caller:
 
     async def call(
         self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
-    ) -> tuple[Outcome, str]:
+    ) -> tuple[Outcome, Printed]:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation.
 
         What it prints while it runs is reported at once.
@@ -253,14 +253,14 @@ class Call:
         if self._log is not None:
             self._reporter.sources.remove(self._news)
 
-    def printed(self) -> str:
+    def printed(self) -> Printed:
         """All that it printed, or the end of that; what was not yet shown of it is reported."""
         if self._log is None or self._printing is None:
-            return ""
+            return NOTHING
         rest = self._logged(self._printing.rest())
         if rest is not None:
             self._reporter.say(rest)
-        return self.mask.text(self._log.text())
+        return self._printing.printed(self._log)
 
     def _logged(self, text: str) -> TaskLogged | None:
         frame = self.frame

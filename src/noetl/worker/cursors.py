@@ -77,7 +77,7 @@ async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
             "attempt": attempt,
         }
         runner.reporter.say(TaskStarted(at=runner.now(), kind=cursor.kind, **names))
-        outcome, log = await runner.caller.call(program, frame, action_id, runner.reporter)
+        outcome, printed = await runner.caller.call(program, frame, action_id, runner.reporter)
         again = outcome.error is not None and outcome.error.retryable and attempt < tries
         # The rows themselves are the business of their iterations.
         shown = msgspec.structs.replace(outcome, result={"rows": len(_rows(outcome))})
@@ -86,7 +86,8 @@ async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
                 at=runner.now(),
                 outcome=shown if outcome.is_ok else outcome,
                 directive="retry" if again else "continue" if outcome.is_ok else "fail",
-                log=log,
+                log=printed.text,
+                told=printed.told,
                 **names,
             )
         )

@@ -14,6 +14,7 @@ from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, failed
 from noetl.worker.blocks import Interrupted
 from noetl.worker.frame import Frame
+from noetl.worker.printing import NOTHING, Printed
 
 if TYPE_CHECKING:
     from noetl.worker.runner import Runner
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 async def with_hooks(
     runner: Runner, program: TaskProgram, frame: Frame, action_id: str
-) -> tuple[Outcome, str]:
+) -> tuple[Outcome, Printed]:
     """`before`, the task, `after`; `finally` whatever happens, also on cancellation.
 
     A task that waits is not over, and goes on behind its `before`. Raises Interrupted.
@@ -31,8 +32,8 @@ async def with_hooks(
         goes_on = frame.inner is not None
         broken = None if goes_on else await _hook(runner, program, "before", frame, action_id)
         if broken is not None:
-            return broken, ""
-        outcome, log = await runner.call(program, frame, action_id)
+            return broken, NOTHING
+        outcome, printed = await runner.call(program, frame, action_id)
         frame.show_outcome(program.task.kind, outcome)
         if outcome.is_ok:
             outcome = await _hook(runner, program, "after", frame, action_id) or outcome
@@ -41,7 +42,7 @@ async def with_hooks(
         raise
     finally:
         broken = None if waits else await _hook(runner, program, "finally", frame, action_id)
-    return (broken if broken is not None and outcome.is_ok else outcome), log
+    return (broken if broken is not None and outcome.is_ok else outcome), printed
 
 
 async def _hook(

@@ -1,18 +1,31 @@
 """What a task prints, on its way into the event stream while the task still runs.
 
-What is kept of it in the end stands in `task.done`. A task that is over before anything of it was
-taken says nothing here; a longer one shows its lines as they come, up to a limit.
+What is kept of it in the end stands in `task.done`, which says how much of that readers have seen
+before. A task that is over before anything of it was taken says nothing here; a longer one shows
+its lines as they come, up to a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from noetl.secrets.masking import Mask
+from noetl.tools.base import TaskLog
 
 SHOWN_MAX = 64 * 1024
 """Characters of one call: the log of events must not grow with what somebody prints for hours."""
-NO_MORE = "[… more output; the end of it will stand in task.done]\n"
+NO_MORE = "[… more output; the end of it comes when the task ends]\n"
+
+
+class Printed(NamedTuple):
+    """What a call printed: the end of it, and how much of that was in `task.log` before."""
+
+    text: str = ""
+    told: int = 0
+
+
+NOTHING = Printed()
 
 
 class Printing:
@@ -22,11 +35,15 @@ class Printing:
         self._mask = mask
         self._wake = wake
         self._waiting: list[str] = []
+        self._length = 0
+        """Characters that were printed."""
+        self._told = 0
+        """Characters of them that somebody took."""
         self._room = SHOWN_MAX
         """Less than nothing once more was printed than is shown."""
-        self._shown = False
 
     def __call__(self, text: str) -> None:
+        self._length += len(text)
         if self._room < 0:
             return
         self._waiting.append(text[: self._room])
@@ -37,18 +54,29 @@ class Printing:
         """The lines that nobody has taken so far."""
         if not self._waiting:
             return ""
-        lines, rest = self._mask.lines("".join(self._waiting))
+        text = "".join(self._waiting)
+        lines, rest = self._mask.lines(text)
+        self._told += len(text) - len(rest)
         self._waiting = [rest] if rest else []
         if self._room < 0:
             self._waiting = []
             lines += NO_MORE
-        self._shown = self._shown or bool(lines)
         return lines
 
     def rest(self) -> str:
         """What is left when the task is over; nothing if nobody saw what came before."""
-        if not self._shown:
+        if not self._told:
             return ""
         if self._room < 0:
             return self.taken()
+        self._told = self._length
         return self._mask.text("".join(self._waiting))
+
+    def printed(self, log: TaskLog) -> Printed:
+        """What the log keeps, when the rest was told."""
+        kept = log.text()
+        text = self._mask.text(kept)
+        untold = self._length - self._told
+        if self._told == 0 or untold > log.limit:
+            return Printed(text)
+        return Printed(text, len(self._mask.text(kept[: len(kept) - untold])))

@@ -27,6 +27,7 @@ from noetl.worker.frame import Frame
 from noetl.worker.hooks import with_hooks
 from noetl.worker.iterations import run_chunk
 from noetl.worker.passing import Passage, go
+from noetl.worker.printing import Printed
 from noetl.worker.reporter import Reporter
 
 
@@ -146,7 +147,7 @@ class Runner:
 
     def outcome(
         self, program: TaskProgram, frame: Frame, action_id: str
-    ) -> Awaitable[tuple[Outcome, str]]:
+    ) -> Awaitable[tuple[Outcome, Printed]]:
         """One try of a task with its hooks: the outcome, and what it printed."""
         if program.before or program.after or program.finally_:
             return with_hooks(self, program, frame, action_id)
@@ -154,7 +155,7 @@ class Runner:
 
     def call(
         self, program: TaskProgram, frame: Frame, action_id: str
-    ) -> Awaitable[tuple[Outcome, str]]:
+    ) -> Awaitable[tuple[Outcome, Printed]]:
         """One try of a task by itself."""
         if program.task.kind == "workbook":
             return run_block(self, program, frame, action_id)

@@ -29,6 +29,7 @@ from noetl.model.rule_events import (
 from noetl.worker.blocks import Interrupted
 from noetl.worker.calls import action_of
 from noetl.worker.frame import Frame
+from noetl.worker.printing import NOTHING, Printed
 
 if TYPE_CHECKING:
     from noetl.worker.passing import Passage
@@ -47,7 +48,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     tries: Tries
     page: int
     action_id: str
-    log: str = ""
+    printed: Printed = NOTHING
 
 
 async def settle(
@@ -106,7 +107,7 @@ def _child(program: TaskProgram, frame: Frame) -> Suspension | Outcome:
 async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled:
     frame, runner = passage.frame, passage.runner
     action_id = action_of(frame, program.task)
-    log = ""
+    printed = NOTHING
     if frame.pending is not None:
         stored, frame.pending = frame.pending, None
         value = await runner.bodies.real(stored.result)
@@ -114,7 +115,7 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
     else:
         if frame.inner is None:
             _say_started(passage, program, action_id, sink=sink)
-        outcome, log = await runner.outcome(program, frame, action_id)
+        outcome, printed = await runner.outcome(program, frame, action_id)
         outcome, stored = await runner.bodies.stored(outcome, action_id)
     try:
         directive = _judge(passage, program, outcome, action_id)
@@ -127,7 +128,7 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
         tries=frame.tries,
         page=frame.page,
         action_id=action_id,
-        log=log,
+        printed=printed,
     )
 
 
@@ -272,7 +273,8 @@ def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bo
             iteration=frame.iteration,
             page=settled.page,
             directive=directive.kind,
-            log=settled.log,
+            log=settled.printed.text,
+            told=settled.printed.told,
             progress=frame.progress() if passage.top else None,
         )
     )

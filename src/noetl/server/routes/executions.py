@@ -9,9 +9,11 @@ import msgspec
 from litestar import Request, Response
 from litestar.params import HeaderParameter, Parameter, QueryParameter
 
-from noetl.control import documents
+from noetl.control import documents, task_logs
+from noetl.control.task_logs import Logs
 from noetl.errors import BadRequest
 from noetl.model.duration import seconds as duration
+from noetl.model.state import TERMINAL
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.server.stream import event_stream
@@ -189,6 +191,32 @@ async def events(
     }
 
 
+@route("GET", "/api/executions/{execution_id:str}/logs", right="read")
+async def logs(
+    services: Services,
+    request: Request[Any, Any, Any],
+    execution_id: str,
+    step: str | None = None,
+    grep: str | None = None,
+    after: Seq = 0,
+    limit: Limit = 100,
+    wait: float = 0.0,
+) -> Logs:
+    """What tasks printed, in order; with `wait`, not before there is more or the time is over.
+
+    `grep` is a regular expression of RE2: only the lines that it finds are shown.
+    """
+    chosen: dict[str, Any] = {"step": step, "grep": grep, "limit": limit}
+    found = await services.records.logs(execution_id, after=after, **chosen)
+    if seconds(wait) and not found.entries and not found.more and found.status not in TERMINAL:
+        look = services.executions.next_events(
+            execution_id, after=found.next_after, limit=1, wait=wait, types=task_logs.NEWS
+        )
+        if await while_wanted(services, request, look):
+            found = await services.records.logs(execution_id, after=found.next_after, **chosen)
+    return found
+
+
 @route(
     "GET",
     "/api/executions/{execution_id:str}/stream",
@@ -240,4 +268,4 @@ async def resume(services: Services, execution_id: str) -> Started:
     return await _started(services, execution_id)
 
 
-routes = [start, rerun, listing, show, status, events, stream, why, cancel, pause, resume]
+routes = [start, rerun, listing, show, status, events, logs, stream, why, cancel, pause, resume]
