@@ -6,15 +6,18 @@ As there, everything is imported when it is needed: a command pays for what it u
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from noetl import wiring
+from noetl.version import __version__
 
 if TYPE_CHECKING:
-    import socket
-
     from litestar.types import ASGIApp
 
     from noetl.client import HttpControl
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from noetl.worker.worker import Worker
 
 
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS = 10.0
+"""Between two signs of life of the worker in this process."""
 RETURN_SECONDS = 10.0
 """After a server has started, so long workers have to come back before others get their work."""
 
@@ -70,8 +77,43 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 if not work:
                     yield served
                     return
-                async with wiring.local_worker(system, settings):
+                async with (
+                    wiring.local_worker(system, settings) as inside,
+                    _announced(system, inside),
+                ):
                     yield served
+
+
+@asynccontextmanager
+async def _announced(system: System, worker: Worker) -> AsyncIterator[None]:
+    """The worker in this process is listed among its pool like any other."""
+    from noetl.errors import StoreError
+    from noetl.store.base import Runtime
+
+    now = system.clock.now()
+    me = Runtime(
+        name=worker.worker_id,
+        kind="worker",
+        started_at=now,
+        seen_at=now,
+        pool=worker.pool,
+        slots=worker.slots,
+        host=socket.gethostname(),
+        version=__version__,
+    )
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            try:
+                await system.store.beat(msgspec.structs.replace(me, seen_at=system.clock.now()))
+            except StoreError as error:
+                logger.warning("no heartbeat: %s", error)
+
+    await system.store.beat(me)
+    async with wiring.in_background(beat()):
+        yield
+    await system.store.leave(me.name)
 
 
 @asynccontextmanager
@@ -123,6 +165,8 @@ def _services(system: System, settings: Settings) -> Services:
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
     nats = _nats_figures(system)
+    metrics = Metrics(nats)
+    system.orchestrator.on_ended = metrics.finished
     return Services(
         executions=system.executions,
         records=Records(store),
@@ -136,7 +180,7 @@ def _services(system: System, settings: Settings) -> Services:
         access=Access(store, sessions, clock),
         sessions=sessions,
         leases=Leases(store, clock),
-        metrics=Metrics(nats),
+        metrics=metrics,
         nats=nats,
         rotate_keys=lambda: wiring.rotate_keys(settings, system.keys),
         draining=asyncio.Event(),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from noetl.store.nats import Nats
     from noetl.tools.registry import Known
     from noetl.tools.running.resources import Rules
+    from noetl.worker.worker import Worker
 
 
 BUSY_PAUSE = 0.05
@@ -294,7 +295,8 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
 
 
 @asynccontextmanager
-async def local_worker(system: System, settings: Settings) -> AsyncIterator[None]:
+async def local_worker(system: System, settings: Settings) -> AsyncIterator[Worker]:
+    """A worker in this process."""
     from noetl.control.local import LocalControl
     from noetl.tools.registry import tools
     from noetl.tools.running.resources import ToolResources
@@ -313,7 +315,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[None
     )
     try:
         async with in_background(worker.run()):
-            yield
+            yield worker
     finally:
         await resources.close()
 

@@ -30,3 +30,30 @@ workflow:
     assert f"warning: {warning}" in ran.err
     assert warning in " ".join(shown.out.split())
     assert document(noetl)["warnings"][0]["undefined"] == {"start.totl": "total"}
+
+
+def test_a_compensated_step_is_shown_as_undone(tmp_path, noetl):
+    saga = """\
+metadata: {name: saga, path: tests/saga}
+workbook:
+  cancel: {kind: noop}
+workflow:
+  - {step: start, tool: {kind: noop}, spec: {compensate: undo}, next: book}
+  - {step: book, tool: {kind: noop}, spec: {compensate: cancel}, next: bad}
+  - {step: bad, tool: {kind: noop, result: "{{ 1 / 0 }}"}}
+  - {step: undo, tool: {kind: noop}}
+"""
+    (tmp_path / "saga.yaml").write_text(HEAD + saga)
+
+    ran = noetl("run", "saga.yaml")
+    shown = noetl("executions", "show", "last")
+
+    after = ran.err.partition("bad: failed")[2]
+    assert "book: undone" in after
+    assert "start: undone" in after
+    assert "book: done" not in after
+    rows = {line.split()[0]: line for line in shown.out.splitlines() if line}
+    assert "undone" in rows["start"]
+    assert "undone" in rows["book"]
+    assert "2 runs" not in rows["book"]
+    assert "undoes other steps" in rows["undo"]

@@ -388,6 +388,25 @@ def test_on_a_terminal_an_interrupted_execution_is_offered(place):
     assert [status for _, status in place.executions()] == ["COMPLETED"]
 
 
+def test_resume_after_an_edit_asks_and_without_a_terminal_refuses(place):
+    process = place.start("run", "slow.yaml")
+    wait_for(process, "wait: started")
+    kill(process)
+    [(execution_id, _)] = place.executions()
+    place.write("slow.yaml", SLOW.replace("woke up", "another version"))
+
+    refused = place.run("run", "slow.yaml", "--resume")
+    terminal = Terminal(place, "run", "slow.yaml", "--resume")
+    shown = terminal.until("Start a new execution of the edited playbook? [y/N]")
+    terminal.type("n\n")
+
+    assert refused.returncode == 2
+    assert f"`noetl executions resume {execution_id}`" in refused.stderr
+    assert "the playbook was edited" in shown
+    assert terminal.ended() == 2
+    assert place.executions() == [(execution_id, "RUNNING")]
+
+
 def test_the_second_ctrl_c_quits_at_once(place):
     terminal = Terminal(place, "run", "slow.yaml")
     terminal.until("wait")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
@@ -20,6 +21,12 @@ workflow:
     next: shout
   - step: shout
     tool: {kind: python, args: {word: "{{ start }}"}, code: "result = word.upper()"}
+"""
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: ends, path: {path}}}
+workflow: [{{step: start, tool: {tool}}}]
 """
 SLOW = """\
 apiVersion: noetl.io/v2
@@ -185,6 +192,28 @@ def test_the_status_is_the_short_form(dev, hello):
     assert status["status"] == "COMPLETED"
     assert status["completed_steps"] == ["start", "shout"]
     assert (status["completed"], status["failed"], status["current_steps"]) == (True, False, [])
+
+
+def test_only_what_completed_is_completed_and_a_failure_is_a_line_of_the_log_and_counted(dev):
+    fails = PLAYBOOK.format(path="tests/ends/badly", tool='{kind: noop, result: "{{ 1 / 0 }}"}')
+    waits = PLAYBOOK.format(path="tests/ends/never", tool='{kind: shell, cmd: "sleep 600"}')
+    failed, stopped = dev.start(fails), dev.start(waits)
+    dev.wait_for(failed, "playbook.processed")
+    dev.wait_for(stopped, "step.started")
+    dev.post(f"/api/executions/{stopped}/cancel")
+
+    one, other = (dev.get(f"/api/executions/{each}/status") for each in (failed, stopped))
+    assert (one["completed"], one["failed"], one["current_step"]) == (False, True, None)
+    assert (other["status"], other["completed"], other["failed"]) == ("CANCELLED", False, False)
+    assert "by zero" in one["error"]["message"]
+    lines = [json.loads(line) for line in dev.log.read_text().splitlines() if failed in line]
+    [line] = [line for line in lines if line["message"] == "an execution failed"]
+    assert (line["level"], line["path"], line["step"]) == ("info", "tests/ends/badly", "start")
+    assert "by zero" in line["error"]
+    metrics = dev.ask("GET", "/metrics").raw.decode()
+    counted = 'noetl_executions_finished_total{path="tests/ends/badly",status="FAILED"} 1.0'
+    assert counted in metrics
+    assert 'path="tests/ends/never",status="CANCELLED"} 1.0' in metrics
 
 
 def test_events_come_in_order_by_number_type_and_step(dev, hello):
@@ -386,7 +415,11 @@ def test_health_metrics_openapi_and_pools_are_there(dev, hello):
     assert "noetl_executions_started_total" in metrics
     schema = dev.get("/api/openapi.json")
     assert "/api/executions/{execution_id}/events" in schema["paths"]
-    assert dev.get("/api/worker/pools")["pools"] == []
+    [pool] = dev.get("/api/worker/pools")["pools"]
+    assert (pool["pool"], pool["slots"]) == ("default", 64)
+    [worker] = pool["workers"]
+    assert worker["name"].startswith("embedded-")
+    assert worker["seen_at"] is not None
 
 
 def test_every_answer_has_the_id_of_its_request(dev):

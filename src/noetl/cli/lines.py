@@ -93,7 +93,7 @@ def _undoing(fact: Any) -> str | None:
 _NEWS: dict[str, Callable[[Any], str | None]] = {
     "step.scheduled": _undoing,
     "step.started": lambda fact: f"{fact.step}: started",
-    "step.done": lambda fact: f"{fact.step}: done",
+    "step.done": lambda fact: f"{fact.undone}: undone" if fact.undone else f"{fact.step}: done",
     "step.failed": _failed,
     "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
     "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",

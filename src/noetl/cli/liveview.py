@@ -181,8 +181,13 @@ def _remark(summary: StepSummary, wait: str, retry: str) -> str:
     if summary.error is not None:
         return one_line(summary.error.message)[:REMARK_MAX]
     parts = []
-    if summary.runs > 1:
-        parts.append(f"run {summary.runs}")
+    own = summary.runs - summary.undoes
+    if own > 1:
+        parts.append(f"run {own}")
+    if summary.undone:
+        parts.append("undone")
+    elif summary.undoes:
+        parts.append("undoes other steps" if not own else "is being undone")
     if summary.loop_failed:
         parts.append(f"{summary.loop_failed} failed")
     parts.append(wait or retry)

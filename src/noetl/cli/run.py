@@ -110,7 +110,11 @@ async def _run(
         except NotFound as error:
             say(str(error))
             return WRONG
-        execution_id = await _interrupted(system, chosen, resume)
+        try:
+            execution_id = await _interrupted(system, chosen, resume)
+        except _Edited as edited:
+            say(str(edited))
+            return WRONG
         if execution_id is None:
             execution_id = await system.executions.start(*chosen, given)
         elif given:
@@ -182,15 +186,18 @@ async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> s
     """An execution of this very playbook that was cut short, if people want to go on with it."""
     if resume is False:
         return None
+    edited: str | None = None
     for execution_id in reversed(await system.store.unfinished()):
         row = await system.store.summary(execution_id)
         if row is None or row.path != chosen.path or row.parent_execution_id is not None:
             continue
         if row.digest != chosen.digest:
-            say(
-                f"execution {execution_id} of another version of this playbook was interrupted and"
-                f" stays so. `noetl executions resume {execution_id}` goes on with it."
-            )
+            edited = edited or execution_id
+            if not resume:
+                say(
+                    f"execution {execution_id} of another version of this playbook was interrupted"
+                    f" and stays so. `noetl executions resume {execution_id}` goes on with it."
+                )
             continue
         question = f"Execution {execution_id} of this playbook was interrupted. Go on with it?"
         if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
@@ -199,7 +206,29 @@ async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> s
                 await system.executions.resume(execution_id)
             return execution_id
         say(f"execution {execution_id} was interrupted and stays so; --resume goes on with it")
+    if resume:
+        _refuse_to_start_anew(chosen, edited)
     return None
+
+
+class _Edited(Exception):
+    """--resume was given, and what was interrupted ran another version of the playbook."""
+
+
+def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
+    """--resume found nothing to go on with: start anew only if a person says so."""
+    if edited is None:
+        say(f"no execution of {chosen.path} was interrupted; starting a new one")
+        return
+    changed = (
+        f"the playbook was edited since execution {edited} was interrupted, and an execution goes"
+        f" on with the version it began with: `noetl executions resume {edited}`."
+    )
+    if not sys.stdin.isatty():
+        raise _Edited(f"{changed} --new starts a new execution of the edited one.")
+    say(changed)
+    if not click.confirm("Start a new execution of the edited playbook?", default=False, err=True):
+        raise _Edited("nothing was started")
 
 
 # --- Playbooks beside it -----------------------------------------------------------------------

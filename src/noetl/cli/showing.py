@@ -121,10 +121,19 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
             yield _fact("", document["whole_result"], "quiet")
 
 
+def _status_of(step: dict[str, Any]) -> str:
+    return "undone" if step.get("undone") and step["status"] == "done" else str(step["status"])
+
+
 def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
     parts = []
-    if step["runs"] > 1:
-        parts.append(f"{step['runs']} runs")
+    own = step["runs"] - step.get("undoes", 0)
+    if own > 1:
+        parts.append(f"{own} runs")
+    if step.get("undone", 0) > 1:
+        parts.append(f"{step['undone']} of them undone")
+    if step.get("undoes") and not own:
+        parts.append("undoes other steps")
     if step["attempts"] > 1:
         parts.append(f"{step['attempts']} calls")
     if "loop" in step:
@@ -136,7 +145,7 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
         "    ",
         (
             Span(f"{step['step']:<{width}}", "step"),
-            Span(f"  {step['status']:<9}", ROLES.get(step["status"], "quiet")),
+            Span(f"  {_status_of(step):<9}", ROLES.get(step["status"], "quiet")),
             Span(f"  {', '.join(parts)}" if parts else "", "quiet"),
         ),
     )

@@ -108,6 +108,9 @@ def _step(name: str, summary: StepSummary, state: ExecutionState) -> dict[str, A
             "done": summary.loop_success,
             "failed": summary.loop_failed,
         }
+    for counted in ("undone", "undoes"):
+        if number := getattr(summary, counted):
+            document[counted] = number
     for run in state.runs.values():
         if run.step == name and run.listens is not None:
             document["waiting"] = listening(run, state)
@@ -165,10 +168,12 @@ def status(execution_id: ExecutionId, state: ExecutionState) -> dict[str, Any]:
     return {
         "execution_id": execution_id,
         "status": state.status,
-        "current_steps": sorted({run.step for run in state.runs.values()}),
+        "current_steps": (current := sorted({run.step for run in state.runs.values()})),
+        "current_step": current[0] if current else None,
         "completed_steps": [name for name, one in state.steps.items() if one.status == "done"],
         "failed": state.status == "FAILED",
-        "completed": state.is_finished,
+        "completed": state.status == "COMPLETED",
+        "error": error(state.failure),
         "start_time": moment(begun),
         "end_time": moment(state.ended_at),
         "duration_seconds": _span(begun, state.ended_at),

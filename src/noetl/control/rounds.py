@@ -34,12 +34,15 @@ from noetl.engine.turn import (
 from noetl.errors import NoetlError, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Limits
+from noetl.model.state import ExecutionState
 from noetl.store.base import Store, Write
 
 logger = logging.getLogger(__name__)
 
 BATCH_MAX = 256
 COMMIT_ATTEMPTS_MAX = 5
+ERROR_LOGGED = 1000
+"""Characters of an error in a line of the log."""
 DECIDED_AT_A_TIME = 10
 """After so many decisions, whoever else is in this process has a turn."""
 
@@ -67,6 +70,8 @@ class Rounds:
         self.timer_changed = asyncio.Event()
         self.on_stored: Callable[[list[Write]], None] | None = None
         """Who wants to know what was written."""
+        self.on_ended: Callable[[ExecutionState], None] | None = None
+        """Who wants to know how executions ended."""
         self._under_way: Collection[ExecutionId] = ()
         """What is being decided and stored just now."""
         self.chosen: set[ExecutionId] | None = None
@@ -251,6 +256,8 @@ class Rounds:
             self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
             if live.state.is_finished:
                 bodies.let_go(live)
+                if write.events:
+                    self._tell_end(execution_id, live.state)
             self._memory.note(live)
         for command_id, (execution_id, tell) in batch.closed.items():
             if execution_id not in moved:
@@ -264,6 +271,22 @@ class Rounds:
         for pool in opened:
             self.dispatch.opened(pool)
         self._memory.forget()
+
+    def _tell_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
+        """It has ended with what was just stored."""
+        if state.status == "FAILED":
+            error = state.failure
+            logger.info(
+                "an execution failed",
+                extra={
+                    "execution_id": execution_id,
+                    "path": state.path,
+                    "step": state.failed_step,
+                    "error": error.message[:ERROR_LOGGED] if error is not None else "",
+                },
+            )
+        if self.on_ended is not None:
+            self.on_ended(state)
 
     def choose(self, execution_id: ExecutionId) -> None:
         """It goes on here, whatever else does."""

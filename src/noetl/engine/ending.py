@@ -34,6 +34,7 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
             tasks=tasks,
             undo=step.compensate if run.compensates is None else None,
             emitted=step.emit,
+            undone=run.undoes,
         )
     )
 

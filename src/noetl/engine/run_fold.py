@@ -44,7 +44,8 @@ def scheduled(state: ExecutionState, fact: StepScheduled) -> None:
     summary.started_at, summary.ended_at, summary.error = fact.at, None, None
     if fact.compensates is not None:
         state.compensating = True
-        state.undo.pop()
+        state.runs[fact.step_run_id].undoes = state.undo.pop().step
+        summary.undoes += 1
 
 
 def started(state: ExecutionState, fact: StepStarted) -> None:
@@ -85,6 +86,7 @@ def done(state: ExecutionState, fact: StepDone) -> None:
     """It ended well: its result is there to be read, and perhaps to be undone."""
     run = _ended(state, fact, "done")
     if run.compensates is not None:
+        state.steps[run.undoes or fact.step].undone += 1
         return
     state.results[fact.step] = StepResult(value=fact.result, tasks=fact.tasks)
     state.last_step = fact.step

@@ -197,6 +197,8 @@ class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
     """The step or workbook entry that undoes it, should the execution fail."""
     emitted: tuple[str, ...] = ()
     """What the playbook calls this event besides (`emit.events`)."""
+    undone: str = ""
+    """A compensation: the step whose run it undid."""
 
 
 class StepFailed(Fact, frozen=True, kw_only=True, tag="step.failed"):

@@ -134,6 +134,8 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     timers: dict[str, None] = {}
     """Timers set for it, in order."""
     compensates: StepRunId | None = None
+    undoes: str = ""
+    """The step of the run that it compensates."""
     block: str | None = None
     priority: int = 0
     past: dict[str, int] = {}
@@ -176,6 +178,10 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     loop_total: int | None = None
     loop_success: int = 0
     loop_failed: int = 0
+    undone: int = 0
+    """Runs of it that were compensated."""
+    undoes: int = 0
+    """Of its runs, those that compensated another's."""
 
 
 class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):

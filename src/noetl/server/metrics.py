@@ -11,10 +11,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from noetl.model.state import ExecutionState
 from noetl.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
 """The framework says by itself that it is UTF-8."""
+
+
+PATHS_MAX = 1000
+"""Playbooks that are counted by their paths; those of the others are counted together."""
+OTHER_PATHS = "(other)"
 
 
 class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +86,13 @@ class Metrics:
         self.started = Counter(
             "noetl_executions_started", "Executions started here", registry=self.registry
         )
+        self._finished = Counter(
+            "noetl_executions_finished",
+            "Executions that ended here, by how",
+            ["status", "path"],
+            registry=self.registry,
+        )
+        self._paths: set[str] = set()
         reports = Counter(
             "noetl_reports",
             "Reports of workers, by what became of them",
@@ -103,6 +116,13 @@ class Metrics:
         self.streams = Gauge("noetl_streams", "Event streams being read", registry=self.registry)
         info = Gauge("noetl_build_info", "Which version", ["version"], registry=self.registry)
         info.labels(__version__).set(1)
+
+    def finished(self, state: ExecutionState) -> None:
+        """An execution has ended."""
+        if len(self._paths) < PATHS_MAX:
+            self._paths.add(state.path)
+        path = state.path if state.path in self._paths else OTHER_PATHS
+        self._finished.labels(state.status, path).inc()
 
     def show_queue(self, sizes: dict[str, tuple[int, int]]) -> None:
         """Set the depth of each pool: commands that wait, and commands that are leased."""
