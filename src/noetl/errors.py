@@ -15,6 +15,7 @@ Every error a caller of this package can meet:
     - StoreBusy            it is in use by another process, or out of reach
   + BadRequest             what was asked for makes no sense                          (caller)
     - TooLarge             it is larger than we read
+    - BadText              a text holds what no database keeps
     - SignalRefused        the execution takes no such event, or the answer no such field
   + NotAllowed             whoever asks may not do this                               (caller)
     - Unauthenticated      we do not know who asks
@@ -143,6 +144,12 @@ class TooLarge(BadRequest):
     """It is larger than we read."""
 
     code = "too_large"
+
+
+class BadText(BadRequest):
+    """A text holds the character NUL, which databases do not keep. Nothing was changed."""
+
+    code = "bad_text"
 
 
 class SignalRefused(BadRequest):

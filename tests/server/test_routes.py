@@ -440,7 +440,7 @@ def test_every_answer_has_the_id_of_its_request(dev):
         ("POST", "/api/execute", b'{"path": "\xff"}', 400),
         ("POST", "/api/catalog/register", b'{"content": 7}', 400),
         ("GET", "/api/executions/77", None, 404),
-        ("GET", "/api/executions/%00/events", None, 404),
+        ("GET", "/api/executions/%00/events", None, 422),
         ("POST", "/api/catalog/register", b" " * (17 * 1024 * 1024), 413),
     ],
 )

@@ -10,6 +10,9 @@ import asyncio
 import re
 import secrets
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
@@ -21,11 +24,19 @@ from noetl.server.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.store.access import AccessStore, AuditEntry, StoredSession, StoredToken, StoredUser
 
 TOKEN_PREFIX = "noetl_t_"  # noqa: S105  what tokens begin with, so that scanners find leaked ones
-PASSWORD_MIN = 8
+T = TypeVar("T")
+PASSWORD_MIN, PASSWORD_MAX = 8, 1000
+NAME_MAX = 64
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 FAILURES_MAX = 5
 FAILURES_SECONDS = 60.0
 NAMES_WATCHED_MAX = 10_000
+REFUSALS_NOTED_MAX = 50
+"""So many refused sign-ins are in the audit log for each minute; of others, how many there were."""
+HASHING_MAX, HASHING_WAITING_MAX = 2, 30
+"""Passwords that are checked at one time, and that wait for it."""
+HASHING: dict[str, Any] = {"memory_cost": 19 * 1024, "time_cost": 2, "parallelism": 1}
+"""Argon2id as OWASP advises it: one check takes 19 MiB of memory and keeps one core busy."""
 KNOWN_SECONDS = 2.0
 """So long after a token is revoked on one server, another may still take it."""
 
@@ -37,8 +48,9 @@ class Access:
         self._store = self.store = store
         self._sessions = sessions
         self._clock = clock
-        self._hasher = PasswordHasher()
-        self._failures: dict[str, deque[float]] = {}
+        self._passwords = _Passwords()
+        self._guesses = _Guesses(clock)
+        self._refusals = _Refusals()
         self._closed = False
         self._looked_at = 0.0
         self._known: dict[str, tuple[float, Principal]] = {}
@@ -91,35 +103,37 @@ class Access:
     async def sign_in(
         self, name: str, password: str, client_ip: str
     ) -> tuple[str, StoredSession, Principal]:
-        """A session for this user; raises Unauthenticated, or TooMany after too many failures."""
-        self._refuse_guessing(name)
-        user = await self._store.user(name)
-        if user is None or not await self._matches(user.password_hash, password):
-            self._failures.setdefault(name, deque()).append(self._clock.now())
-            await self.note("nobody", "login.refused", name, details=client_ip)
+        """A session for this user; raises Unauthenticated, or TooMany after too many failures.
+
+        A try counts before its password is looked at: many at once are no way round. A name that
+        nobody has costs as much time as one that somebody has.
+        """
+        self._passwords.refuse_crowd()
+        self._guesses.count(name)
+        user = await self._store.user(name) if NAME.fullmatch(name) else None
+        matches = await self._passwords.matches(user.password_hash if user else None, password)
+        if user is None or not matches:
+            await self._note_refused(name, client_ip)
             raise Unauthenticated("the name or the password is wrong.")
-        self._failures.pop(name, None)
+        self._guesses.forget(name)
         await self._store.delete_expired(self._clock.now())
         secret, session = await self._sessions.create(name, client_ip)
+        if await self._store.user(name) != user:
+            # The password was changed while it was checked; the session came too late to end then.
+            await self._sessions.end(session.session_id)
+            raise Unauthenticated("the name or the password is wrong.")
         await self.note(name, "login", name, details=client_ip)
         return secret, session, _principal(user, session)
 
-    def _refuse_guessing(self, name: str) -> None:
-        since = self._clock.now() - FAILURES_SECONDS
-        recent = self._failures.get(name, deque())
-        while recent and recent[0] < since:
-            recent.popleft()
-        if len(self._failures) > NAMES_WATCHED_MAX:
-            self._failures.pop(next(iter(self._failures)))
-        if len(recent) >= FAILURES_MAX:
-            raise TooMany(f"too many wrong passwords; try again in {FAILURES_SECONDS:.0f} seconds.")
-
-    async def _matches(self, stored: str, password: str) -> bool:
-        # Slow on purpose, so not on the event loop.
-        try:
-            return await asyncio.to_thread(self._hasher.verify, stored, password)
-        except (VerifyMismatchError, InvalidHashError):
-            return False
+    async def _note_refused(self, name: str, client_ip: str) -> None:
+        more = self._refusals.count(self._clock.now())
+        if more is None:
+            return
+        if more:
+            await self.note("nobody", "login.refused", "(others)", details=f"{more} more")
+        # People also type their password where their name belongs.
+        target = name if NAME.fullmatch(name) else "(not a name)"
+        await self.note("nobody", "login.refused", target, details=client_ip)
 
     async def sign_out(self, by: Principal, session_id: str) -> None:
         """End one of the caller's own sessions."""
@@ -134,12 +148,15 @@ class Access:
     async def put_user(
         self, by: Principal, name: str, password: str, roles: tuple[str, ...], email: str = ""
     ) -> None:
-        """Create a user, or give them another password and other roles."""
+        """Create a user, or give them another password and other roles; their sessions end."""
         _check(name, roles)
-        if len(password) < PASSWORD_MIN:
-            raise BadRequest(f"a password has at least {PASSWORD_MIN} characters.")
+        if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
+            raise BadRequest(
+                f"a password has at least {PASSWORD_MIN} characters, and at most {PASSWORD_MAX}."
+            )
         await self._refuse_lockout(roles)
-        hashed = await asyncio.to_thread(self._hasher.hash, password)
+        hashed = await self._passwords.hashed(password)
+        sessions = await self._sessions.of(name)
         await self._store.put_user(
             StoredUser(
                 name=name,
@@ -149,6 +166,8 @@ class Access:
                 created_at=self._clock.now(),
             )
         )
+        for session in sessions:  # in the database they have ended with the old password
+            await self._sessions.end(session.session_id)
         self._look_again()
         await self.note(by.name, "user.put", name, details=" ".join(roles))
 
@@ -214,6 +233,88 @@ class Access:
                 details=details,
             )
         )
+
+
+class _Passwords:
+    """Checks and hashes passwords: slow on purpose, so few at a time, and in threads of its own."""
+
+    def __init__(self) -> None:
+        self._hasher = PasswordHasher(**HASHING)
+        self._threads = ThreadPoolExecutor(HASHING_MAX, "passwords")
+        self._running = 0
+        self._decoy = ""
+
+    def refuse_crowd(self) -> None:
+        if self._running >= HASHING_MAX + HASHING_WAITING_MAX:
+            raise TooMany("many people sign in just now; try again in a few seconds.")
+
+    async def hashed(self, password: str) -> str:
+        return await self._run(lambda: self._hasher.hash(password))
+
+    async def matches(self, stored: str | None, password: str) -> bool:
+        """Whether it is this one. Without one the answer is no, after the same work."""
+        if not self._decoy:
+            self._decoy = await self.hashed(secrets.token_urlsafe())
+
+        def verify() -> bool:
+            try:
+                return self._hasher.verify(stored or self._decoy, password)
+            except (VerifyMismatchError, InvalidHashError):
+                return False
+
+        return await self._run(verify)
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        self._running += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, job)
+        finally:
+            self._running -= 1
+
+
+class _Guesses:
+    """How often somebody tried to sign in under a name lately."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tries: dict[str, deque[float]] = {}
+
+    def count(self, name: str) -> None:
+        """One more; raises TooMany if there were enough."""
+        now = self._clock.now()
+        recent = self._tries.pop(name, None) or deque()
+        self._tries[name] = recent
+        while recent and recent[0] < now - FAILURES_SECONDS:
+            recent.popleft()
+        if len(self._tries) > NAMES_WATCHED_MAX:
+            self._tries.pop(next(iter(self._tries)))
+        if len(recent) >= FAILURES_MAX:
+            raise TooMany(f"too many wrong passwords; try again in {FAILURES_SECONDS:.0f} seconds.")
+        recent.append(now)
+
+    def forget(self, name: str) -> None:
+        """Whoever it is knows the password."""
+        self._tries.pop(name, None)
+
+
+class _Refusals:
+    """How many refused sign-ins were written down lately, and how many were not."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._noted = 0
+        self._unnoted = 0
+
+    def count(self, now: float) -> int | None:
+        """None: this one is not written down. Else how many before it were not."""
+        unnoted = 0
+        if abs(now - self._since) >= FAILURES_SECONDS:
+            unnoted, self._since, self._noted, self._unnoted = self._unnoted, now, 0, 0
+        if self._noted >= REFUSALS_NOTED_MAX:
+            self._unnoted += 1
+            return None
+        self._noted += 1
+        return unnoted
 
 
 def _principal(user: StoredUser, session: StoredSession) -> Principal:

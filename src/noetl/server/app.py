@@ -14,7 +14,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from noetl.server.direct import Direct
 from noetl.server.edge import COOKIE, Edge
 from noetl.server.errors import answer
-from noetl.server.routing import declared, may
+from noetl.server.routing import declared, may, refuse_nul
 from noetl.server.services import Services
 from noetl.server.table import TABLE
 from noetl.version import __version__
@@ -41,6 +41,7 @@ def framework(services: Services) -> Litestar:
     return Litestar(
         [*TABLE],
         guards=[may],
+        before_request=refuse_nul,
         exception_handlers={Exception: answer},
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         request_max_body_size=BODY_MAX,

@@ -19,7 +19,7 @@ from litestar import Litestar, Request
 from litestar.handlers import HTTPRouteHandler
 from msgspec.structs import asdict, fields
 
-from noetl.server.routing import may
+from noetl.server.routing import may, refuse_nul
 from noetl.server.services import Services
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class _Way:
         request.scope["route_handler"] = self._handler
         request.scope["path_template"] = self._path
         await may(request, self._handler)
+        await refuse_nul(request)
         try:
             given = self._read_query(request.scope["query_string"])
             if self._read_body is not None:

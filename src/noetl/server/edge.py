@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.enums import ScopeType
 
-from noetl.errors import NotAllowed, Unauthenticated
+from noetl.errors import BadText, NotAllowed, Unauthenticated
 from noetl.server.access import Access
 from noetl.server.errors import problem_of
 from noetl.server.metrics import Metrics
@@ -75,6 +75,7 @@ class Edge:
 
         try:
             scope["user"] = await self._admit(scope, headers)
+            _refuse_nul(scope)
             await self._app(scope, receive, sending)
         except Exception as error:
             if took is None:
@@ -166,6 +167,11 @@ def _refuse_rebinding(host: str) -> None:
         raise NotAllowed(
             f'this server has no users yet, so it answers only as localhost, not as "{host}".'
         )
+
+
+def _refuse_nul(scope: Scope) -> None:
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise BadText("an address holds the character NUL, which no name has.")
 
 
 async def _answer(send: Any, error: Exception, request_id: str) -> None:

@@ -12,6 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from noetl.errors import (
     BadRequest,
+    BadText,
     Conflict,
     EvaluationFailed,
     NoetlError,
@@ -33,6 +34,7 @@ STATUS: dict[type[NoetlError], int] = {
     NotFound: 404,
     Conflict: 409,
     TooLarge: 413,
+    BadText: 422,
     PlaybookRejected: 422,
     EvaluationFailed: 422,
     TooMany: 429,

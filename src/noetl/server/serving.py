@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 20
 KEEP_ALIVE_SECONDS = 65
 BACKLOG = 2048
+FILES_MAX = 65_536
 
 
 def is_loopback(host: str) -> bool:
@@ -80,6 +82,7 @@ async def serve(
     app: ASGIApp, listener: socket.socket, draining: asyncio.Event, ready: Callable[[], None]
 ) -> None:
     """Serve until SIGTERM, SIGINT or `draining`."""
+    _open_as_many_as_allowed()
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -102,6 +105,14 @@ async def serve(
         watching.cancel()
         server.should_exit = True
         await asyncio.gather(serving, watching, return_exceptions=True)
+
+
+def _open_as_many_as_allowed() -> None:
+    """Connections are files, and the usual limit of 1024 is for programs that use `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _end_when(draining: asyncio.Event, server: _Server) -> None:

@@ -102,7 +102,7 @@ class AccessStore(SessionStore, Protocol):
     # --- Users ---
 
     async def put_user(self, user: StoredUser) -> None:
-        """Create the user, or replace all but `created_at`."""
+        """Create the user, or replace all but `created_at`. Sessions of the user end."""
 
     async def user(self, name: str) -> StoredUser | None:
         """By name."""

@@ -9,6 +9,7 @@ from litestar import Request
 from litestar.params import Parameter
 
 from noetl.control.documents import moment
+from noetl.server.access import PASSWORD_MAX
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.store.access import AccessStore, AuditEntry, StoredToken, StoredUser
@@ -19,7 +20,7 @@ Limit = Annotated[int, Parameter(ge=1, le=1000)]
 
 class NewUser(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    password: Annotated[str, msgspec.Meta(max_length=1000)]
+    password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
     roles: tuple[str, ...]
     email: str = ""
 
@@ -39,7 +40,7 @@ async def users(services: Services) -> dict[str, Any]:
 
 @route("POST", "/api/access/users", right="manage")
 async def put_user(services: Services, request: Asked, data: NewUser) -> dict[str, Any]:
-    """Create a user, or give them another password and other roles."""
+    """Create a user, or give them another password and other roles; their sessions end."""
     await services.access.put_user(request.user, data.name, data.password, data.roles, data.email)
     return {"name": data.name, "roles": data.roles}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response
@@ -10,6 +11,7 @@ from litestar.datastructures import Cookie
 
 from noetl.control.documents import moment
 from noetl.errors import BadRequest
+from noetl.server.access import NAME_MAX, PASSWORD_MAX
 from noetl.server.edge import COOKIE
 from noetl.server.rights import Principal
 from noetl.server.routing import route
@@ -17,19 +19,22 @@ from noetl.server.services import Services
 from noetl.store.access import SESSION_SECONDS, StoredSession
 
 Asked = Request[Any, Any, Any]
+_FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
+LOGIN_BYTES_MAX = 16 * 1024
+ADDRESS_MAX = 64
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    user: str
-    password: str
+    user: Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
+    password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
 
 
-@route("POST", "/api/auth/login", right="anyone")
+@route("POST", "/api/auth/login", right="anyone", request_max_body_size=LOGIN_BYTES_MAX)
 async def login(services: Services, request: Asked, data: Login) -> Response[dict[str, Any]]:
     """A session, as a token in the answer and as a cookie for browsers."""
     if await services.access.is_open():
         raise BadRequest("this server has no users yet: everybody on this machine is let in.")
-    client = request.client.host if request.client is not None else ""
+    client = request.client.host[:ADDRESS_MAX] if request.client is not None else ""
     secret, session, who = await services.access.sign_in(data.user, data.password, client)
     cookie = Cookie(
         key=COOKIE,
@@ -37,11 +42,23 @@ async def login(services: Services, request: Asked, data: Login) -> Response[dic
         path="/",
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=_is_https(request),
         max_age=int(SESSION_SECONDS),
     )
     body = {"token": secret, "expires_at": moment(session.expires_at), "user": _about(who)}
     return Response(body, cookies=[cookie])
+
+
+def _is_https(request: Asked) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy before us.
+
+    Anybody may say so: a browser that is told too much only keeps the cookie to TLS. Nobody can
+    say that it is not.
+    """
+    said = [request.url.scheme, *request.headers.getall("x-forwarded-proto", [])]
+    said += _FORWARDED_PROTO.findall(",".join(request.headers.getall("forwarded", [])))
+    said.append(request.headers.get("origin", "").partition(":")[0])
+    return "https" in (word.strip().lower() for one in said for word in one.split(","))
 
 
 @route("POST", "/api/auth/logout", right="self")

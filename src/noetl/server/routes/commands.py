@@ -102,6 +102,7 @@ async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
     "/api/commands/report",
     right="work",
     direct=True,
+    raw=True,
     request_max_body_size=REPORT_MAX,
     operation_class=described(Report, several=True),
 )

@@ -42,6 +42,7 @@ async def send(services: Services, execution_id: str, data: External) -> dict[st
     "POST",
     ["/api/events", "/v1/events"],
     right="events.send",
+    raw=True,
     operation_class=described(Addressed, Report, several=True),
 )
 async def events(services: Services, request: Asked) -> dict[str, Any]:

@@ -37,6 +37,7 @@ async def show(
     "PUT",
     "/api/results/{execution_id:str}/{key:path}",
     right="work",
+    raw=True,
     request_max_body_size=RESULT_MAX,
 )
 async def keep(

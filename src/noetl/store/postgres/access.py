@@ -42,7 +42,11 @@ class AccessMethods:
         return next(iter(await self._rows(query, kind, **values)), None)
 
     async def put_user(self, user: StoredUser) -> None:
-        await self._database.change("put_user", _values(user))
+        async def put(db: Connection) -> None:
+            await change(db, "delete_sessions_of", {"name": user.name})
+            await change(db, "put_user", _values(user))
+
+        await self._database.together(put)
 
     async def user(self, name: str) -> StoredUser | None:
         return await self._row("user", StoredUser, name=name)

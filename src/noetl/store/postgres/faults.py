@@ -6,7 +6,7 @@ import msgspec
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from noetl.errors import Corrupted, NoetlError, StoreBusy, StoreError
+from noetl.errors import BadText, Corrupted, NoetlError, StoreBusy, StoreError
 
 FORESEEN = (psycopg.Error, OSError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError)
 """Everything that a statement, its parameters or the network can raise."""
@@ -81,6 +81,8 @@ def _database_fault(error: psycopg.Error, place: str, said: str) -> NoetlError:
             f"{place}: the write contradicts what is stored ({said}). Nothing of it was kept."
             " This is an error in NoETL: please report it."
         )
+    if isinstance(error, psycopg.DataError) and "NUL (0x00)" in said:
+        return BadText("a text holds the character NUL, which PostgreSQL does not keep.")
     if isinstance(error, psycopg.DataError):
         return StoreError(f"{place}: a value cannot be stored: {said}. Nothing was changed.")
     return StoreError(f"{place}: {said}. Nothing of this was written.")

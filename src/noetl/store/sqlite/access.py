@@ -60,7 +60,11 @@ class AccessMethods:
         raise AssertionError("the store says how")
 
     async def put_user(self, user: StoredUser) -> None:
-        await self._write(lambda db: _changed(db, "put_user", **_values(user)))
+        def put(db: sqlite3.Connection) -> None:
+            db.execute(QUERIES["delete_sessions_of"], {"name": user.name})
+            db.execute(QUERIES["put_user"], _values(user))
+
+        await self._write(put)
 
     async def user(self, name: str) -> StoredUser | None:
         return await self._read(lambda db: _row(db, "user", StoredUser, name=name))

@@ -1,0 +1,190 @@
+"""S20, S32 and S34: signing in, and the end of what was signed in."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import pytest
+
+from noetl.errors import Unauthenticated
+from noetl.server.access import FAILURES_MAX, REFUSALS_NOTED_MAX, Access
+from noetl.server.edge import COOKIE
+from noetl.server.sessions import Sessions
+from noetl.store.sqlite import SqliteStore
+from tests.examples.system import temporary_folder
+from tests.server.processes import Reply, Server, serving
+
+PASSWORD = "lovelace-1815"
+
+
+@pytest.fixture
+def closed() -> Iterator[Server]:
+    """A server of its own, with one user: what is counted is not others' doing."""
+    with temporary_folder() as folder, serving(folder) as server:
+        made = server.post("/api/access/tokens", {"name": "a", "roles": ["admin"]})
+        server.token = made["token"]
+        put(server, PASSWORD)
+        yield server
+
+
+def put(server: Server, password: str) -> None:
+    server.post("/api/access/users", {"name": "ada", "roles": ["viewer"], "password": password})
+
+
+def login(server: Server, user: str, password: str, **headers: str) -> Reply:
+    body = {"user": user, "password": password}
+    return server.ask("POST", "/api/auth/login", body, token="", headers=headers)
+
+
+def memory(server: Server) -> int:
+    """What the process has in memory, in bytes."""
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+def test_s20_long_names_and_passwords_are_refused_and_leave_nothing(closed: Server):
+    for _ in range(3):
+        login(closed, "ada", "wrong")
+    before = memory(closed)
+
+    statuses = {login(closed, f"{n}" + "x" * 4_000_000, "wrong").status for n in range(20)}
+    statuses |= {login(closed, f"{n}" + "x" * 1000, "x" * 5000).status for n in range(20)}
+
+    assert statuses <= {400, 413, 422}
+    assert memory(closed) - before < 30 * 2**20
+    entries = closed.get("/api/access/audit", limit=1000)["entries"]
+    assert all(len(str(entry)) < 500 for entry in entries)
+
+
+def test_s20_many_guesses_at_once_are_as_few_as_one_after_the_other(closed: Server):
+    with ThreadPoolExecutor(50) as threads:
+        replies = list(threads.map(lambda n: login(closed, "ada", f"wrong-{n}"), range(100)))
+
+    found = Counter(reply.status for reply in replies)
+    assert found.keys() == {401, 429}
+    assert found[401] <= FAILURES_MAX
+
+
+def test_s20_a_name_that_nobody_has_takes_as_long(closed: Server):
+    def took(user: str) -> float:
+        begun = time.perf_counter()
+        assert login(closed, user, "wrong").status == 401
+        return time.perf_counter() - begun
+
+    took("first")
+    known, unknown = [], []
+    for n in range(FAILURES_MAX):
+        known.append(took("ada"))
+        unknown.append(took(f"nobody-{n}"))
+
+    assert statistics.median(known) < 5 * statistics.median(unknown)
+    assert statistics.median(unknown) < 5 * statistics.median(known)
+
+
+class Standing:
+    """A clock that is turned by hand."""
+
+    at = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def test_s20_the_audit_log_does_not_grow_with_every_guess():
+    asyncio.run(guessing())
+
+
+async def guessing() -> None:
+    clock = Standing()
+    store = await SqliteStore.open(":memory:", threads=False)
+    access = Access(store, Sessions(store, clock), clock)
+    for n in range(REFUSALS_NOTED_MAX + 7):
+        with pytest.raises(Unauthenticated):
+            await access.sign_in(f"nobody-{n}", "wrong", "127.0.0.1")
+
+    assert len(await store.audit(limit=1000)) == REFUSALS_NOTED_MAX
+    await clock.sleep(61)
+    with pytest.raises(Unauthenticated):
+        await access.sign_in("nobody", "wrong", "127.0.0.1")
+    last, others, *_ = await store.audit(limit=1000)
+    assert (last.target, others.target, others.details) == ("nobody", "(others)", "7 more")
+    await store.close()
+
+
+def test_s20_what_is_typed_instead_of_a_name_is_not_kept(closed: Server):
+    assert login(closed, "my password is canary", "x").status == 401
+
+    assert "canary" not in str(closed.get("/api/access/audit"))
+
+
+def test_s20_a_crowd_that_signs_in_does_not_keep_others_waiting(closed: Server):
+    with ThreadPoolExecutor(60) as threads:
+        tries = [threads.submit(login, closed, f"nobody-{n}", "wrong") for n in range(60)]
+        waits = []
+        while not all(one.done() for one in tries):
+            begun = time.monotonic()
+            closed.get("/health")
+            waits.append(time.monotonic() - begun)
+
+    assert {one.result().status for one in tries} <= {401, 429}
+    assert max(waits) < 1
+
+
+def test_s32_a_changed_password_ends_sessions(closed: Server):
+    session = login(closed, "ada", PASSWORD).json["token"]
+    assert closed.ask("GET", "/api/auth/me", token=session).status == 200
+
+    put(closed, "another-password")
+
+    assert closed.ask("GET", "/api/auth/me", token=session).status == 401
+    assert login(closed, "ada", PASSWORD).status == 401
+    assert login(closed, "ada", "another-password").status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_secure"),
+    [
+        ({}, False),
+        ({"X-Forwarded-Proto": "https"}, True),
+        ({"X-Forwarded-Proto": "https, http"}, True),
+        ({"X-Forwarded-Proto": "http"}, False),
+        ({"Forwarded": 'for=192.0.2.1;proto="HTTPS";by=192.0.2.2'}, True),
+        ({"Forwarded": "for=192.0.2.1;proto=http, for=192.0.2.2;proto=https"}, True),
+        ({"Forwarded": "for=192.0.2.1;proto=http"}, False),
+        ({"X-Forwarded-Proto": "http", "Forwarded": "proto=https"}, True),
+        ({"Host": "noetl.example", "Origin": "https://noetl.example"}, True),
+        (
+            {
+                "Host": "noetl.example",
+                "Origin": "https://noetl.example",
+                "X-Forwarded-Proto": "http",
+            },
+            True,
+        ),
+    ],
+)
+def test_s34_cookies_keep_to_tls_where_anybody_says_so(signed: Server, headers, is_secure):
+    reply = login(signed, "ada", PASSWORD, **headers)
+
+    cookie = SimpleCookie(reply.headers["set-cookie"])[COOKIE]
+    assert (bool(cookie["secure"]), bool(cookie["httponly"])) == (is_secure, True)
+    assert cookie["samesite"].lower() == "strict"
+
+
+@pytest.fixture(scope="module")
+def signed() -> Iterator[Server]:
+    with temporary_folder() as folder, serving(folder) as server:
+        made = server.post("/api/access/tokens", {"name": "a", "roles": ["admin"]})
+        server.token = made["token"]
+        put(server, PASSWORD)
+        yield server
