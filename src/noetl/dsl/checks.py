@@ -158,13 +158,6 @@ def entry_exists(building: Building, net: Net) -> None:
             + building.report.suggest(net.entry, names),
             building.at(net, "entry"),
         )
-    elif net.entry != "start" and building.written(net, "entry") is None:
-        building.report.add(
-            "entry-is-first",
-            f'there is no step "start", so the first step, "{net.entry}", is the entry.'
-            " Name it `start`, or set `executor.spec.entry_step`.",
-            building.at(net.steps[0], "name"),
-        )
 
 
 def tokens_go_somewhere(building: Building, net: Net) -> None:

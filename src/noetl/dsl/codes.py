@@ -74,7 +74,6 @@ RULES = _errors(
     sink_without_tool="A `sink` of a step that has no tool whose result it could store.",
     cursor_in_workbook="A workbook entry that loops over a `cursor`.",
 ) | _warnings(
-    entry_is_first="There is no step `start`; the first step is taken as the entry.",
     parallel_ctx_write="Iterations of a parallel loop write the same ctx key without a reducer.",
 )
 

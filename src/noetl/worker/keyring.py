@@ -30,8 +30,16 @@ from noetl.worker.frame import Frame
 KEPT_MAX = 1000
 
 
+ONE_SECRET = {"bearer": "token", "basic": "password", "oauth2": "access_token"}
+"""The field that an entry of such a type is kept for; the others say how to use it."""
+
+
 class SecretView(ResultView):
-    """An entry as templates see it: its fields, or the one value that it is."""
+    """An entry as templates see it: its fields, or the one value that it is.
+
+    An entry with one secret is that secret: its only field, `value`, or the field for which its
+    type exists. An entry with several is the mapping of them.
+    """
 
     __slots__ = ()
 
@@ -39,9 +47,17 @@ class SecretView(ResultView):
     def plain(self) -> object:
         fields = self._plain
         assert isinstance(fields, dict)
-        if len(fields) == 1:
-            return next(iter(fields.values()))
-        return fields.get("value", fields)
+        secrets = [name for name in fields if name != "type"]
+        if len(secrets) == 1:
+            return fields[secrets[0]]
+        for name in ("value", ONE_SECRET.get(str(reveal(fields.get("type"))))):
+            if name in fields:
+                return fields[name]
+        return fields
+
+
+def _is_oauth2(fields: Mapping[str, Any]) -> bool:
+    return fields.get("type") == "oauth2" and "access_token" not in fields
 
 
 class KeptSecrets:
@@ -86,11 +102,15 @@ class Keyring:
         self.mask = mask
         self._lend_context = lend_context
         self._entries = {entry.name: entry for entry in frame.program.net.keychain}
+        self._shown: dict[object, str] = {}
+        """Entries by the value that templates saw: `auth: "{{ keychain.x }}"` means the entry."""
         self._finding: list[str] = []
         """Entries that are being found out; one may need another, but not itself."""
 
     async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an entry or a stored credential, or of an entry written out."""
+        if isinstance(name, str):
+            name = self._shown.get(name, name)
         if not isinstance(name, str):
             fields = await self._written(name)
         elif name in self._entries:
@@ -102,19 +122,25 @@ class Keyring:
 
     async def show(self, scope: Scope, *readers: Compiled) -> None:
         """Put the entries into the scope that these read, and no others."""
-        wanted = {
-            str(path[1])
-            for reader in readers
-            for path in reader.reads
-            if path[0] == "keychain" and len(path) > 1
-        }
+        paths = [path for reader in readers for path in reader.reads if path[0] == "keychain"]
+        wanted = {str(path[1]) for path in paths if len(path) > 1}
+        fields_read = {(str(path[1]), *path[2:3]) for path in paths if len(path) > 1}
         if not wanted:
             scope.roots.pop("keychain", None)
             return
         found = {}
         for name in sorted(wanted & self._entries.keys()):
             fields = await self.credential(name)
+            if fields_read & {(name,), (name, "access_token")} and _is_oauth2(fields):
+                from noetl.tools.running.http import access_token
+
+                token = await access_token(fields, self._lend_context())
+                self.mask.add(token)
+                fields = {**fields, "access_token": token}
             found[name] = SecretView({key: Tainted(value) for key, value in fields.items()})
+            value = reveal(found[name].plain)
+            if isinstance(value, str):
+                self._shown[value] = name
         scope.roots["keychain"] = found
         scope.tainted |= {"keychain"}
 

@@ -10,8 +10,8 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from noetl.errors import TooLarge as FileTooLarge
 from noetl.model import refs
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
-from noetl.tools.http import ClientCertificate, FilePart, Http
+from noetl.tools.http import ClientCertificate, FilePart, Http, OAuth2Auth
 from noetl.tools.running.access_tokens import reject_token
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.http_auth import Proof, proof_of
@@ -131,32 +131,59 @@ async def run(config: Http, context: ToolContext) -> Outcome:
     session = context.resources.shared("http", lambda: Session(context.resources.rules))
     name = f"{config.method} {_shown(config.url or '')}"
     try:
-        # A kept token may be refused: ours, then another worker's. After these we fetch our own.
-        for _ in range(TOKENS_TRIED):
-            outcome = await _asked(session, config, context)
-            if outcome is not None:
-                return outcome
-        said = f"{name} refuses every token that is shown to it."
-        return failed("auth", said, status=401, retryable=True)
+        with _explained(name):
+            # A kept token may be refused: ours, then another worker's. Then we fetch our own.
+            for _ in range(TOKENS_TRIED):
+                outcome = await _asked(session, config, context)
+                if outcome is not None:
+                    return outcome
     except Failed as problem:
         return problem.outcome
+    said = f"{name} refuses every token that is shown to it."
+    return failed("auth", said, status=401, retryable=True)
+
+
+async def access_token(fields: Mapping[str, Any], context: ToolContext) -> str:
+    """The token that an OAuth 2 server gives out to a client; the kept one while it is good.
+
+    Raises Failed.
+    """
+    session = context.resources.shared("http", lambda: Session(context.resources.rules))
+    known = {name: fields[name] for name in OAuth2Auth.__struct_fields__ if fields.get(name)}
+    known.pop("credential", None)
+    auth = msgspec.convert({**known, "type": "oauth2"}, OAuth2Auth, strict=False)
+    config = Http(method="POST", url=auth.token_url, auth=auth)
+    with _explained(f"POST {_shown(auth.token_url or '')}"):
+        proof = await _proof(session, config, context, _timeout(config, context))
+    return proof.headers["Authorization"].removeprefix("Bearer ")
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Whatever goes wrong with a request, as a failure that names it. Raises Failed."""
+    try:
+        yield
     except NotFound as error:
-        return failed("auth", f"auth: {error}")
+        raise Failed("auth", f"auth: {error}") from None
     except AddressRefused as refusal:
-        return failed("client_error", f"{name} is refused by the egress policy: {refusal}.")
+        said = f"{name} is refused by the egress policy: {refusal}."
+        raise Failed("client_error", said) from None
     except Refused as refusal:
-        return failed("auth", f"{name}: {refusal}")
+        raise Failed("auth", f"{name}: {refusal}") from None
     except (TooLarge, FileTooLarge) as error:
-        return failed("client_error", f"{name}: {error}")
+        raise Failed("client_error", f"{name}: {error}") from None
     except TimeoutError:
-        return failed("timeout", f"{name} got no answer in time.", retryable=True)
+        raise Failed("timeout", f"{name} got no answer in time.", retryable=True) from None
     except aiohttp.ClientConnectorCertificateError as error:
         why = getattr(error.certificate_error, "verify_message", "") or "it is not trusted"
-        return failed("connection", f"{name}: the server's certificate is not good: {why}.")
+        said = f"{name}: the server's certificate is not good: {why}."
+        raise Failed("connection", said, retryable=False) from None
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-        return failed("client_error", f"{name}: this is not an http or https address.")
+        said = f"{name}: this is not an http or https address."
+        raise Failed("client_error", said) from None
     except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-        return failed("connection", f"{name} failed: {_cause(error)}.", retryable=True)
+        said = f"{name} failed: {_cause(error)}."
+        raise Failed("connection", said, retryable=True) from None
 
 
 async def _asked(session: Session, config: Http, context: ToolContext) -> Outcome | None:
