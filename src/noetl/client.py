@@ -34,7 +34,7 @@ from noetl.errors import (
 from noetl.http_line import Lines
 from noetl.model import net as nets
 from noetl.model.access_tokens import AccessToken
-from noetl.model.commands import Answer, Command, Lease, Report
+from noetl.model.commands import Answer, Command, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.problems import Problem
 from noetl.settings import without_password
@@ -434,13 +434,14 @@ class HttpControl(_Connected):
         answer = await self._connection.ask("POST", "/api/commands/renew", body=body)
         return set(msgspec.json.decode(answer)["lost"])
 
-    async def cancelled(self, worker_id: str) -> set[CommandId]:
+    async def orders(self, worker_id: str) -> Orders:
         params = {"worker_id": worker_id, "wait": str(CANCELLED_WAIT)}
         while True:
             answer = await self._persist(
                 "GET", "/api/commands/cancelled", params=params, despite=WHATEVER
             )
-            found = set(msgspec.json.decode(answer)["commands"])
+            told = msgspec.json.decode(answer)
+            found = Orders(stop=set(told["commands"]), pause=set(told.get("paused", ())))
             if found:
                 return found
             # A server that is about to end answers at once, and with nothing.

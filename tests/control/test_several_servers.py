@@ -12,7 +12,8 @@ import pytest
 
 from noetl.control.neighbours import LOOK_SECONDS
 from noetl.errors import LeaseLost
-from noetl.model.events import CommandLost, decode
+from noetl.model.commands import Report
+from noetl.model.events import CommandLost, CommandPaused, decode
 from tests.control.servers import done, leased, log, run, servers, started, working
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -136,12 +137,64 @@ def test_a_cancel_at_one_server_stops_the_worker_of_another(database_url: str):
         async with servers(database_url, 2) as (first, second):
             execution_id = await started(first, ONE_STEP)
             [lease] = await leased(first, "w")
-            told = asyncio.create_task(first.orchestrator.dispatch.cancelled("w"))
+            told = asyncio.create_task(first.orchestrator.dispatch.orders("w"))
 
             await second.executions.cancel(execution_id)
 
-            assert await told == {lease.command.command_id}
+            assert (await told).stop == {lease.command.command_id}
             assert (await first.orchestrator.state(execution_id)).status == "CANCELLED"
+
+    run(story)
+
+
+def test_t41_a_pause_at_one_server_is_confirmed_by_the_worker_of_another(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            execution_id = await started(first, ONE_STEP)
+            [lease] = await leased(first, "w")
+            command = lease.command
+            told = asyncio.create_task(first.orchestrator.dispatch.orders("w"))
+            pausing = asyncio.create_task(second.executions.pause(execution_id))
+
+            assert (await told).pause == {command.command_id}
+            assert not pausing.done()
+            fact = CommandPaused(
+                at=0, step_run_id=command.step_run_id, step=command.step, held=command.command_id
+            )
+            confirming = Report(
+                command_id=command.command_id,
+                execution_id=execution_id,
+                token=lease.token,
+                number=1,
+                worker="w",
+                events=(fact,),
+            )
+            await first.orchestrator.report(confirming)
+
+            assert await pausing == []
+
+    run(story)
+
+
+def test_t41_a_worker_that_does_not_confirm_is_named_and_its_work_waits_for_the_resume(
+    database_url: str,
+):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            execution_id = await started(first, ONE_STEP)
+            [lease] = await leased(first, "silent")
+            await second.orchestrator.pause(execution_id)
+
+            names = await second.orchestrator.held_back(execution_id, patience=0.2)
+            assert names == ["silent"]
+
+            await second.orchestrator.lapse(execution_id, lease.command.command_id, "silent")
+            assert await second.orchestrator.held_back(execution_id, patience=30) == []
+            assert await leased(first, "w", wait=0.1) == []
+
+            await first.executions.resume(execution_id)
+            [again] = await leased(second, "w", wait=30)
+            assert again.command.step_run_id == lease.command.step_run_id
 
     run(story)
 

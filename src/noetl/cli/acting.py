@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from noetl.cli.printing import say
 from noetl.errors import Conflict, Finished, NotFound, SignalRefused, StoreBusy
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ async def _ask_server(settings: Settings, request: Request) -> None:
         elif request.action == "resume":
             await client.act(request.execution_id, "resume")
         else:
-            await client.act(request.execution_id, request.action, reason=request.reason)
+            answer = await client.act(request.execution_id, request.action, reason=request.reason)
+            for worker in answer.get("unconfirmed", ()):
+                say(f"worker {worker} has not confirmed the pause; it may begin something yet")
 
 
 async def _act_here(settings: Settings, request: Request) -> None:

@@ -331,7 +331,11 @@ def cancel_command(execution: str, reason: str, db: str | None, server: str | No
 @db_option
 @server_option
 def pause_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
-    """Start nothing new in an execution. What it runs just now goes on to its end."""
+    """Begin nothing new in an execution: no step, iteration, task or retry.
+
+    Calls that run just now end. The command comes back when every worker that has work of it has
+    confirmed that. Sub-playbooks are executions of their own, and go on.
+    """
     execution_id = _act("pause", execution, reason, db, server)
     say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
 

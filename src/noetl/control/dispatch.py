@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from noetl.model.commands import Command, Lease
+from noetl.model.commands import Command, Lease, Orders
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.base import Holder, NewCommand
 
@@ -46,13 +46,14 @@ class Waiter:
             self.future.set_result(None)
 
 
-class Stops:
-    """What a worker should stop and has not been told yet."""
+class Untold:
+    """What a worker should stop or pause and has not been told yet."""
 
-    __slots__ = ("commands", "signal")
+    __slots__ = ("pause", "signal", "stop")
 
     def __init__(self) -> None:
-        self.commands: set[CommandId] = set()
+        self.stop: set[CommandId] = set()
+        self.pause: set[CommandId] = set()
         self.signal = asyncio.Event()
 
 
@@ -70,8 +71,9 @@ class Dispatch:
         """Workers that should ask elsewhere, because this server is about to end."""
         self._promised: list[Waiter] = []
         """Waiters with leases that are being stored just now."""
-        self._stops: dict[str, Stops] = {}
+        self._untold: dict[str, Untold] = {}
         self.on_stop: Callable[[str, CommandId], None] | None = None
+        self.on_pause: Callable[[str, CommandId], None] | None = None
         """Who else should know what a worker of ours should stop: it may ask elsewhere."""
 
     # --- Workers that wait ---
@@ -177,26 +179,33 @@ class Dispatch:
 
     def stop(self, worker_id: str, commands: Iterable[CommandId]) -> None:
         """These are over: this worker should stop them, as soon as it asks."""
-        stops = self._stops_for(worker_id)
+        untold = self._untold_for(worker_id)
         # Whoever never asks here hears of it when it renews its leases.
-        stops.commands.update(islice(commands, max(0, STOPS_MAX - len(stops.commands))))
-        stops.signal.set()
+        untold.stop.update(islice(commands, max(0, STOPS_MAX - len(untold.stop))))
+        untold.signal.set()
 
-    async def cancelled(self, worker_id: str) -> set[CommandId]:
-        """Wait for commands that this worker should stop."""
-        stops = self._stops_for(worker_id)
-        await stops.signal.wait()
-        stops.signal.clear()
-        commands, stops.commands = stops.commands, set()
-        return commands
+    def pause(self, worker_id: str, commands: Iterable[CommandId]) -> None:
+        """This worker should begin nothing more under these, as soon as it asks."""
+        untold = self._untold_for(worker_id)
+        untold.pause.update(islice(commands, max(0, STOPS_MAX - len(untold.pause))))
+        untold.signal.set()
+
+    async def orders(self, worker_id: str) -> Orders:
+        """Wait for commands that this worker should stop or pause."""
+        untold = self._untold_for(worker_id)
+        await untold.signal.wait()
+        untold.signal.clear()
+        found = Orders(stop=untold.stop, pause=untold.pause)
+        untold.stop, untold.pause = set(), set()
+        return found
 
     def has_asked(self, worker_id: str) -> bool:
         """Whether this worker asks here what it should stop, or did lately."""
-        return worker_id in self._stops
+        return worker_id in self._untold
 
-    def _stops_for(self, worker_id: str) -> Stops:
-        stops = self._stops.pop(worker_id) if worker_id in self._stops else Stops()
-        self._stops[worker_id] = stops
-        if len(self._stops) > STOPS_MAX:
-            self._stops.pop(next(iter(self._stops)))
-        return stops
+    def _untold_for(self, worker_id: str) -> Untold:
+        untold = self._untold.pop(worker_id) if worker_id in self._untold else Untold()
+        self._untold[worker_id] = untold
+        if len(self._untold) > STOPS_MAX:
+            self._untold.pop(next(iter(self._untold)))
+        return untold

@@ -28,6 +28,8 @@ from noetl.store.base import EventRow, Store
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
+PAUSE_PATIENCE = 5.0
+"""Seconds that workers have to confirm a pause before it is answered without them."""
 
 
 class Executions:
@@ -158,9 +160,15 @@ class Executions:
         await self._refuse_finished(execution_id)
         await self._orchestrator.cancel(execution_id, reason, cascade=cascade)
 
-    async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
+    async def pause(self, execution_id: ExecutionId, reason: str = "") -> list[str]:
+        """Begin nothing new. Calls that run end, and are the last.
+
+        The answer comes when every worker that has work of it has confirmed that; the names of
+        those that have not within a few seconds: what they report counts until their leases lapse.
+        """
         await self._refuse_finished(execution_id)
         await self._orchestrator.pause(execution_id, reason)
+        return await self._orchestrator.held_back(execution_id, patience=PAUSE_PATIENCE)
 
     async def resume(self, execution_id: ExecutionId) -> None:
         await self._refuse_finished(execution_id)

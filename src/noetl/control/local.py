@@ -12,7 +12,7 @@ from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
 from noetl.errors import NotFound
 from noetl.model.access_tokens import AccessToken
-from noetl.model.commands import Answer, Lease, Report
+from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Store
 
@@ -43,15 +43,15 @@ class LocalControl:
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         return await self._orchestrator.renew(tokens)
 
-    async def cancelled(self, worker_id: str) -> set[CommandId]:
-        return await self._orchestrator.dispatch.cancelled(worker_id)
+    async def orders(self, worker_id: str) -> Orders:
+        return await self._orchestrator.dispatch.orders(worker_id)
 
-    async def stopped(self, worker_id: str, *, wait: float) -> set[CommandId]:
+    async def orders_within(self, worker_id: str, *, wait: float) -> Orders:
         """The same, but no longer than `wait` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
-                return await self.cancelled(worker_id)
-        return set()
+                return await self.orders(worker_id)
+        return Orders()
 
     async def program(self, digest: str) -> Program:
         return await self._orchestrator.programs.by_digest(digest)

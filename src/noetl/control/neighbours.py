@@ -47,6 +47,7 @@ class Neighbours:
         """What we took notice of, so that waiting executions are not read every second."""
         orchestrator.on_stored = self._tell
         orchestrator.dispatch.on_stop = self._tell_stop
+        orchestrator.dispatch.on_pause = self._tell_pause
 
     async def run(self) -> None:
         """For ever."""
@@ -64,6 +65,10 @@ class Neighbours:
         if not self._membership.is_alone:
             self._wakeup.tell_stop(worker_id, command_id)
 
+    def _tell_pause(self, worker_id: str, command_id: CommandId) -> None:
+        if not self._membership.is_alone:
+            self._wakeup.tell_pause(worker_id, command_id)
+
     async def hear(self, news: News) -> None:
         """Take notice of what others wrote."""
         orchestrator = self._orchestrator
@@ -79,6 +84,9 @@ class Neighbours:
         for worker_id, commands in news.stops.items():
             if orchestrator.dispatch.has_asked(worker_id):
                 orchestrator.dispatch.stop(worker_id, commands)
+        for worker_id, commands in news.pauses.items():
+            if orchestrator.dispatch.has_asked(worker_id):
+                orchestrator.dispatch.pause(worker_id, commands)
         await self._stop_closed(moved)
         self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
 

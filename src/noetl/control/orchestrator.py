@@ -34,6 +34,9 @@ from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 
+TELL_AGAIN_SECONDS = 0.5
+RECHECK_SECONDS = 0.05
+
 
 class Orchestrator(Rounds):
     """The control plane of one process."""
@@ -183,11 +186,58 @@ class Orchestrator(Rounds):
             lambda live, now: advance.pause(live.program, live.state, execution_id, now, reason),
         )
 
+    async def held_back(self, execution_id: ExecutionId, *, patience: float) -> list[str]:
+        """Come back when every worker that has commands of a paused execution begins nothing more.
+
+        The store says who holds a lease. A worker is told again and again until it has confirmed
+        (`command.paused`), given the command back, or lost the lease. Those that have done none of
+        this after `patience` seconds are named.
+        """
+        deadline = self._clock.now() + patience
+        signal = self.audience.watch(execution_id)
+        looked = False
+        try:
+            while True:
+                signal.clear()
+                holders = await self._unconfirmed(execution_id)
+                if not holders and (looked or self._store.exclusive):
+                    return []
+                # Another server may be claiming at this very moment: look once more.
+                looked = not holders
+                if self._clock.now() >= deadline:
+                    return sorted(set(holders.values()))
+                for command_id, worker_id in holders.items():
+                    self.dispatch.pause(worker_id, {command_id})
+                    if self.dispatch.on_pause is not None:
+                        self.dispatch.on_pause(worker_id, command_id)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS):
+                        await signal.wait()
+        finally:
+            self.audience.unwatch(execution_id, signal)
+
+    async def _unconfirmed(self, execution_id: ExecutionId) -> dict[CommandId, str]:
+        """Commands whose workers may still begin something, with their workers."""
+        state = await self.state(execution_id)
+        if state.status != "PAUSED":
+            return {}  # it has ended, or was resumed
+        now = self._clock.now()
+        return {
+            command.command_id: worker_id
+            for command, worker_id, until in await self._store.open_commands(execution_id)
+            if worker_id is not None and (until or 0) > now
+            if (run_id := state.holders.get(command.command_id)) is not None
+            if command.command_id not in state.runs[run_id].paused
+        }
+
     async def resume(self, execution_id: ExecutionId) -> None:
         await self.happen(
             execution_id,
             lambda live, now: advance.resume(live.program, live.state, execution_id, now),
         )
+        # Commands that were open when it was paused could not be claimed meanwhile.
+        for pool in self.dispatch.waiting_pools():
+            self.dispatch.wake(pool)
 
     async def signal(
         self, execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived

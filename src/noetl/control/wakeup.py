@@ -38,6 +38,8 @@ class News(msgspec.Struct, omit_defaults=True):
     """Some were set."""
     stops: dict[str, set[CommandId]] = {}
     """By worker, commands that it should stop: it may ask another server than ours for them."""
+    pauses: dict[str, set[CommandId]] = {}
+    """Likewise, commands under which it should begin nothing more."""
 
     def add(self, writes: Iterable[Write]) -> None:
         for write in writes:
@@ -68,6 +70,12 @@ class Wakeup:
         """Let the others know soon what a worker should stop."""
         if sum(map(len, self._untold.stops.values())) < STOPS_MAX:
             self._untold.stops.setdefault(worker_id, set()).add(command_id)
+            self._something.set()
+
+    def tell_pause(self, worker_id: str, command_id: CommandId) -> None:
+        """Let the others know soon what a worker should pause; it is told again until it does."""
+        if sum(map(len, self._untold.pauses.values())) < STOPS_MAX:
+            self._untold.pauses.setdefault(worker_id, set()).add(command_id)
             self._something.set()
 
     async def send(self) -> None:

@@ -235,6 +235,9 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: boo
             reason="its worker was stopped" if given_back else "the lease lapsed",
         )
     )
+    if turn.state.status == "PAUSED":
+        close_command(turn, run, command_id)
+        return  # resuming hands it out again
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
         # All it had begun is waiting by now: the rest is handed out when there is room.
         close_command(turn, run, command_id)
@@ -428,7 +431,7 @@ def cancel(
 def pause(
     program: Program, state: ExecutionState, execution_id: ExecutionId, at: float, reason: str
 ) -> Decision:
-    """Running work goes on; nothing new is handed out."""
+    """Calls that run end; nothing new is handed out, and workers begin nothing more."""
 
     def happen(turn: Turn) -> None:
         if turn.state.status == "RUNNING":

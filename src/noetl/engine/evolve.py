@@ -28,6 +28,7 @@ from noetl.model.events import (
     CommandIssued,
     CommandLeased,
     CommandLost,
+    CommandPaused,
     CommandRequeued,
     CtxPatched,
     Event,
@@ -147,6 +148,8 @@ def _fold_of(fact: Event) -> Fold | None:
             return iteration_done
         case IterationFailed():
             return iteration_failed
+        case CommandPaused():
+            return _paused
         case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
             return _command
         case TimerSet() | TimerFired():
@@ -299,6 +302,12 @@ def _command(
                 chunk_moved(run.loop, fact)
 
 
+def _paused(state: ExecutionState, fact: CommandPaused) -> None:
+    run = state.runs[fact.step_run_id]
+    if fact.held in run.commands:
+        run.paused[fact.held] = None
+
+
 def _lost(state: ExecutionState, fact: CommandLost) -> None:
     """One refusal on record is enough, however often its worker repeats itself."""
     if fact.refused:
@@ -317,6 +326,7 @@ def _open(state: ExecutionState, run: Run, command_id: str, deliveries: int) -> 
 def _close(state: ExecutionState, run: Run, command_id: str) -> None:
     run.commands.pop(command_id, None)
     run.reported.pop(command_id, None)
+    run.paused.pop(command_id, None)
     state.holders.pop(command_id, None)
 
 

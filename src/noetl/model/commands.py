@@ -79,6 +79,18 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
+class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker is told about commands that it holds."""
+
+    stop: set[CommandId] = set()
+    """They are over: interrupt what runs."""
+    pause: set[CommandId] = set()
+    """Let the calls that run end, and begin nothing more under them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.stop or self.pause)
+
+
 class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A playbook to run as a child."""
 

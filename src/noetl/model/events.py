@@ -349,6 +349,14 @@ class CommandLost(Fact, frozen=True, kw_only=True, tag="command.lost"):
     """Its worker reported nevertheless: that report was not taken."""
 
 
+class CommandPaused(Reported, frozen=True, kw_only=True, tag="command.paused"):
+    """Its worker was told of the pause: under this command it begins nothing more."""
+
+    step_run_id: StepRunId
+    step: str
+    held: CommandId
+
+
 class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
     """The work of a lost command goes on under a new one."""
 
@@ -453,6 +461,7 @@ Event = (
     | CommandLeased
     | CommandClosed
     | CommandLost
+    | CommandPaused
     | CommandRequeued
     | TimerSet
     | TimerFired

@@ -124,6 +124,8 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where its pipeline goes on, after a crash or a wait."""
     commands: dict[CommandId, int] = {}
     """Open commands → how often each was delivered."""
+    paused: dict[CommandId, None] = {}
+    """Open commands under which, its worker says, nothing more begins."""
     waiting: bool = False
     listens: Listening | None = None
     """It waits for the world; between two things it hears it may be at work."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from noetl.engine.program import Program
 from noetl.model.access_tokens import AccessToken
-from noetl.model.commands import Answer, Lease, Report
+from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
 
 
@@ -23,8 +23,8 @@ class Control(Protocol):
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Keep these leases; the commands that are lost to us."""
 
-    async def cancelled(self, worker_id: str) -> set[CommandId]:
-        """Wait until some of our commands should stop, and say which."""
+    async def orders(self, worker_id: str) -> Orders:
+        """Wait until some of our commands should stop or pause, and say which."""
 
     async def program(self, digest: str) -> Program:
         """The net of a command, ready to run."""

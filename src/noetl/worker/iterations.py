@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from noetl.engine.looping import element
+from noetl.model.chains import Progress
 from noetl.model.commands import Chunk, Suspension
 from noetl.model.events import CtxPatched, IterationDone, IterationFailed, IterationStarted
 from noetl.model.ids import derive
@@ -26,7 +27,12 @@ Verdict = Literal["go on", "wait", "stop"]
 
 
 async def run_chunk(runner: Runner, loop: Loop, chunk: Chunk) -> None:
-    """Run what a command of a loop asks for, and report each end."""
+    """Run what a command of a loop asks for, and report each end.
+
+    Under a pause no further iteration begins: those that have not are handed out when it is over.
+    """
+    if runner.is_paused() and chunk.claims:
+        return
     if loop.cursor is not None and chunk.claims:
         chunk = await claimed(runner, loop.cursor, chunk)
     ctx = dict(runner.command.ctx)
@@ -43,6 +49,11 @@ async def run_chunk(runner: Runner, loop: Loop, chunk: Chunk) -> None:
     async def lane() -> None:
         nonlocal stop
         for index in remaining:
+            if runner.is_paused():
+                if index == alone:
+                    progress = runner.command.progress or Progress()
+                    runner.reporter.suspend(Suspension(progress=progress, iteration=index))
+                return
             # Parallel iterations do not see each other's writes.
             own = ctx if loop.mode == "sequential" else dict(ctx)
             verdict = await _iteration(runner, loop, chunk, index, own)

@@ -73,6 +73,7 @@ class Runner:
         reporter: Reporter,
         now: Callable[[], float],
         sleep: Callable[[float], Any],
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self.command = command
         self.pipelines = pipelines
@@ -82,6 +83,8 @@ class Runner:
         self.reporter = reporter
         self.now = now
         self.sleep = sleep
+        self.is_paused = is_paused
+        """Whether nothing more is to begin under this command."""
         self._step = self.program.steps[command.step].step
         self._warned: set[str] = set()
 
@@ -90,6 +93,9 @@ class Runner:
         if self.command.steps:
             await self.bodies.fetch_results(self.command)
         loop = self._step.loop
+        if self.command.chunk is None and self.is_paused():
+            self.reporter.suspend(Suspension(progress=self.command.progress or Progress()))
+            return None
         if self.command.chunk is not None and loop is not None:
             await run_chunk(self, loop, await self.bodies.with_elements(self.command.chunk))
             return None

@@ -57,6 +57,9 @@ async def settle(
     """Call until the policy says something else than to call again, or until a long wait."""
     frame = passage.frame
     while True:
+        if passage.runner.is_paused() and not (passage.inside or frame.inner or frame.pending):
+            # A call that has begun ends first, with the workbook entry or the hooks it consists of.
+            return Suspension(progress=frame.progress())
         frame.enter(program.task.name)
         if frame.pending is None and program.task.kind == "playbook":
             waiting = _child(program, frame)

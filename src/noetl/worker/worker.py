@@ -14,6 +14,7 @@ from typing import Any
 
 from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Ending, Lease
+from noetl.model.events import CommandPaused
 from noetl.model.ids import CommandId
 from noetl.model.outcome import TaskError
 from noetl.secrets.keychain import Sources
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 LEASE_WAIT = 20.0
 RETRY_PAUSE = 0.2
 PIPELINES_MAX = 200
+PAUSED_MAX = 10_000
 
 
 class Worker:
@@ -61,6 +63,9 @@ class Worker:
         self._closing: set[CommandId] = set()
         """Commands whose last report is on its way: its answer, which may bring the next command,
         must not be missed because somebody says meanwhile that they are over."""
+        self._reporters: dict[CommandId, Reporter] = {}
+        self._paused: dict[CommandId, None] = {}
+        """Commands under which nothing more is to begin."""
         self._pulse = Pulse()
         self._room = asyncio.Event()
         self._draining = False
@@ -71,7 +76,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(self._keep_leases()),
-                group.create_task(self._obey_cancellations()),
+                group.create_task(self._obey()),
             ]
             self._taking = group.create_task(self._take_commands(group))
             try:
@@ -155,7 +160,9 @@ class Worker:
         return task.uncancel() == 0
 
     async def _run_one(self, lease: Lease) -> Lease | None:
+        command_id = lease.command.command_id
         reporter = Reporter(self._control, lease, self.pool, self.worker_id, self._pulse)
+        self._reporters[command_id] = reporter
         try:
             ending = await self._ending(lease, reporter)
             self._closing.add(lease.command.command_id)
@@ -168,7 +175,9 @@ class Worker:
             logger.exception("no report was taken", extra={"command_id": lease.command.command_id})
             return None
         finally:
-            self._closing.discard(lease.command.command_id)
+            self._closing.discard(command_id)
+            self._reporters.pop(command_id, None)
+            self._paused.pop(command_id, None)
             reporter.abandon()
         return answer.leases[0] if answer.leases else None
 
@@ -185,6 +194,7 @@ class Worker:
                 reporter,
                 self._now,
                 self._sleep,
+                lambda: lease.command.command_id in self._paused,
             )
             return await runner.run()
         except LeaseLost:
@@ -211,9 +221,33 @@ class Worker:
                 except NoetlError as error:
                     logger.warning("leases could not be renewed; the next try is soon: %s", error)
 
-    async def _obey_cancellations(self) -> None:
+    async def _obey(self) -> None:
         while True:
-            self._interrupt(await self._control.cancelled(self.worker_id))
+            orders = await self._control.orders(self.worker_id)
+            self._interrupt(orders.stop)
+            self._pause(orders.pause)
+
+    def _pause(self, command_ids: set[CommandId]) -> None:
+        """Begin nothing more under these, and say so; what is running ends.
+
+        One that is unknown may be on its way to us, and is then given back as it comes.
+        """
+        for command_id in command_ids:
+            is_new = command_id not in self._paused
+            self._paused[command_id] = None
+            if len(self._paused) > PAUSED_MAX:
+                self._paused.pop(next(iter(self._paused)))
+            reporter = self._reporters.get(command_id)
+            if is_new and reporter is not None and command_id not in self._closing:
+                command = self._running[command_id][0].command
+                fact = CommandPaused(
+                    at=self._now(),
+                    step_run_id=command.step_run_id,
+                    step=command.step,
+                    held=command_id,
+                )
+                reporter.say(fact)
+                reporter.flush_soon()
 
     def _interrupt(self, command_ids: set[CommandId]) -> None:
         for command_id in command_ids:

@@ -13,7 +13,7 @@ from litestar.params import Parameter
 
 from noetl.control.kinds import lease_of_kinds
 from noetl.errors import BadRequest, LeaseLost
-from noetl.model.commands import Answer, Lease, Report
+from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
 from noetl.server.describing import described
 from noetl.server.errors import Problem, problem_of
@@ -180,12 +180,13 @@ def _answered(answer: Answer) -> dict[str, Any]:
 async def cancelled(
     services: Services, request: Asked, worker_id: str, wait: float = 0.0
 ) -> dict[str, list[CommandId]]:
-    """Commands of this worker that should stop, as soon as there are any."""
+    """Commands of this worker that should stop (`commands`), and those under which it should begin
+    nothing more (`paused`), as soon as there are any."""
     if not worker_id:
         raise BadRequest("`worker_id` says whose commands.")
-    look = services.control.stopped(request.user.worker_name(worker_id), wait=seconds(wait))
-    found = await while_wanted(services, request, look) or set()
-    return {"commands": sorted(found)}
+    look = services.control.orders_within(request.user.worker_name(worker_id), wait=seconds(wait))
+    found = await while_wanted(services, request, look) or Orders()
+    return {"commands": sorted(found.stop), "paused": sorted(found.pause)}
 
 
 routes = [lease, renew, report, cancelled]

@@ -45,6 +45,11 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None
 
 
+class Paused(Started, frozen=True, kw_only=True):
+    unconfirmed: list[str]
+    """Workers that have not confirmed the pause."""
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
@@ -255,10 +260,14 @@ async def cancel(services: Services, execution_id: str, data: Cancel | None = No
 
 
 @route("POST", "/api/executions/{execution_id:str}/pause", right="operate")
-async def pause(services: Services, execution_id: str, data: Reason | None = None) -> Started:
-    """Start nothing new in it."""
-    await services.executions.pause(execution_id, (data or Reason()).reason)
-    return await _started(services, execution_id)
+async def pause(services: Services, execution_id: str, data: Reason | None = None) -> Paused:
+    """Begin nothing new in it: no step, iteration, task or retry. Calls that run end.
+
+    `unconfirmed` are workers that have not confirmed it in time: they may begin something until
+    they are heard of again, or lose their leases."""
+    unconfirmed = await services.executions.pause(execution_id, (data or Reason()).reason)
+    started = await _started(services, execution_id)
+    return Paused(**msgspec.structs.asdict(started), unconfirmed=unconfirmed)
 
 
 @route("POST", "/api/executions/{execution_id:str}/resume", right="operate")

@@ -228,11 +228,15 @@ SELECT execution_id
  ORDER BY requested_at, execution_id
 
 -- claim --
--- Lease free commands. What another server is claiming at this moment is passed over.
+-- Lease free commands. What another server is claiming at this moment is passed over, and those of
+-- paused executions wait until they are resumed.
 WITH free AS (
     SELECT execution_id, command_id
-      FROM noetl.queue
+      FROM noetl.queue AS waiting
      WHERE pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+       AND NOT EXISTS (SELECT FROM noetl.execution AS paused
+                        WHERE paused.execution_id = waiting.execution_id
+                          AND paused.status = 'PAUSED')
      ORDER BY priority DESC, position
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
@@ -248,10 +252,13 @@ RETURNING stored.execution_id, stored.command_id, stored.priority, stored.positi
 -- The same, of a few executions or commands.
 WITH free AS (
     SELECT execution_id, command_id
-      FROM noetl.queue
+      FROM noetl.queue AS waiting
      WHERE (%(executions)s::text[] IS NULL OR execution_id = ANY(%(executions)s))
        AND (%(commands)s::text[] IS NULL OR command_id = ANY(%(commands)s))
        AND pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+       AND NOT EXISTS (SELECT FROM noetl.execution AS paused
+                        WHERE paused.execution_id = waiting.execution_id
+                          AND paused.status = 'PAUSED')
      ORDER BY priority DESC, position
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED

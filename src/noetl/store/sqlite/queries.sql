@@ -154,9 +154,13 @@ SELECT execution_id
  ORDER BY requested_at, execution_id
 
 -- free_commands --
+-- Those of paused executions wait until they are resumed.
 SELECT position, body, checksum
   FROM noetl_queue
  WHERE pool = :pool AND is_corrupted = 0
+   AND NOT EXISTS (SELECT 1 FROM noetl_execution AS paused
+                    WHERE paused.execution_id = noetl_queue.execution_id
+                      AND paused.status = 'PAUSED')
  ORDER BY priority DESC, position
  LIMIT :limit
 
@@ -167,6 +171,9 @@ SELECT position, body, checksum
  WHERE (:executions IS NULL OR execution_id IN (SELECT value FROM json_each(:executions)))
    AND (:commands IS NULL OR command_id IN (SELECT value FROM json_each(:commands)))
    AND pool = :pool AND is_corrupted = 0
+   AND NOT EXISTS (SELECT 1 FROM noetl_execution AS paused
+                    WHERE paused.execution_id = noetl_queue.execution_id
+                      AND paused.status = 'PAUSED')
  ORDER BY priority DESC, position
  LIMIT :limit
 
