@@ -13,6 +13,7 @@ Every error a caller of this package can meet:
   + StoreError             the database cannot do what it must                        (operator)
     - Corrupted            what is stored is not what was written
     - StoreBusy            it is in use by another process, or out of reach
+    - StoreFull            its disk is full
   + BadRequest             what was asked for makes no sense                          (caller)
     - TooLarge             it is larger than we read
     - BadText              a text holds what no database keeps
@@ -132,6 +133,12 @@ class StoreBusy(StoreError):
     """The database is in use by another process, or out of reach. Nothing was lost: try again."""
 
     code = "store_busy"
+
+
+class StoreFull(StoreError):
+    """The disk of the database is full. Nothing was lost; free some space and try again."""
+
+    code = "store_full"
 
 
 class BadRequest(NoetlError):

@@ -117,12 +117,16 @@ def test_t21_a_full_disk_refuses_new_work_and_loses_none(crowded: Cluster, disk:
     filler = fill(disk)
 
     until(lambda: asked_to_start(server) == 503, "a full disk refuses nothing")
+    health = server.ask("GET", "/health")
+    assert (health.status, health.json["status"]) == (503, "failing")
+    assert "disk of the database is full" in health.json["reason"]
     goes = [server.ask("POST", f"/api/executions/{one}/events", {"name": "go"}) for one in ids]
     refused = [one for one, reply in zip(ids, goes, strict=True) if reply.status != 200]
     assert {reply.status for reply in goes} <= {200, 503}
     assert server.ask("GET", f"/api/executions/{ids[0]}/status").status == 200
     filler.unlink()
 
+    until(lambda: server.ask("GET", "/health").status == 200, "room again, and health is bad")
     until(lambda: asked_to_start(server) == 200, "room again, and still nothing is taken")
     for one in refused:
         server.post(f"/api/executions/{one}/events", {"name": "go"})

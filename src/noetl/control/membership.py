@@ -6,15 +6,22 @@ time: deciding twice changes nothing. Sharing it out only saves everybody the wo
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import msgspec
 
 from noetl.control.clock import Clock
+from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId, derive
 from noetl.store.base import Runtime, Store
+
+logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
 GONE_SECONDS = 7.0
 """Not heard of for so long, a server is taken to be gone."""
+LEAVE_SECONDS = 2.0
 
 
 class Membership:
@@ -49,5 +56,11 @@ class Membership:
         self._servers = [server.name for server in servers]
 
     async def leave(self) -> None:
-        if self._me is not None:
-            await self._store.leave(self._me.name)
+        """Say that we are gone. If that cannot be said, others notice it by our silence."""
+        if self._me is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._store.leave(self._me.name)
+        except (StoreError, TimeoutError) as error:
+            logger.warning("this server ends, and could not say so: %s", error or "no answer")

@@ -74,6 +74,8 @@ class Rounds:
         """Who wants to know how executions ended."""
         self._under_way: Collection[ExecutionId] = ()
         """What is being decided and stored just now."""
+        self._round_began: float | None = None
+        """When the batch that is under way was begun, by the clock of the event loop."""
         self.chosen: set[ExecutionId] | None = None
         """The executions that go on in this process, with their children; None: all."""
 
@@ -84,10 +86,17 @@ class Rounds:
             while self._jobs:
                 taken = self._jobs[:BATCH_MAX]
                 del self._jobs[:BATCH_MAX]
+                self._round_began = loop.time()
                 await self._round(taken)
-                self._under_way = ()
+                self._under_way, self._round_began = (), None
             self._arrival = loop.create_future()
             await self._arrival
+
+    def unstored_seconds(self) -> float:
+        """For how long the oldest decision has been waiting to be stored; 0 if none waits."""
+        if self._round_began is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._round_began
 
     def _submit(self, job: Job) -> asyncio.Future[None]:
         """Done when it is stored."""

@@ -112,12 +112,16 @@ def _refused(error: HTTPException, request_id: str) -> tuple[int, Problem]:
     )
 
 
+def said_of(error: Exception) -> str:
+    """What kind of error it is, without where and what: for people who may not know that."""
+    return " ".join((type(error).__doc__ or "").split())
+
+
 def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
-    known = isinstance(error, NoetlError)
     logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
     status = status_of(error) if isinstance(error, NoetlError) else 500
-    known_as = " ".join((type(error).__doc__ or "").split())
-    said = known_as if known else "Something went wrong on the server."
+    known = isinstance(error, NoetlError)
+    said = said_of(error) if known else "Something went wrong on the server."
     return status, Problem(
         error=Error(
             code=error.code if isinstance(error, NoetlError) else "internal",

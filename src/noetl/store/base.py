@@ -190,6 +190,12 @@ class Store(AccessStore, Protocol):
     async def installation(self) -> str:
         """What tells this database from all others: drawn when it was made, the same for ever."""
 
+    async def probe(self) -> None:
+        """Raise StoreError with the reason if, as far as can be told, nothing can be written now.
+
+        StoreBusy: it does not answer; StoreFull: there is no room.
+        """
+
     async def close(self) -> None:
         """Finish what is being written, then let go of the database."""
 

@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
 
 from litestar import Response
 
+from noetl.errors import StoreError
+from noetl.server.errors import said_of
 from noetl.server.metrics import CONTENT_TYPE
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.version import __version__
 
+logger = logging.getLogger(__name__)
+
+UNSTORED_SECONDS_MAX = 5.0
+"""A decision is stored in milliseconds. One that waits for longer shows that something is stuck."""
+PROBE_SECONDS = 3.0
+
 
 @route("GET", ["/health", "/api/health"], right="anyone")
 async def health(services: Services) -> Response[dict[str, Any]]:
-    """Whether the server is up, reaches its database, and takes new work.
+    """Whether the server is up, can store what it decides, and takes new work.
 
-    Without NATS it does everything, only later: so it is shown, and does not count.
+    200 `ok`; 503 `draining` while it ends; 503 `failing`, and `reason` says why, when the database
+    does not answer or has no room, or when a decision has waited for more than five seconds to be
+    stored. Without NATS it does everything, only later: so it is shown, and does not count.
     """
-    await services.store.next_timer()
+    reason = await _failure(services)
     draining = services.draining.is_set()
     body = {"status": "draining" if draining else "ok", "version": __version__}
+    if reason is not None:
+        body |= {"status": "failing", "reason": reason}
     if services.nats is not None:
         body["nats"] = "connected" if services.nats().is_connected else "away"
-    return Response(body, status_code=503 if draining else 200)
+    return Response(body, status_code=503 if draining or reason is not None else 200)
+
+
+async def _failure(services: Services) -> str | None:
+    """Why nothing can be stored. It may be told to anyone: no names of hosts and files."""
+    waiting = services.orchestrator.unstored_seconds()
+    if waiting > UNSTORED_SECONDS_MAX:
+        return f"The oldest decision has been waiting for {waiting:.0f} s to be stored."
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await services.store.probe()
+    except TimeoutError:
+        return f"The database did not answer within {PROBE_SECONDS:g} s."
+    except StoreError as error:
+        logger.warning("the database fails: %s", error)
+        return said_of(error)
+    return None
 
 
 @route("GET", "/metrics", right="read", media_type="text/plain")

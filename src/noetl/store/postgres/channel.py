@@ -6,8 +6,12 @@ from collections.abc import AsyncIterator
 
 from noetl.store.postgres.connections import Connection, connect, place_of
 from noetl.store.postgres.faults import FORESEEN, fault
+from noetl.store.postgres.line import limited
 
 NAME = "noetl"
+SEND_SECONDS = 3.0
+QUIET_SECONDS = 10.0
+"""After so long the line on which we listen is asked whether it still works."""
 
 
 class PostgresChannel:
@@ -22,16 +26,22 @@ class PostgresChannel:
             if self._sender is None or self._sender.closed:
                 self._sender = await connect(self._conninfo)
             values = {"channel": NAME, "text": text}
-            await self._sender.execute("SELECT pg_notify(%(channel)s, %(text)s)", values)
+            with limited(self._sender, SEND_SECONDS):
+                await self._sender.execute("SELECT pg_notify(%(channel)s, %(text)s)", values)
         except FORESEEN as error:
             raise fault(error, place_of(self._conninfo)) from error
 
     async def messages(self) -> AsyncIterator[str]:
         try:
             async with await connect(self._conninfo) as db:
-                await db.execute(f"LISTEN {NAME}")
-                async for notice in db.notifies():
-                    yield notice.payload
+                with limited(db, SEND_SECONDS):
+                    await db.execute(f"LISTEN {NAME}")
+                while True:
+                    async for notice in db.notifies(timeout=QUIET_SECONDS):
+                        yield notice.payload
+                    # No news may be good news, or the other end is gone without a word.
+                    with limited(db, SEND_SECONDS):
+                        await db.execute("SELECT 1")
         except FORESEEN as error:
             raise fault(error, place_of(self._conninfo)) from error
 

@@ -6,15 +6,16 @@ import msgspec
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from noetl.errors import BadText, Corrupted, NoetlError, StoreBusy, StoreError
+from noetl.errors import BadText, Corrupted, NoetlError, StoreBusy, StoreError, StoreFull
 
 FORESEEN = (psycopg.Error, OSError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError)
 """Everything that a statement, its parameters or the network can raise."""
 
 CLOSED = "The store is closed. Open it again to use it."
 
-_PASSING = {"57P01", "57P02", "57P03", "40001", "40P01", "53300", "25006"}
-"""Shut down, crashed, starting, lost against another transaction, crowded, no longer primary."""
+_PASSING = {"57P01", "57P02", "57P03", "40001", "40P01", "53300", "25006", "25P03", "55P03"}
+"""Shut down, crashed, starting, lost against another transaction, crowded, no longer primary,
+ended because it was idle in a transaction, locked by somebody else for too long."""
 _OUT_OF_REACH = (PoolTimeout, TooManyRequests, OSError)
 
 
@@ -67,7 +68,7 @@ def _database_fault(error: psycopg.Error, place: str, said: str) -> NoetlError:
     if code[:2] == "28" or code == "42501":
         return _not_let_in(place, said)
     if code == "53100":
-        return StoreError(
+        return StoreFull(
             f"{place}: the disk is full ({said}). Nothing of this was written and nothing stored"
             " is lost. Free some space; writing works again as soon as there is room."
         )

@@ -8,8 +8,11 @@ itself (docs/decisions/0015). So this sends text, reads text, and does one thing
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Collection, Mapping
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,9 +28,60 @@ BINARY, TEXT = pq.Format.BINARY, pq.Format.TEXT
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
+STATEMENT_SECONDS = 10.0
+"""For so long a statement may go without an answer. A commit takes milliseconds."""
+CONNECT_SECONDS = 5.0
+
+
+class Silence(psycopg.OperationalError):
+    """No answer came in time. The connection was cut; whether the statement was done is unknown."""
+
+
+@contextmanager
+def limited(db: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Cut the connection if the body takes longer; whoever waits for it gets Silence.
+
+    A connection whose other end is gone without a word never answers, and psycopg waits for ever:
+    to cancel a statement it asks the other end. A socket that is shut down wakes whoever waits.
+    """
+    is_late = False
+
+    def end() -> None:
+        nonlocal is_late
+        is_late = True
+        cut(db)
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if is_late:
+            raise Silence(f"no answer within {seconds:g} s") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def cut(db: psycopg.AsyncConnection[Any]) -> None:
+    """Shut the socket of a connection down, whatever is under way on it."""
+    if not db.closed:
+        with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
 async def configure(db: psycopg.AsyncConnection[Any]) -> None:
-    """Our statements walk indexes. A plan outlives the size of the tables it was made for."""
-    await db.execute("SET enable_seqscan = off")
+    """Set up a new connection.
+
+    Our statements walk indexes, and a plan outlives the size of the tables it was made for. We stop
+    waiting after a while; PostgreSQL then stops, too, to wait for a lock, and to keep the locks of
+    a transaction whose client says nothing any more.
+    """
+    with limited(db, CONNECT_SECONDS):
+        await db.execute(
+            "SELECT set_config('enable_seqscan', 'off', false),"
+            " set_config('lock_timeout', '10s', false),"
+            " set_config('idle_in_transaction_session_timeout', '30s', false)"
+        )
 
 
 class _Statement(NamedTuple):
@@ -64,6 +118,8 @@ class Line:
         self._connection: psycopg.AsyncConnection | None = None
         self._socket = -1
         self._is_open = self._is_opening = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Rings when the statement under way has taken too long."""
         self._answer: asyncio.Future[pq.abc.PGresult] | None = None
         """To the statement that is under way."""
         self._result: pq.abc.PGresult | None = None
@@ -85,10 +141,10 @@ class Line:
             raise error_from_result(result)
         return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
 
-    async def close(self) -> None:
-        """Let go when nobody waits any more."""
+    async def close(self, seconds: float = STATEMENT_SECONDS) -> None:
+        """Let go when nobody waits any more; after so many seconds, even so."""
         if self._answer is not None:
-            await asyncio.wait([self._answer])
+            await asyncio.wait([self._answer], timeout=seconds)
         self._break(psycopg.OperationalError("the line was closed"))
         await self._let_go()
 
@@ -104,8 +160,9 @@ class Line:
                 self._conninfo, autocommit=True
             )
             await configure(db)
-            for statement, _ in self._statements.values():
-                await db.execute(statement)
+            with limited(db, STATEMENT_SECONDS):
+                for statement, _ in self._statements.values():
+                    await db.execute(statement)
         finally:
             self._is_opening = False
         self._is_open, self._socket = True, db.pgconn.socket
@@ -121,9 +178,14 @@ class Line:
         except psycopg.OperationalError as error:
             self._break(error)
             raise
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._answer = answer = loop.create_future()
+        self._timer = loop.call_later(STATEMENT_SECONDS, self._is_late)
         self._write()
         return answer
+
+    def _is_late(self) -> None:
+        self._break(Silence(f"no answer within {STATEMENT_SECONDS:g} s"))
 
     def _write(self, *, is_waiting: bool = False) -> None:
         """Send on. What the socket does not take now, it takes when it is ready."""
@@ -150,6 +212,7 @@ class Line:
                     self._result = result
                     continue
                 answer, self._answer = self._answer, None
+                self._stop_timer()
                 assert self._result is not None
                 if not answer.done():
                     answer.set_result(self._result)
@@ -163,6 +226,12 @@ class Line:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket)
             loop.remove_writer(self._socket)
+        self._stop_timer()
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_exception(error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -17,7 +17,7 @@ from noetl.store.checksums import (
     damaged_log,
     verified_command,
 )
-from noetl.store.postgres.connections import Database
+from noetl.store.postgres.connections import BODY_SECONDS, Database
 
 ROWS_AT_ONCE = 100
 
@@ -57,7 +57,7 @@ async def events_between(
 ) -> list[bytes]:
     """The events of a part of the log, in arrays; raises Corrupted where the chain breaks."""
     chosen = {"execution_id": execution_id, "after": start.seq, "until": end.seq}
-    rows = [log.LogRow(**row) for row in await database.all("log_between", chosen)]
+    rows = [log.LogRow(**row) for row in await database.all("log_between", chosen, BODY_SECONDS)]
     return list(log.whole(rows, execution_id, start, end))
 
 

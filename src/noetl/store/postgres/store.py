@@ -31,9 +31,16 @@ from noetl.store.heads import Heads
 from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
 from noetl.store.postgres.access import AccessMethods
 from noetl.store.postgres.channel import PostgresChannel
-from noetl.store.postgres.connections import Database, connect, conninfo_of, place_of
+from noetl.store.postgres.connections import (
+    BODY_SECONDS,
+    Database,
+    connect,
+    conninfo_of,
+    place_of,
+)
 from noetl.store.postgres.faults import FORESEEN, fault
-from noetl.store.postgres.schema import migrate, require_current
+from noetl.store.postgres.line import STATEMENT_SECONDS, limited
+from noetl.store.postgres.schema import migrate, require_current, schema_version
 
 
 class PostgresStore(AccessMethods):
@@ -55,6 +62,9 @@ class PostgresStore(AccessMethods):
         place = place_of(conninfo)
         async with await connect(conninfo) as db:
             try:
+                # A migration may take long; to say which version there is may not.
+                with limited(db, STATEMENT_SECONDS):
+                    await schema_version(db)
                 await (require_current if shared else migrate)(db, place)
             except FORESEEN as error:
                 raise fault(error, place) from error
@@ -72,6 +82,9 @@ class PostgresStore(AccessMethods):
         assert row is not None, "it was made with the table"
         return str(row["installation_id"])
 
+    async def probe(self) -> None:
+        await self._database.probe()
+
     async def close(self) -> None:
         await self._database.close()
         await self._line.close()
@@ -86,7 +99,7 @@ class PostgresStore(AccessMethods):
         try:
             return await writing.commit(self._database, writes, self._heads, tied)
         except FORESEEN as error:
-            raise fault(error, self._database.place) from error
+            raise self._database.fault(error) from error
 
     # --- Reading executions ---
 
@@ -211,7 +224,7 @@ class PostgresStore(AccessMethods):
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
         new = committing.result_row(execution_id, key, body)
-        await self._database.change("put_result", new)
+        await self._database.change("put_result", new, BODY_SECONDS)
         chosen = {"execution_id": execution_id, "key": key}
         row = await self._database.one("result_checksum", chosen)
         assert row is not None, "it is there now, and results are never removed"
@@ -226,7 +239,7 @@ class PostgresStore(AccessMethods):
             copy = await self.copies.get(row["sha256"], row["size"])
             if copy is not None and sha256(copy).hexdigest() == row["sha256"]:
                 return copy
-        row = await self._database.one("result", chosen)
+        row = await self._database.one("result", chosen, BODY_SECONDS)
         if row is None:
             return None
         body = bytes(row["body"])

@@ -15,7 +15,14 @@ from noetl.store.base import Write
 from noetl.store.checksums import Head
 from noetl.store.heads import Heads
 from noetl.store.postgres import committing
-from noetl.store.postgres.connections import Connection, Database, change, first_column, rows
+from noetl.store.postgres.connections import (
+    BODY_SECONDS,
+    Connection,
+    Database,
+    change,
+    first_column,
+    rows,
+)
 from noetl.store.postgres.line import Value
 
 
@@ -44,7 +51,9 @@ async def _commit(
         # One statement is a transaction by itself.
         moved = await _round(database, rounds[0], heads, ends)
     else:
-        moved = await database.run(lambda db: _together(db, rounds, heads, ends, all_or_none))
+        moved = await database.run(
+            lambda db: _together(db, rounds, heads, ends, all_or_none), BODY_SECONDS
+        )
     if moved and all_or_none:
         return [write.execution_id for write in writes]
     for execution_id, end in ends.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 
 import msgspec
 
-from noetl.errors import Corrupted, NoetlError, StoreBusy, StoreError
+from noetl.errors import Corrupted, NoetlError, StoreBusy, StoreError, StoreFull
 
 FORESEEN = (sqlite3.Error, OSError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError)
 """Everything that a statement, its parameters or a file can raise."""
@@ -21,6 +22,8 @@ def fault(error: Exception, place: str) -> NoetlError:
     if isinstance(error, sqlite3.Error):
         return _database_fault(error, place)
     if isinstance(error, OSError):
+        if error.errno == errno.ENOSPC:
+            return full(place, str(error))
         return StoreError(
             f"{place}: {error.strerror or error}. Nothing of this was kept."
             " Check free space and permissions, then do it again."
@@ -31,14 +34,18 @@ def fault(error: Exception, place: str) -> NoetlError:
     )
 
 
+def full(place: str, said: str) -> StoreFull:
+    return StoreFull(
+        f"{place}: the disk is full ({said}). Nothing of this was written and nothing stored"
+        " is lost. Free some space; writing works again as soon as there is room."
+    )
+
+
 def _database_fault(error: sqlite3.Error, place: str) -> NoetlError:
     # The low byte is the kind of error; the rest says which of its kind.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
-        return StoreError(
-            f"{place}: the disk is full ({error}). Nothing of this was written and nothing stored"
-            " is lost. Free some space; writing works again as soon as there is room."
-        )
+        return full(place, str(error))
     if code in _BUSY:
         return StoreBusy(
             f"{place}: another program keeps the database locked ({error})."

@@ -257,6 +257,9 @@ SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
  WHERE (:kind IS NULL OR kind = :kind) AND (:since IS NULL OR seen_at >= :since)
  ORDER BY name
 
+-- probe --
+UPDATE noetl_installation SET installation_id = installation_id
+
 -- installation --
 SELECT installation_id FROM noetl_installation
 

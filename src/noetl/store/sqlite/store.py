@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -35,7 +36,7 @@ from noetl.store.sqlite import cataloguing, checking, committing, reading, worki
 from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
-from noetl.store.sqlite.faults import FORESEEN, fault
+from noetl.store.sqlite.faults import FORESEEN, fault, full
 from noetl.store.sqlite.lanes import Inline, Job, Lane, Readers
 from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.queries import QUERIES
@@ -44,6 +45,8 @@ from noetl.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 READERS = 2
+ROOM_MIN = 1 << 20
+"""With less than so many bytes left, a disk is full: the next writes still fit, or do not."""
 
 
 class SqliteStore(AccessMethods):
@@ -138,6 +141,12 @@ class SqliteStore(AccessMethods):
 
     async def installation(self) -> str:
         return await self._read(working.installation)
+
+    async def probe(self) -> None:
+        path = Path(self._place)
+        if self._files is not None:
+            await self._on_disk(lambda: _require_room(path))
+        await self._write(working.probe)
 
     async def close(self) -> None:
         await self._reader.close()
@@ -393,3 +402,9 @@ class SqliteStore(AccessMethods):
             except Corrupted as error:
                 found.append(first_sentence(error))
         return found
+
+
+def _require_room(path: Path) -> None:
+    room = shutil.disk_usage(path.parent).free
+    if room < ROOM_MIN:
+        raise full(str(path), f"{room:,} bytes are left")

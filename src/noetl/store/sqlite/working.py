@@ -131,6 +131,11 @@ def runtimes(db: sqlite3.Connection, kind: str | None, since: float | None) -> l
     return [msgspec.convert(row, Runtime, strict=False) for row in named]
 
 
+def probe(db: sqlite3.Connection) -> None:
+    """Write what is there already."""
+    db.execute(QUERIES["probe"])
+
+
 def installation(db: sqlite3.Connection) -> str:
     (found,) = db.execute(QUERIES["installation"]).fetchone()
     return str(found)
