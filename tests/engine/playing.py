@@ -44,6 +44,7 @@ from noetl.model.state import ExecutionState
 from noetl.tools.registry import shapes
 
 EXECUTION = "4611686018427387904"
+SEAL = "sealed"
 HEAD = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -91,7 +92,9 @@ class Play:
     # --- What happens ---
 
     def start(self, *, parent: Parent | None = None, **workload: Any) -> Play:
-        request = ExecutionRequested(at=self.at, path="tests/played", digest="d", parent=parent)
+        request = ExecutionRequested(
+            at=self.at, path="tests/played", digest="d", parent=parent, seal=SEAL
+        )
         merged = {**self.program.net.workload, **workload}
         self.happen("start", request, workload=merged)
         return self
@@ -266,7 +269,7 @@ class Play:
 
     def result(self, step: str) -> Any:
         """What a step yielded, with what references in it stand for."""
-        return self.read(refs.real(self.state.results[step].value, EXECUTION))
+        return self.read(refs.real(self.state.results[step].value, EXECUTION, SEAL))
 
     def __getitem__(self, step: str) -> Command:
         """The oldest open command of a step."""
@@ -309,8 +312,9 @@ def element_of(play: Play, command: Command, index: int) -> Any:
     assert loop is not None
     chunk = command.chunk
     assert chunk is not None
-    if refs.is_segmented(chunk.items):
-        elements = play.read(refs.part(chunk.items, EXECUTION, chunk.start, chunk.stop))
+    about = refs.about(chunk.items, command.seal)
+    if about is not None:
+        elements = play.read(refs.part(about, EXECUTION, chunk.start, chunk.stop))
         chunk = msgspec.structs.replace(chunk, items=elements)
     return element(loop, index, chunk)
 

@@ -20,7 +20,7 @@ from noetl.model.events import (
 )
 from noetl.model.state import ExecutionState
 from tests.engine.chaos import World
-from tests.engine.playing import EXECUTION, Play, element_of, error, play, todo
+from tests.engine.playing import EXECUTION, SEAL, Play, element_of, error, play, todo
 
 EVENT_MAX = refs.INLINE_MAX + 2048
 
@@ -72,7 +72,7 @@ def test_results_that_are_too_many_are_put_away_and_come_back_in_order(seed: int
     assert len(played.events(ResultsKept)) == 13
     assert all(len(refs.encode(event)) < EVENT_MAX for event in played.history)
     [done] = played.events(StepDone)
-    assert refs.is_segmented(done.result["results"])
+    assert refs.about(done.result["results"], SEAL).segments
     results = played.result("each")["results"]
     assert [text.partition(" ")[0] for text in results] == [str(n) for n in range(1234)]
     assert played.result("each")["stats"] == {"total": 1234, "success": 1234, "failed": 0}
@@ -109,7 +109,7 @@ def test_elements_that_are_too_large_are_kept_and_every_chunk_finds_its_own(mode
     texts = [f"{index}:" + "z" * (index % 700) for index in range(1500)]
     played = loop('"{{ workload.texts }}"', f"{{mode: {mode}}}", texts=texts)
     [started] = played.events(LoopStarted)
-    assert refs.is_segmented(started.items)
+    assert refs.about(started.items, SEAL).segments
     assert len(refs.encode(started)) < 2048
 
     seen: dict[int, str] = {}
@@ -143,7 +143,7 @@ def test_a_loop_that_fails_early_does_not_write_down_what_never_ran() -> None:
     [failed] = played.events(StepFailed)
     assert "iteration 5 failed: no" in failed.error.message
     assert len(refs.encode(failed)) < 2048
-    first = played.read(refs.part(failed.result["results"], EXECUTION, 0, 7))
+    first = played.read(refs.part(refs.about(failed.result["results"], SEAL), EXECUTION, 0, 7))
     assert first == [0, 1, 2, 3, 4, None, None]
     assert failed.result["results"]["_ref"]["segments"]["length"] == 1_000_000
 

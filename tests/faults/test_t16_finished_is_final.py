@@ -108,7 +108,7 @@ async def story(seed: int) -> tuple[str, list[str]]:
         async with control(folder) as (orchestrator, store):
             compiled = compile_text(playbook(WORKFLOW), tools=tools())
             await orchestrator.programs.keep(compiled.unwrap(), compiled.digest)
-            request = ExecutionRequested(at=1.0, path="tried", digest=compiled.digest)
+            request = ExecutionRequested(at=1.0, path="tried", digest=compiled.digest, seal="s")
             await orchestrator.start(EXECUTION, request, workload={})
             said = await torment(orchestrator, dice)
             before = await store.events(EXECUTION, limit=10_000)

@@ -77,7 +77,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
             requeue_lapsed(orchestrator, store, clock),
         )
     ]
-    request = ExecutionRequested(at=clock.now(), path="tried", digest=compiled.digest)
+    request = ExecutionRequested(at=clock.now(), path="tried", digest=compiled.digest, seal="s")
     await orchestrator.start("77", request, workload={})
     async with asyncio.timeout(30):
         if to_end:

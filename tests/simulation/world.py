@@ -238,7 +238,10 @@ class World:
             orchestrator = self.orchestrator
             await orchestrator.programs.keep(compiled.net, compiled.digest)
             request = ExecutionRequested(
-                at=self.clock.now(), path=compiled.net.path, digest=compiled.digest
+                at=self.clock.now(),
+                path=compiled.net.path,
+                digest=compiled.digest,
+                seal="sealed",
             )
             start = asyncio.create_task(
                 orchestrator.start(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from noetl.errors import NotFound
+from noetl.model import refs
 from noetl.model.net import KeychainEntry
 from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
@@ -17,6 +18,15 @@ from noetl.tools.registry import BUILT_IN
 from noetl.tools.running.files import in_memory
 from noetl.tools.running.resources import Rules, ToolResources
 from noetl.worker.sandbox import SandboxPool
+
+KEY = "00c0ffee00c0ffee00"
+SEAL = "seal"
+
+
+def kept(value: Any) -> dict[str, Any]:
+    """The reference to what a bench with `results={KEY: value}` keeps."""
+    return refs.reference("1", KEY, refs.encode(value), value, SEAL)
+
 
 TOOLS = {tool.kind: tool for tool in BUILT_IN}
 
@@ -35,10 +45,11 @@ class Bench:
         self.sources = sources
         self.resources = ToolResources(lambda **more: SandboxPool(2, **more), rules)
         self.credentials = dict(credentials or {})
-        self.results = dict(results or {})
         self.log = TaskLog()
-        self.bodies: dict[tuple[str, str], bytes] = {}
-        """What tools have kept: files, part by part."""
+        self.bodies: dict[tuple[str, str], bytes] = {
+            ("1", key): refs.encode(value) for key, value in (results or {}).items()
+        }
+        """What tools have kept: values, and files part by part."""
 
     async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str):
@@ -52,10 +63,8 @@ class Bench:
         return dict(self.credentials[name])
 
     async def read_result(self, reference: Any) -> Any:
-        key = reference["_ref"]["key"]
-        if key not in self.results:
-            raise NotFound(f"execution 1 has no result {key}.")
-        return self.results[key]
+        _, get = in_memory(self.bodies)
+        return await refs.fetched(refs.real(reference, "1", SEAL), get)
 
     async def run(self, kind: str, config: Mapping[str, Any], **context: Any) -> Outcome:
         tool = TOOLS[kind]
@@ -71,7 +80,7 @@ class Bench:
             "resources": self.resources,
             "read_result": self.read_result,
         } | context
-        files = self.resources.files("1", values["action_id"], *in_memory(self.bodies))
+        files = self.resources.files("1", SEAL, values["action_id"], *in_memory(self.bodies))
         settled = msgspec.convert(dict(config), tool.config)
         try:
             outcome = await tool.run(settled, ToolContext(**values, files=files))

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import psycopg
 import pytest
 
+from noetl.model import refs
 from noetl.tools import artifact, duckdb, postgres, sql, sqlite, transfer
-from noetl.tools.testing import CANARY, Trial, Trials
+from noetl.tools.testing import CANARY, SEAL, Trial, Trials
 from tests.tools import test_duckdb, test_failures, test_table_files
 from tests.tools.canary_system import Searched
 
@@ -235,11 +236,11 @@ class TestArtifact(Searched):
     @pytest.fixture
     def trials(self):
         # Nothing is kept in a trial: what is no reference is its own value.
-        known = {"_ref": {"store": "result", "key": "k"}}
+        known = refs.reference("1", "00c0ffee", b"1", 1, SEAL)
         return Trials(
             good=Trial({"ref": known}),
             failing=(
                 Trial({"ref": {"no": "reference"}}, fails="client_error"),
-                Trial({"ref": known, "path": "rows.0"}, fails="not_found"),
+                Trial({"ref": "00c0ffee"}, fails="not_found"),
             ),
         )

@@ -13,7 +13,7 @@ import pytest
 
 from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.resources import Rules
-from tests.tools.running import failure, on_bench, ran
+from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 CANARY = "canary-secret"
 
@@ -88,12 +88,12 @@ def test_files_go_as_multipart_with_their_form(web, tmp_path):
     files = {
         "first": str(tmp_path / "a.csv"),
         "second": {"content": {"n": 1}, "filename": "b.json"},
-        "third": {"content": {"_ref": {"key": "k"}}, "content_type": "text/x-note"},
+        "third": {"content": kept("from the store"), "content_type": "text/x-note"},
     }
     outcome = ran(
         "http",
         {"url": f"{web.url}/echo", "method": "POST", "form": {"who": "me"}, "files": files},
-        settings={"results": {"k": "from the store"}},
+        settings={"results": {KEY: "from the store"}},
     )
 
     told = outcome.result["data"]

@@ -9,7 +9,7 @@ from typing import Any
 import nats
 import pytest
 
-from tests.tools.running import Bench, failure, on_bench, ran
+from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import free_port, nats_server
 
 
@@ -191,14 +191,14 @@ def test_a_file_becomes_an_object_and_an_object_a_file_byte_by_byte(server, tmp_
 
 def test_a_reference_is_put_as_what_it_stands_for(server):
     async def work(bench: Bench) -> Any:
-        value = {"_ref": {"store": "result", "key": "k"}}
+        value = kept([1, 2])
         put = {"url": server, "op": "kv_put", **BUCKET, "key": "ref", "value": value}
         await bench.run("nats", put)
         return await bench.run(
             "nats", {"url": server, "op": "kv_get", "bucket": "trial", "key": "ref"}
         )
 
-    assert on_bench(work, results={"k": [1, 2]}).result["value"] == [1, 2]
+    assert on_bench(work, results={KEY: [1, 2]}).result["value"] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from noetl.tools.running.resources import Rules
-from tests.tools.running import failure, on_bench, ran
+from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 BIND = {"sqlite": ":", "duckdb": "$"}
 SLOW = {
@@ -188,8 +188,8 @@ def test_rows_come_from_a_result_or_a_file(db):
     (db.root / "rows.csv").write_text('id,name\n3,"x\ny"\n')
     (db.root / "rows.json").write_text('[{"id": 4, "name": "j"}]')
     (db.root / "rows.ndjson").write_text('{"id": 5, "name": "n"}\n\n{"id": 6}\n')
-    reference = {"_ref": {"store": "db", "key": "k"}}
-    db.good({"table": "t", "rows": reference}, settings={"results": {"k": {"rows": ROWS}}})
+    reference = kept({"rows": ROWS})
+    db.good({"table": "t", "rows": reference}, settings={"results": {KEY: {"rows": ROWS}}})
     for name in ("rows.csv", "rows.json", "rows.ndjson"):
         db.good({"table": "t", "rows": str(db.root / name)})
 

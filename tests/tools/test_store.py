@@ -10,7 +10,7 @@ import pytest
 
 from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.resources import Rules
-from tests.tools.running import Bench, failure, on_bench, ran
+from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import answering, free_port, never, refusing, s3_server
 
 SECRET = "canary-secret-key"
@@ -121,9 +121,9 @@ def test_t23_a_large_file_goes_through_in_pieces(use, tmp_path):
 
 def test_a_result_reference_is_put_as_what_it_stands_for(use):
     _, got = use(
-        {"op": "put", "key": "r.json", "value": {"_ref": {"store": "result", "key": "k"}}},
+        {"op": "put", "key": "r.json", "value": kept([1, 2])},
         {"op": "get", "key": "r.json", "decode": "json"},
-        results={"k": [1, 2]},
+        results={KEY: [1, 2]},
     )
 
     assert got.result == [1, 2]

@@ -11,7 +11,7 @@ import pytest
 from noetl.errors import TooLarge
 from noetl.tools.running import files
 from noetl.tools.running.resources import Rules
-from tests.tools.running import failure, on_bench, ran
+from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 MANY = 25_000
 
@@ -192,14 +192,14 @@ def test_a_file_is_kept_in_parts_and_read_by_range(monkeypatch, tmp_path):
     bodies = {}
 
     async def work(bench):
-        shelf = bench.resources.files("7", "a", *files.in_memory(bodies))
+        shelf = bench.resources.files("7", "seal", "a", *files.in_memory(bodies))
         reference = await shelf.keep(path, form="bytes")
         await shelf.close()
         # Another worker has none of it on its disk.
         bench.resources.shared("files", lambda: None)._sizes.clear()
-        other = bench.resources.files("8", "b", *files.in_memory(bodies))
-        whole = (await other.local(reference)).read_bytes()
-        part = await other.read(reference, 990, 2010)
+        other = bench.resources.files("8", "seal", "b", *files.in_memory(bodies))
+        whole = (await other.local(other.find(reference))).read_bytes()
+        part = await other.read(other.find(reference), 990, 2010)
         await other.close()
         return reference, whole, part
 
@@ -278,9 +278,9 @@ VALUE = {"rows": [{"id": n} for n in range(10)], "name": "x"}
         ({"path": "name"}, "x"),
     ],
 )
-@pytest.mark.parametrize("ref", ["k", {"key": "k"}, {"_ref": {"key": "k"}}])
+@pytest.mark.parametrize("ref", [KEY, kept(VALUE)["_ref"], kept(VALUE)])
 def test_artifact_reads_a_result_or_a_part_of_it(config, wanted, ref):
-    outcome = ran("artifact", {"ref": ref, **config}, settings={"results": {"k": VALUE}})
+    outcome = ran("artifact", {"ref": ref, **config}, settings={"results": {KEY: VALUE}})
 
     assert outcome.result == wanted
 
@@ -289,14 +289,16 @@ def test_artifact_reads_a_result_or_a_part_of_it(config, wanted, ref):
     ("config", "kind"),
     [
         ({"ref": {"size": 3}}, "client_error"),
-        ({"ref": "k", "path": "rows.99"}, "not_found"),
-        ({"ref": "k", "path": "nothing"}, "not_found"),
-        ({"ref": "k", "limit": 3}, "client_error"),
-        ({"ref": "elsewhere"}, "not_found"),
+        ({"ref": KEY, "path": "rows.99"}, "not_found"),
+        ({"ref": KEY, "path": "nothing"}, "not_found"),
+        ({"ref": KEY, "limit": 3}, "client_error"),
+        ({"ref": KEY[::-1]}, "not_found"),
+        ({"ref": "elsewhere"}, "client_error"),
+        ({"ref": {"_ref": {**kept(VALUE)["_ref"], "key": "00c0ffee"}}}, "client_error"),
     ],
 )
 def test_artifact_says_what_is_wrong(config, kind):
-    outcome = ran("artifact", config, settings={"results": {"k": VALUE}})
+    outcome = ran("artifact", config, settings={"results": {KEY: VALUE}})
 
     assert failure(outcome)[0] == kind
 

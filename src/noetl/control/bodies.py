@@ -7,11 +7,12 @@ from typing import Any
 
 from noetl.control.live import Live
 from noetl.engine.scope import local_names
-from noetl.errors import NotFound
+from noetl.errors import Corrupted, NotFound
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Values
 from noetl.store.base import Store, Write
+from noetl.templates import LostView
 
 OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcome"})
 """Names under which a step's templates read the result that it ended with."""
@@ -23,8 +24,9 @@ def are_referred_to(live: Live, coming: Iterable[Any], names: Values) -> bool:
     `coming` are results that are being reported, `names` are names of the step run that are.
     """
     if not live.has_references:
+        seal = live.state.seal
         values = (*coming, *names.values())
-        live.has_references = any(map(refs.holds_reference, values))
+        live.has_references = any(refs.holds_reference(value, seal) for value in values)
     return live.has_references
 
 
@@ -35,8 +37,8 @@ async def fetch(
 
     What the same `write` is about to keep is not in the store yet.
     """
-    arriving = [value for value in coming if refs.holds_reference(value)]
     state, program = live.state, live.program
+    arriving = [value for value in coming if refs.holds_reference(value, state.seal)]
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
     wanted = list(arriving) if reads & (OWN_RESULT | busy) or "steps" in reads else []
@@ -45,14 +47,18 @@ async def fetch(
         wanted += [result.value, *result.tasks.values()]
     for own in (names, *map(local_names, state.runs.values())):
         wanted += [own[name] for name in reads & own.keys()]
-    missing = [one for value in wanted for one in refs.held_by(value)]
-    missing = [one for one in missing if refs.key_of(one) not in program.bodies]
+    missing = {
+        refs.key_of(one, state.seal): one
+        for value in wanted
+        for one in refs.held_by(value, state.seal)
+    }
+    missing = {key: one for key, one in missing.items() if key not in program.bodies}
     if missing:
         await _fetch_all(store, live, missing, dict(write.results))
 
 
 async def _fetch_all(
-    store: Store, live: Live, references: list[dict[str, Any]], fresh: dict[str, bytes]
+    store: Store, live: Live, missing: dict[str | None, Any], fresh: dict[str, bytes]
 ) -> None:
     async def get(owner: ExecutionId, key: str) -> bytes:
         body = fresh.get(key) or await store.get_result(owner, key)
@@ -60,10 +66,15 @@ async def _fetch_all(
             raise NotFound(f"execution {owner} has no result {key}.")
         return body
 
-    for reference in references:
-        key = refs.key_of(reference)
+    for key, reference in missing.items():
         assert key is not None
-        live.program.bodies[key] = await refs.fetched(refs.real(reference, live.execution_id), get)
+        asking = refs.real(reference, live.execution_id, live.state.seal)
+        try:
+            body = await refs.fetched(asking, get)
+        except (NotFound, Corrupted) as error:
+            # The template that reads it fails, and its step; the execution does not stand still.
+            body = LostView(str(error))
+        live.program.bodies[key] = body
         live.bodies.add(key)
 
 

@@ -13,8 +13,11 @@ from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
 
 
-async def child_job(programs: Programs, effect: StartChild, now: float) -> Job:
-    """The start of a child; if there is no such playbook, its end."""
+async def child_job(programs: Programs, effect: StartChild, now: float, seal: str) -> Job:
+    """The start of a child; if there is no such playbook, its end.
+
+    It has its parent's `seal`: each can read what the other keeps.
+    """
     parent, request = effect.parent, effect.request
     try:
         program, entry = await programs.by_path(request.path, request.version)
@@ -32,6 +35,7 @@ async def child_job(programs: Programs, effect: StartChild, now: float) -> Job:
         version=entry.version,
         payload=request.workload,
         parent=parent,
+        seal=seal,
     )
     workload = merged(program.net.workload, request.workload)
 

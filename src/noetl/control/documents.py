@@ -208,7 +208,7 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
     """The envelope of an event (LANGUAGE §10)."""
     fact = decode(row.body)
     payload = msgspec.to_builtins(fact)
-    for name in ("type", "at", "step", "step_run_id"):
+    for name in ("type", "at", "step", "step_run_id", "seal"):
         payload.pop(name, None)
     entity = row.type.partition(".")[0]
     return {

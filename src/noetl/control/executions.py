@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl.control import documents, waiting
 from noetl.control.clock import Clock
-from noetl.control.identity import new_id
+from noetl.control.identity import new_id, new_seal
 from noetl.control.jobs import merged
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import refuse_large
@@ -73,6 +73,7 @@ class Executions:
             payload=payload,
             key=key,
             parent=await self._parent(parent),
+            seal=new_seal(),
         )
         try:
             await self._orchestrator.start(
@@ -245,6 +246,8 @@ class Executions:
             version=old.version,
             payload=payload,
             rerun_of=execution_id,
+            # What it reuses may be references that the first one made.
+            seal=old.seal if old.seal or step is not None else new_seal(),
         )
         await self._orchestrator.start(
             new,

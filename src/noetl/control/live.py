@@ -48,7 +48,7 @@ class Live:
         self.bodies: set[str] = set()
         """Keys of large results that were fetched for it."""
         self.has_references = any(
-            refs.holds_reference(value)
+            refs.holds_reference(value, state.seal)
             for result in state.results.values()
             for value in (result.value, *result.tasks.values())
         )

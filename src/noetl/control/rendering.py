@@ -32,7 +32,13 @@ async def render(
     state = await orchestrator.state(execution_id)
     program = await orchestrator.programs.by_digest(state.digest)
     roots = common_roots(
-        program, execution_id, state.workload, state.ctx, state.vars, state.results
+        program,
+        execution_id,
+        state.workload,
+        state.ctx,
+        state.vars,
+        state.results,
+        state.seal,
     )
     if step is not None:
         roots |= _of_step(program, state, step, iteration)

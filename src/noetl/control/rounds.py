@@ -225,7 +225,8 @@ class Rounds:
                     write.results.append((key, body))
                 case StartChild():
                     self.choose(effect.child)
-                    batch.follow(live.execution_id, await child_job(self.programs, effect, now))
+                    job = await child_job(self.programs, effect, now, live.state.seal)
+                    batch.follow(live.execution_id, job)
                 case EndLoop() | TellParent() | CancelChild():
                     batch.follow(live.execution_id, following(live.execution_id, effect, now))
 

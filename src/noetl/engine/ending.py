@@ -63,7 +63,9 @@ def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) ->
 def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     """`vars` and `set` of the step, rendered with its result."""
     program = turn.program.steps[run.step]
-    shown = step_view(turn.program, run.step, StepResult(value=result, tasks=tasks))
+    shown = step_view(
+        turn.program, run.step, StepResult(value=result, tasks=tasks), turn.state.seal
+    )
     scope = server_scope(
         turn.program,
         turn.state,
@@ -72,7 +74,7 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         at=turn.at,
         seed=run.step_run_id,
         args=run.args,
-        names=shown_names(turn.program, run)
+        names=shown_names(turn.program, run, turn.state.seal)
         | event_names("step.done", run.step, result, None, shown)
         | {"outcome": {"status": "ok", "result": result}, "output": shown},
     )

@@ -193,6 +193,7 @@ def _beginning(
         case ExecutionRequested():
             state.path, state.digest, state.version = fact.path, fact.digest, fact.version
             state.parent, state.payload = fact.parent, fact.payload
+            state.seal = fact.seal
             state.requested_at = fact.at
         case RequestEvaluated():
             state.workload = fact.workload

@@ -30,10 +30,10 @@ def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
         return items
     key = derive(run.step_run_id, "items")
     width = max(1, SEGMENT_BYTES * len(items) // size)
-    seal = sha256()
+    whole = sha256()
     for number, start in enumerate(range(0, len(items), width)):
         body = refs.encode(items[start : start + width])
-        seal.update(sha256(body).digest())
+        whole.update(sha256(body).digest())
         turn.effect(Keep(refs.segment_key(key, number), body))
     return refs.segmented(
         turn.execution_id,
@@ -42,7 +42,8 @@ def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
         width=width,
         kept=range(-(-len(items) // width)),
         size=size,
-        seal=seal.hexdigest(),
+        checksum=whole.hexdigest(),
+        seal=turn.state.seal,
     )
 
 
@@ -104,9 +105,9 @@ def results_of(turn: Turn, run: Run) -> Any:
     if not loop.segments:
         return [loop.results.get(index) for index in range(total)]
     numbers = sorted(loop.segments)
-    seal = sha256()
+    whole = sha256()
     for number in numbers:
-        seal.update(bytes.fromhex(loop.segments[number]))
+        whole.update(bytes.fromhex(loop.segments[number]))
     return refs.segmented(
         turn.execution_id,
         _results_key(run),
@@ -114,7 +115,8 @@ def results_of(turn: Turn, run: Run) -> Any:
         width=loop.segment,
         kept=numbers,
         size=loop.kept,
-        seal=seal.hexdigest(),
+        checksum=whole.hexdigest(),
+        seal=turn.state.seal,
     )
 
 

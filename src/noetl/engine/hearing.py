@@ -143,9 +143,11 @@ def _event(run: Run, outcome: Outcome | None, data: Any) -> Values:
 def _scope(
     turn: Turn, run: Run, happening: Happening, outcome: Outcome | None, tasks: Values
 ) -> Scope:
-    names: dict[str, object] = shown_names(turn.program, run)
+    names: dict[str, object] = shown_names(turn.program, run, turn.state.seal)
     if outcome is not None and outcome.is_ok:
-        shown = step_view(turn.program, run.step, StepResult(value=outcome.result, tasks=tasks))
+        shown = step_view(
+            turn.program, run.step, StepResult(value=outcome.result, tasks=tasks), turn.state.seal
+        )
         envelope = {"status": "ok", "result": outcome.result}
         names |= {"result": shown, "response": shown, "this": envelope}
     elif outcome is not None:

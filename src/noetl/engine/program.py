@@ -152,7 +152,8 @@ class Program:
         }
         self.blocks: dict[str, Block] = {block.name: block for block in net.workbook}
         self.bodies: dict[str, Any] = {}
-        """Large results that are at hand, by the key of their reference; the shell fetches them."""
+        """Large results that are at hand, by the key of their reference; the shell fetches them.
+        A `LostView` stands for one that cannot be read."""
         self.incoming = _incoming(self)
         self.arc_order = {
             label: index

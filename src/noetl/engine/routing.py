@@ -118,7 +118,7 @@ def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskErro
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
-    shown = step_view(turn.program, ended.step, result)
+    shown = step_view(turn.program, ended.step, result, turn.state.seal)
     return server_scope(
         turn.program,
         turn.state,
@@ -127,7 +127,7 @@ def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskErro
         at=turn.at,
         seed=ended.step_run_id,
         args=turn.ended[ended.step_run_id].args,
-        names=shown_names(turn.program, turn.ended[ended.step_run_id])
+        names=shown_names(turn.program, turn.ended[ended.step_run_id], turn.state.seal)
         | event_names(event, ended.step, ended.result, error, shown),
     )
 

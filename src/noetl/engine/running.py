@@ -72,6 +72,7 @@ def command_for(
         at=turn.at,
         deliveries=run.commands[command_id],
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,
+        seal=state.seal,
     )
 
 

@@ -11,7 +11,16 @@ from noetl.model import refs
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run, StepResult
-from noetl.templates import EventView, KeptView, Scope, StepView, Tainted, ViewsByName, view
+from noetl.templates import (
+    EventView,
+    KeptView,
+    LostView,
+    Scope,
+    StepView,
+    Tainted,
+    ViewsByName,
+    view,
+)
 from noetl.templates.views import View
 
 ALIASES: dict[str, frozenset[str]] = {
@@ -30,13 +39,12 @@ ALIASES: dict[str, frozenset[str]] = {
 """What `event.name` equals beside the stored name."""
 
 
-def step_view(program: Program, step: str, result: StepResult) -> View:
-    """A step's result as later steps read it."""
+def step_view(program: Program, step: str, result: StepResult, seal: str) -> View:
+    """A step's result as later steps read it. The `seal` is the execution's."""
     compiled = program.steps.get(step)
     kept = result.references
-    last = _shown(
-        program, compiled.kind if compiled is not None else "", result.value, kept.get("")
-    )
+    kind = compiled.kind if compiled is not None else ""
+    last = _shown(program, kind, result.value, kept.get(""), seal)
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
         return last
@@ -44,37 +52,41 @@ def step_view(program: Program, step: str, result: StepResult) -> View:
     return StepView(
         last,
         {
-            name: _shown(program, kinds.get(name, ""), value, kept.get(name))
+            name: _shown(program, kinds.get(name, ""), value, kept.get(name), seal)
             for name, value in result.tasks.items()
         },
     )
 
 
-def _shown(program: Program, kind: str, value: Any, reference: Any) -> View | Tainted:
-    found = _at_hand(program, value)
+def _shown(program: Program, kind: str, value: Any, reference: Any, seal: str) -> View | Tainted:
+    found = _at_hand(program, value, seal)
+    if isinstance(found, LostView):
+        return found
     return kept_view(kind, found, value if reference is None else reference)
 
 
 def kept_view(kind: str, value: Any, stored: Any) -> View | Tainted:
     """The view of a result; `stored` is how it is recorded, perhaps by a reference."""
     shown = view(kind, value)
-    by_reference = stored is not value and refs.key_of(stored) is not None
+    by_reference = stored is not value and isinstance(stored, dict) and "_ref" in stored
     return KeptView(shown, stored) if by_reference and isinstance(shown, View) else shown
 
 
-def _at_hand(program: Program, value: Any) -> Any:
+def _at_hand(program: Program, value: Any, seal: str) -> Any:
     """The value that a reference stands for, where it was fetched; the value itself elsewhere."""
-    if not program.bodies or not refs.holds_reference(value):
+    bodies = program.bodies
+    if not bodies or not refs.holds_reference(value, seal):
         return value
-    key = refs.key_of(value)
+    key = refs.key_of(value, seal)
     if key is not None:
-        return program.bodies.get(key, value)
+        return bodies.get(key, value)
     results = value["results"]
-    whole = refs.key_of(results)
-    if whole is not None:
-        return {**value, "results": program.bodies.get(whole, results)}
-    each = [program.bodies.get(refs.key_of(one) or "", one) for one in results]
-    return {**value, "results": each}
+    if isinstance(results, list):
+        found = [bodies.get(refs.key_of(one, seal) or "", one) for one in results]
+        lost = next((one for one in found if isinstance(one, LostView)), None)
+        return lost or {**value, "results": found}
+    whole = bodies.get(refs.key_of(results, seal) or "", results)
+    return whole if isinstance(whole, LostView) else {**value, "results": whole}
 
 
 NOTHING = Scope({})
@@ -106,6 +118,7 @@ def server_scope(
         state.ctx,
         state.vars,
         {name: state.results[name] for name in wanted},
+        state.seal,
     )
     roots["args"] = args
     if names:
@@ -120,9 +133,10 @@ def common_roots(
     ctx: Values,
     variables: Values,
     results: Mapping[str, StepResult],
+    seal: str,
 ) -> dict[str, object]:
     """The names that exist everywhere. Reserved names win over steps that share them."""
-    views = {step: step_view(program, step, result) for step, result in results.items()}
+    views = {step: step_view(program, step, result, seal) for step, result in results.items()}
     return {
         **views,
         "steps": ViewsByName(views),
@@ -154,9 +168,9 @@ def local_names(run: Run) -> dict[str, object]:
     return {**run.local, **own}
 
 
-def shown_names(program: Program, run: Run) -> dict[str, object]:
+def shown_names(program: Program, run: Run, seal: str) -> dict[str, object]:
     """The same, as the server's templates see them: large values where they were fetched."""
-    return {name: _at_hand(program, value) for name, value in local_names(run).items()}
+    return {name: _at_hand(program, value, seal) for name, value in local_names(run).items()}
 
 
 def error_value(error: TaskError | None) -> Values | None:

@@ -68,6 +68,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the run was decided on; `now()` of its templates."""
     deliveries: int = 1
     parent_execution_id: ExecutionId | None = None
+    seal: str = ""
+    """Marks the execution's references; see `model.refs`."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     key: str | None = None
     """The caller's idempotency key."""
     rerun_of: ExecutionId | None = None
+    seal: str = ""
+    """The key under which its references are marked, shared with its children and reruns. Only
+    servers and workers know it."""
 
 
 class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.evaluated"):

@@ -2,72 +2,153 @@
 
 A long list is kept in segments: bodies of so many elements each, so that a part of it can be
 written and read without the rest.
+
+A reference is known by its mark, a MAC under the execution's `seal`. The seal is drawn when an
+execution is requested, stands in its first fact, and is shown to nobody; children and reruns share
+it, so they can read what the others kept. A mapping without the right mark is data, however much
+it looks like a reference: no body is read for it. Executions that were requested before there were
+seals have an empty one; their references are known by their shape alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from noetl.errors import Corrupted
 
 INLINE_MAX = 64 * 1024
 """Bytes of JSON up to which a value travels in events."""
 PREVIEW_MAX = 200
+UNSEALED_LENGTH_MAX = 10_000_000
+"""Elements that a list of an execution without a seal may claim to have."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 
+# --- What a reference is -----------------------------------------------------------------------
 
-def reference(execution_id: str, key: str, body: bytes, value: Any) -> dict[str, Any]:
-    """What events and answers show instead of the value."""
+
+class Segments(msgspec.Struct, frozen=True):
+    """How a list is cut: which segments are kept, as spans; all others hold nothing but nulls."""
+
+    length: Annotated[int, msgspec.Meta(ge=0)]
+    width: Annotated[int, msgspec.Meta(ge=1)]
+    kept: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        return -(-self.length // self.width)
+
+    def __post_init__(self) -> None:
+        last = 0
+        for begin, end in self.kept:
+            if not last <= begin < end <= self.count:
+                raise ValueError("the spans are not in order")
+            last = end
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a reference says of what it stands for. The patterns are those of our own keys: no
+    path and no address can be spelled with them."""
+
+    store: Literal["result"] = "result"
+    execution_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_-]{0,64}\Z")] = ""
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8,64}\Z")]
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    checksum: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    format: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z_]{1,32}\Z")] | None = None
+    parts: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    segments: Segments | None = None
+    seal: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """It stands for a file, which is kept in parts and is no JSON."""
+        return self.parts is not None
+
+    def owner(self, default: str) -> str:
+        """The execution that keeps it: a child's result is the child's."""
+        return self.execution_id or default
+
+
+def _mark(seal: str, about: About) -> str:
+    """Over everything that decides what is read."""
+    text = repr(
+        (
+            *(about.execution_id, about.key, about.size, about.checksum),
+            *(about.format, about.parts),
+            msgspec.structs.astuple(about.segments) if about.segments is not None else None,
+        )
+    )
+    return hashlib.blake2b(text.encode(), key=seal.encode(), digest_size=16).hexdigest()
+
+
+def about(value: Any, seal: str) -> About | None:
+    """What a reference says; None for anything else, and for data that looks like one."""
+    if not isinstance(value, dict) or not isinstance(value.get("_ref"), dict):
+        return None
+    try:
+        found = msgspec.convert(value["_ref"], About)
+    except (msgspec.ValidationError, ValueError, RecursionError):
+        return None
+    if found.is_file and found.format is None:
+        return None
+    if seal:
+        return found if hmac.compare_digest(found.seal, _mark(seal, found)) else None
+    cut = found.segments
+    return None if cut is not None and cut.length > UNSEALED_LENGTH_MAX else found
+
+
+def made(seal: str, what: About, *, schema_hint: Any, preview: Any, **more: Any) -> dict[str, Any]:
+    """The reference as events and answers show it; `more` is for people."""
+    mark = _mark(seal, what) if seal else ""
+    shown = {"store": what.store, **decode(encode(msgspec.structs.replace(what, seal=mark)))}
     return {
-        "_ref": {
-            "store": "result",
-            "execution_id": execution_id,
-            "key": key,
-            "size": len(body),
-            "checksum": hashlib.sha256(body).hexdigest(),
-            "schema_hint": type(value).__name__,
-        },
-        "_store": "result",
-        "_preview": body[:PREVIEW_MAX].decode("utf-8", errors="replace"),
+        "_ref": {**shown, "schema_hint": schema_hint, **more},
+        "_store": what.store,
+        "_preview": preview,
     }
 
 
-def key_of(value: Any) -> str | None:
-    """The key, if this is a reference to a value. A file is none: it stays a reference."""
-    if isinstance(value, dict) and isinstance(value.get("_ref"), dict):
-        key = value["_ref"].get("key")
-        return key if isinstance(key, str) and not is_file(value) else None
-    return None
-
-
-def is_file(value: Any) -> bool:
-    """Whether this is a reference to a file, which is kept in parts and is no JSON."""
-    return (
-        isinstance(value, dict) and isinstance(value.get("_ref"), dict) and "parts" in value["_ref"]
+def reference(execution_id: str, key: str, body: bytes, value: Any, seal: str) -> dict[str, Any]:
+    """What stands for a value whose JSON is this body."""
+    what = About(
+        execution_id=execution_id,
+        key=key,
+        size=len(body),
+        checksum=hashlib.sha256(body).hexdigest(),
     )
+    preview = body[:PREVIEW_MAX].decode("utf-8", errors="replace")
+    return made(seal, what, schema_hint=type(value).__name__, preview=preview)
 
 
-def owner_of(value: Any, default: str) -> str:
-    """The execution that keeps what a reference stands for: a child's result is the child's."""
-    return str(value["_ref"].get("execution_id", default))
+def key_of(value: Any, seal: str) -> str | None:
+    """The key, if this is a reference to a value. A file is none: it stays a reference."""
+    found = about(value, seal)
+    return None if found is None or found.is_file else found.key
 
 
-def held_by(value: Any) -> list[dict[str, Any]]:
+def held_by(value: Any, seal: str) -> list[dict[str, Any]]:
     """The references in a value: itself, or those in the result of a loop."""
-    if key_of(value) is not None:
+    if not isinstance(value, dict):
+        return []
+    if key_of(value, seal) is not None:
         return [value]
-    each: Any = value.get("results") if isinstance(value, dict) else None
-    if key_of(each) is not None:
+    each: Any = value.get("results")
+    if key_of(each, seal) is not None:
         return [each]
-    return [one for one in each if key_of(one) is not None] if isinstance(each, list) else []
+    if not isinstance(each, list):
+        return []
+    return [one for one in each if key_of(one, seal) is not None]
 
 
-def holds_reference(value: Any) -> bool:
-    return bool(held_by(value))
+def holds_reference(value: Any, seal: str) -> bool:
+    return bool(held_by(value, seal))
 
 
 def weight(value: Any) -> int:
@@ -92,78 +173,75 @@ def segmented(
     width: int,
     kept: Iterable[int],
     size: int,
+    checksum: str,
     seal: str,
 ) -> dict[str, Any]:
     """What stands for a list of this length; `kept` are the numbers of its segments, in order.
 
-    Segments that were never kept hold nothing but nulls. The seal is over all segments' checksums.
+    Segments that were never kept hold nothing but nulls. The checksum is over those of all others.
     """
-    spans: list[list[int]] = []
+    spans: list[tuple[int, int]] = []
     for number in kept:
         if spans and spans[-1][1] == number:
-            spans[-1][1] = number + 1
+            spans[-1] = (spans[-1][0], number + 1)
         else:
-            spans.append([number, number + 1])
-    return {
-        "_ref": {
-            "store": "result",
-            "execution_id": execution_id,
-            "key": key,
-            "size": size,
-            "checksum": seal,
-            "schema_hint": "list",
-            "segments": {"length": length, "width": width, "kept": spans},
-        },
-        "_store": "result",
-        "_preview": f"{length} elements",
-    }
-
-
-def is_segmented(value: Any) -> bool:
-    return key_of(value) is not None and "segments" in value["_ref"]
+            spans.append((number, number + 1))
+    what = About(
+        execution_id=execution_id,
+        key=key,
+        size=size,
+        checksum=checksum,
+        segments=Segments(length=length, width=width, kept=tuple(spans)),
+    )
+    return made(seal, what, schema_hint="list", preview=f"{length} elements")
 
 
 Bodies = Generator[tuple[str, str], Any, Any]
 """Asks for bodies by owner and key, one after the other, and returns what they amount to."""
 
 
-def part(reference: dict[str, Any], owner: str, start: int, stop: int) -> Bodies:
+def part(what: About, owner: str, start: int, stop: int) -> Bodies:
     """Elements `start … stop - 1` of a list that is kept in segments."""
-    shape = reference["_ref"]["segments"]
-    width, length = shape["width"], shape["length"]
-    stop = min(stop, length)
+    cut = what.segments
+    assert cut is not None
+    stop = min(stop, cut.length)
+    kept = {number for begin, end in cut.kept for number in range(begin, end)}
     elements: list[Any] = []
-    for number in range(start // width, -(-stop // width)):
-        first = number * width
-        if any(begin <= number < end for begin, end in shape["kept"]):
-            key = segment_key(reference["_ref"]["key"], number)
-            body = yield owner_of(reference, owner), key
+    for number in range(start // cut.width, -(-stop // cut.width)):
+        first = number * cut.width
+        if number in kept:
+            body = yield what.owner(owner), segment_key(what.key, number)
+            if not isinstance(body, list):
+                raise Corrupted(f"segment {number} of the list {what.key} is no list.")
         else:
-            body = [None] * min(width, length - first)
+            body = [None] * min(cut.width, cut.length - first)
         elements += body[max(0, start - first) : stop - first]
     return elements
 
 
-def real(value: Any, owner: str) -> Bodies:
+def real(value: Any, owner: str, seal: str) -> Bodies:
     """The value with every reference in it that events may hold replaced by what it stands for."""
-    if is_segmented(value):
-        elements = yield from part(value, owner, 0, value["_ref"]["segments"]["length"])
-        return (yield from _each(elements, owner))
-    key = key_of(value)
-    if key is not None:
-        return (yield owner_of(value, owner), key)
-    if not holds_reference(value):
+    what = about(value, seal)
+    if what is not None and what.segments is not None:
+        elements = yield from part(what, owner, 0, what.segments.length)
+        return (yield from _each(elements, owner, seal))
+    if what is not None and not what.is_file:
+        return (yield what.owner(owner), what.key)
+    if not holds_reference(value, seal):
         return value
     results = value["results"]
-    if is_segmented(results):
-        results = yield from real(results, owner)
-    return {**value, "results": (yield from _each(results, owner))}
+    if not isinstance(results, list):
+        results = yield from real(results, owner, seal)
+    return {**value, "results": (yield from _each(results, owner, seal))}
 
 
-def _each(elements: list[Any], owner: str) -> Bodies:
+def _each(elements: Any, owner: str, seal: str) -> Bodies:
+    if not isinstance(elements, list):
+        return elements
     found = []
     for one in elements:
-        found.append((yield from real(one, owner)) if key_of(one) is not None else one)
+        is_kept = key_of(one, seal) is not None
+        found.append((yield from real(one, owner, seal)) if is_kept else one)
     return found
 
 
@@ -172,6 +250,13 @@ async def fetched(asking: Bodies, get: Callable[[str, str], Awaitable[bytes]]) -
     try:
         wanted = next(asking)
         while True:
-            wanted = asking.send(decode(await get(*wanted)))
+            body = await get(*wanted)
+            try:
+                value = decode(body)
+            except msgspec.DecodeError as error:
+                owner, key = wanted
+                told = f"the result {key} of execution {owner} is no JSON: {error}."
+                raise Corrupted(told) from None
+            wanted = asking.send(value)
     except StopIteration as done:
         return done.value

@@ -238,6 +238,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     version: int | None = None
     entry: str = ""
     parent: Parent | None = None
+    seal: str = ""
+    """Marks its references; see `model.refs`."""
     requested_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None

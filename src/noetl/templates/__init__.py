@@ -17,7 +17,15 @@ from noetl.templates.scope import Limits, Scope
 from noetl.templates.structure import Compiled, compile_value
 from noetl.templates.taint import MASK, Tainted, mask, reveal
 from noetl.templates.template import Condition, Template, compile_condition, compile_text
-from noetl.templates.views import EventView, KeptView, OutcomeView, StepView, ViewsByName, view
+from noetl.templates.views import (
+    EventView,
+    KeptView,
+    LostView,
+    OutcomeView,
+    StepView,
+    ViewsByName,
+    view,
+)
 
 __all__ = [
     "MASK",
@@ -28,6 +36,7 @@ __all__ = [
     "EventView",
     "KeptView",
     "Limits",
+    "LostView",
     "OutcomeView",
     "Scope",
     "StepView",

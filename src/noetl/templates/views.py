@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Final
 
+from noetl.errors import EvaluationFailed
 from noetl.templates.taint import Tainted, uncovered
 
 SQL_KINDS = frozenset(
@@ -255,6 +256,22 @@ class KeptView(View):
 
     def part(self, bounds: slice) -> object:
         return self._result.part(bounds)
+
+
+class LostView(View):
+    """A result whose body cannot be read: whoever reads it fails, and says why."""
+
+    __slots__ = ("_why",)
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @property
+    def plain(self) -> object:
+        raise EvaluationFailed(self._why)
+
+    def get(self, key: object) -> object:
+        raise EvaluationFailed(self._why)
 
 
 class Group(tuple[object, list[object]]):

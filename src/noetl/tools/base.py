@@ -46,7 +46,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     resources: ToolResources
     """What calls share: sessions, connections, processes, the operator's rules."""
     read_result: Callable[[Any], Awaitable[Any]]
-    """The value behind a result reference."""
+    """The value behind a result reference; any other data as it is."""
     files: Files
     """Files among the results, and a directory for this attempt."""
     shared_tokens: SharedTokens | None = None

@@ -35,6 +35,8 @@ from noetl.tools.running.resources import THREADS, Rules, ToolResources
 
 CANARY = "canary-7f3e9a51"
 """Put it into the credentials of a trial where the secret stands. It must not come out."""
+SEAL = "seal"
+"""Marks the references of a trial; see `noetl.model.refs`."""
 SECONDS_ALLOWED = 0.3
 
 
@@ -187,7 +189,7 @@ class ToolContract:
             log=log,
             resources=resources,
             read_result=read_result,
-            files=resources.files("1", "trial-1", *in_memory({})),
+            files=resources.files("1", SEAL, "trial-1", *in_memory({})),
         )
         config = msgspec.convert(dict(trial.config), self.tool.config)
         return await self.tool.run(config, context)

@@ -9,7 +9,7 @@ import msgspec
 
 from noetl.model import refs
 from noetl.model.commands import Chunk, Command
-from noetl.model.ids import ExecutionId, derive
+from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, TaskError
 from noetl.templates import MASK, Tainted
 from noetl.worker.control import Control
@@ -21,31 +21,36 @@ if TYPE_CHECKING:
 class Bodies:
     """What one execution keeps by reference."""
 
-    def __init__(self, control: Control, execution_id: ExecutionId) -> None:
+    def __init__(self, control: Control, command: Command) -> None:
         self._control = control
-        self._owner = execution_id
+        self._owner = command.execution_id
+        self._seal = command.seal
 
     async def real(self, value: Any) -> Any:
         """The value with what references in it stand for; any other value as it is."""
-        if not refs.holds_reference(value):
+        if not refs.holds_reference(value, self._seal):
             return value
-        return await refs.fetched(refs.real(value, self._owner), self._control.get_result)
+        asking = refs.real(value, self._owner, self._seal)
+        return await refs.fetched(asking, self._control.get_result)
 
     async def fetch_results(self, command: Command) -> None:
         """Results that came as references are read before the first template needs them."""
         for result in command.steps.values():
             came = {"": result.value, **result.tasks}
             result.references = {
-                name: value for name, value in came.items() if refs.key_of(value) is not None
+                name: value
+                for name, value in came.items()
+                if refs.key_of(value, self._seal) is not None
             }
             result.value = await self.real(result.value)
             result.tasks = {name: await self.real(one) for name, one in result.tasks.items()}
 
     async def with_elements(self, chunk: Chunk) -> Chunk:
         """The chunk with its own elements, where it came with a reference to all of them."""
-        if not refs.is_segmented(chunk.items):
+        what = refs.about(chunk.items, self._seal)
+        if what is None or what.segments is None:
             return chunk
-        asking = refs.part(chunk.items, self._owner, chunk.start, chunk.stop)
+        asking = refs.part(what, self._owner, chunk.start, chunk.stop)
         elements = await refs.fetched(asking, self._control.get_result)
         return msgspec.structs.replace(chunk, items=elements)
 
@@ -64,7 +69,7 @@ class Bodies:
             if len(body) > refs.INLINE_MAX:
                 key = derive(frame.cause, "name", name, hashlib.sha256(body).hexdigest())
                 await self._control.put_result(self._owner, key, body)
-                reference = refs.reference(self._owner, key, body, value)
+                reference = refs.reference(self._owner, key, body, value, self._seal)
                 frame.local_stored[name] = (value, reference)
 
     async def stored(self, outcome: Outcome, action_id: str) -> tuple[Outcome, Outcome]:
@@ -88,5 +93,5 @@ class Bodies:
         # By its content: the next try of the same call may yield another body.
         key = derive(action_id, hashlib.sha256(body).hexdigest())
         await self._control.put_result(self._owner, key, body)
-        reference = refs.reference(self._owner, key, body, outcome.result)
+        reference = refs.reference(self._owner, key, body, outcome.result, self._seal)
         return outcome, msgspec.structs.replace(outcome, result=reference)

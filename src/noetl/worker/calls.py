@@ -116,6 +116,7 @@ class Caller:
             return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
         call.files = self.resources.files(
             frame.command.execution_id,
+            frame.command.seal,
             call.action_id,
             self.control.put_result,
             self.control.get_result,
@@ -229,7 +230,7 @@ class Call:
         return await self.keyring.credential(name)
 
     async def _read_result(self, reference: Any) -> Any:
-        return await Bodies(self._caller.control, self.frame.command.execution_id).real(reference)
+        return await Bodies(self._caller.control, self.frame.command).real(reference)
 
     # --- What it prints ---
 

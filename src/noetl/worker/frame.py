@@ -157,6 +157,7 @@ class Frame:
             self.ctx,
             command.vars,
             command.steps,
+            command.seal,
         )
         roots.update(self.names)
         scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)

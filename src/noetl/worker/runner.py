@@ -79,7 +79,7 @@ class Runner:
         self.pipelines = pipelines
         self.program = pipelines.program
         self.caller = caller
-        self.bodies = Bodies(control, command.execution_id)
+        self.bodies = Bodies(control, command)
         self.reporter = reporter
         self.now = now
         self.sleep = sleep

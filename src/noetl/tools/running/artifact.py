@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import chain, islice
 from typing import Any
+
+import msgspec
 
 from noetl.errors import NotFound
 from noetl.model import refs
@@ -15,39 +18,44 @@ from noetl.tools.running.failures import Failed, guarded
 from noetl.tools.running.http_bodies import Unreadable, decoded
 from noetl.tools.running.plain import plain
 
+KEY = re.compile(r"[0-9a-f]{8,64}\Z")
+NO_REFERENCE = (
+    "`ref` is no reference that this execution, its parent or a child of it made. Give what a step "
+    "of it yielded (`{{ step._ref }}`); what comes from elsewhere is data."
+)
 TABLES = frozenset(["parquet", "arrow", "csv", "ndjson", "json"])
 
 
 async def run(config: Artifact, context: ToolContext) -> Outcome:
     async def work() -> Outcome:
         try:
-            return ok(await _read(config, _reference(config, context), context))
+            return ok(await _read(config, context))
         except NotFound as error:
             return failed("not_found", str(error), code=error.code)
 
     return await guarded(work, None)
 
 
-def _reference(config: Artifact, context: ToolContext) -> dict[str, Any]:
-    """The reference in full, whether all of it was given, its inside, or only its key."""
-    written = config.ref
+async def _read(config: Artifact, context: ToolContext) -> Any:
+    """What is referred to by all of a reference, by its inside, or by a key alone."""
+    written: Any = config.ref
     if isinstance(written, str):
-        return {"_ref": {"store": "result", "execution_id": context.execution_id, "key": written}}
-    assert written is not None
-    found = written if "_ref" in written else {"_ref": written}
-    about = found["_ref"]
-    if not isinstance(about, dict) or not isinstance(about.get("key"), str):
-        raise Failed("client_error", "`ref` is not a reference: it has no `key`.")
-    return found
-
-
-async def _read(config: Artifact, reference: dict[str, Any], context: ToolContext) -> Any:
-    if refs.is_file(reference):
-        value = await _of_file(config, reference, context)
-        if config.path is None:
-            return value
-        return _part(value, config.path)
-    value = await context.read_result(reference)
+        if not KEY.match(written):
+            raise Failed("client_error", "`ref` is neither a reference nor the key of one.")
+        body = await context.files.body(written)
+        try:
+            value = refs.decode(body)
+        except msgspec.DecodeError as error:
+            raise Failed("parse", f"What is kept under this key is no JSON: {error}.") from None
+    else:
+        reference = written if "_ref" in written else {"_ref": written}
+        if not context.files.is_reference(reference):
+            raise Failed("client_error", NO_REFERENCE)
+        file = context.files.find(reference)
+        if file is not None:
+            rows = await _of_file(config, file, context)
+            return rows if config.path is None else _part(rows, config.path)
+        value = await context.read_result(reference)
     if config.path is not None:
         value = _part(value, config.path)
     return _portion(value, config)
@@ -62,12 +70,11 @@ def _portion(value: Any, config: Artifact) -> Any:
     return value[config.offset : stop]
 
 
-async def _of_file(config: Artifact, reference: dict[str, Any], context: ToolContext) -> Any:
+async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> Any:
     """Rows of a table, counted in rows; anything else in bytes."""
-    about = reference["_ref"]
-    form = about["format"] if config.decode == "auto" else config.decode
+    form = file.format if config.decode == "auto" else config.decode
     if form in TABLES:
-        path = await context.files.local(reference)
+        path = await context.files.local(file)
         stop = None if config.limit is None else config.offset + config.limit
 
         def rows() -> list[dict[str, Any]]:
@@ -77,7 +84,7 @@ async def _of_file(config: Artifact, reference: dict[str, Any], context: ToolCon
             return list(islice(found, config.offset, stop))
 
         return plain(await asyncio.to_thread(rows), "database")
-    size = int(about["size"])
+    size = file.size
     stop = size if config.limit is None else config.offset + config.limit
     most = context.resources.rules.max_response_bytes
     if min(stop, size) - config.offset > most:
@@ -86,7 +93,7 @@ async def _of_file(config: Artifact, reference: dict[str, Any], context: ToolCon
             f"The file has {size:,} bytes, and this worker reads {most:,} into memory. Read it "
             "piece by piece with `offset` and `limit`.",
         )
-    body = await context.files.read(reference, config.offset, stop)
+    body = await context.files.read(file, config.offset, stop)
     try:
         return plain(decoded(body, "", "text" if form == "text" else "bytes"))
     except Unreadable as error:

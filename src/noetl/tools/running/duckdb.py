@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 import msgspec
 
-from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
@@ -103,9 +102,9 @@ class FileView(msgspec.Struct, frozen=True):
 
 async def _view(name: str, written: Any, config: DuckDb, context: ToolContext) -> FileView:
     """A file, an object, a result reference, or rows written out, which become a file."""
-    if refs.is_file(written):
-        path = await context.files.local(written)
-        return FileView(str(path), written["_ref"]["format"])
+    file = context.files.find(written)
+    if file is not None:
+        return FileView(str(await context.files.local(file)), file.format or "")
     if not isinstance(written, str):
         rows = written.get("rows") if isinstance(written, dict) else written
         if not isinstance(rows, list | tuple):
@@ -131,7 +130,9 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
         outcome = await http.run(Http(url=url, download=True), context)
         if outcome.error is not None:
             raise failed_with(outcome)
-    return await context.files.local(outcome.result["data"])
+    file = context.files.find(outcome.result["data"])
+    assert file is not None  # it was kept just now
+    return await context.files.local(file)
 
 
 class Task:

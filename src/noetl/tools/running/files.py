@@ -70,9 +70,17 @@ class Files:
     """The files of one attempt of one task. All that it leaves lying about is gone at its end."""
 
     def __init__(
-        self, execution_id: str, action_id: str, put: Put, get: Get, cache: FileCache, limit: int
+        self,
+        execution_id: str,
+        seal: str,
+        action_id: str,
+        put: Put,
+        get: Get,
+        cache: FileCache,
+        limit: int,
     ) -> None:
         self._execution_id = execution_id
+        self._seal = seal
         self._action_id = action_id
         self._put = put
         self._get = get
@@ -103,17 +111,25 @@ class Files:
                 body = await asyncio.to_thread(file.read, PART)
                 await self._put(self._execution_id, _part_key(key, number), body)
         await asyncio.to_thread(self._cache.add, checksum, path)
-        about = {
-            "store": "result",
-            "execution_id": self._execution_id,
-            "key": key,
-            "size": size,
-            "checksum": checksum,
-            "schema_hint": schema_hint if schema_hint is not None else form,
-            "format": form,
-            "parts": parts,
-        }
-        return {"_ref": about | more, "_store": "result", "_preview": preview}
+        about = refs.About(
+            execution_id=self._execution_id,
+            key=key,
+            size=size,
+            checksum=checksum,
+            format=form,
+            parts=parts,
+        )
+        hint = schema_hint if schema_hint is not None else form
+        return refs.made(self._seal, about, schema_hint=hint, preview=preview, **more)
+
+    def find(self, value: Any) -> refs.About | None:
+        """What a reference to a file says; None for anything else, however much like one."""
+        about = refs.about(value, self._seal)
+        return about if about is not None and about.is_file else None
+
+    def is_reference(self, value: Any) -> bool:
+        """Whether this is a reference that an execution of this family made."""
+        return refs.about(value, self._seal) is not None
 
     async def note(self, name: str, body: bytes) -> None:
         """Keep a few bytes that later attempts of the same call find, wherever they run."""
@@ -133,54 +149,58 @@ class Files:
                 "the operator to raise NOETL_MAX_FILE_BYTES, or make it in several pieces."
             )
 
-    async def local(self, reference: Any) -> Path:
+    async def local(self, about: refs.About) -> Path:
         """The file that a reference stands for, on this machine, under a name of our own."""
-        about = reference["_ref"]
-        name = f"{about['checksum']}.{about['format']}"
-        mine = self.folder / name
+        mine = self.folder / f"{about.checksum}.{about.format}"
         if mine.exists():
             return mine
-        found = self._cache.find(about["checksum"])
+        found = self._cache.find(about.checksum)
         if found is not None:
             await asyncio.to_thread(_link, found, mine)
             return mine
-        self.allow(int(about["size"]))
+        self.allow(about.size)
         await self._fetch(about, mine)
-        await asyncio.to_thread(self._cache.add, about["checksum"], mine)
+        await asyncio.to_thread(self._cache.add, about.checksum, mine)
         return mine
 
     async def with_paths(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs of code that opens files itself: each reference to one gets its `path`."""
-        return {
-            name: {**value, "path": str(await self.local(value))} if refs.is_file(value) else value
-            for name, value in inputs.items()
-        }
+        given = dict(inputs)
+        for name, value in inputs.items():
+            about = self.find(value)
+            if about is not None:
+                given[name] = {**value, "path": str(await self.local(about))}
+        return given
 
-    async def _fetch(self, about: dict[str, Any], place: Path) -> None:
-        owner = str(about.get("execution_id", self._execution_id))
+    async def _fetch(self, about: refs.About, place: Path) -> None:
+        assert about.parts is not None
+        owner = about.owner(self._execution_id)
         partial = place.with_suffix(".partial")
         seen = hashlib.sha256()
         with await asyncio.to_thread(partial.open, "wb") as file:
-            for number in range(int(about["parts"])):
-                body = await self._get(owner, _part_key(about["key"], number))
+            for number in range(about.parts):
+                body = await self._get(owner, _part_key(about.key, number))
                 seen.update(body)
                 await asyncio.to_thread(file.write, body)
-        if seen.hexdigest() != about["checksum"]:
+        if seen.hexdigest() != about.checksum:
             partial.unlink()
             raise Corrupted(
-                f"The file {about['key']} of execution {owner} is not what was written: its "
-                f"sha256 is not {about['checksum']}. Run the execution anew."
+                f"The file {about.key} of execution {owner} is not what was written: its "
+                f"sha256 is not {about.checksum}. Run the execution anew."
             )
         partial.rename(place)
 
-    async def read(self, reference: Any, start: int, stop: int) -> bytes:
+    async def body(self, key: str) -> bytes:
+        """What this execution keeps under a key."""
+        return await self._get(self._execution_id, key)
+
+    async def read(self, about: refs.About, start: int, stop: int) -> bytes:
         """Bytes `start … stop - 1`, without reading the parts before and after."""
-        about = reference["_ref"]
-        owner = str(about.get("execution_id", self._execution_id))
-        stop = min(stop, int(about["size"]))
+        owner = about.owner(self._execution_id)
+        stop = min(stop, about.size)
         found = b""
         for number in range(start // PART, -(-stop // PART)):
-            body = await self._get(owner, _part_key(about["key"], number))
+            body = await self._get(owner, _part_key(about.key, number))
             first = number * PART
             found += body[max(0, start - first) : stop - first]
         return found

@@ -22,7 +22,6 @@ from yarl import URL
 
 from noetl.errors import NotFound
 from noetl.errors import TooLarge as FileTooLarge
-from noetl.model import refs
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.http import ClientCertificate, FilePart, Http, OAuth2Auth
@@ -343,8 +342,10 @@ class Body:
             return None, {}
         if config.json is not None:
             return msgspec.json.encode(value), {"Content-Type": "application/json"}
-        if refs.is_file(value):
-            path = await self._request.context.files.local(value)
+        files = self._request.context.files
+        file = files.find(value)
+        if file is not None:
+            path = await files.local(file)
             return await self._opened(path, "body"), {"Content-Type": "application/octet-stream"}
         body, media = encoded(value)
         return body, {"Content-Type": media}
@@ -370,10 +371,10 @@ class Body:
             path = await local_file(file.path, self._request.config.store_auth, context)
             content = await self._opened(path, file.path)
             name_there = file.path.rpartition("/")[2]
-        elif refs.is_file(value):
-            content, name_there = await self._opened(await context.files.local(value), name), name
+        elif (kept := context.files.find(value)) is not None:
+            content, name_there = await self._opened(await context.files.local(kept), name), name
         else:
-            if isinstance(value, dict) and "_ref" in value:
+            if isinstance(value, dict):
                 value = await context.read_result(value)
             (content, usual), name_there = encoded(value), name
         media = file.content_type or usual

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
@@ -169,10 +168,11 @@ class Call(msgspec.Struct, frozen=True):
     async def payload(self) -> bytes:
         """`value` as it is sent: text and files as they are, other data as JSON."""
         value = self.config.value
-        if refs.is_file(value):
-            self.check_size(int(value["_ref"]["size"]))
-            return await asyncio.to_thread((await self.context.files.local(value)).read_bytes)
-        if isinstance(value, dict) and "_ref" in value:
+        file = self.context.files.find(value)
+        if file is not None:
+            self.check_size(file.size)
+            return await asyncio.to_thread((await self.context.files.local(file)).read_bytes)
+        if isinstance(value, dict):
             value = await self.context.read_result(value)
         if value is None:
             return b""
@@ -348,12 +348,13 @@ async def _object_file(call: Call, store: Any, size: int) -> Any:
 
 async def _object_put(call: Call) -> Any:
     store = await _objects(call)
-    if not refs.is_file(call.config.value):
+    file = call.context.files.find(call.config.value)
+    if file is None:
         info = await store.put(call.key, await call.payload())
         return {"key": call.key, "size": info.size}
-    path = await call.context.files.local(call.config.value)
-    with await asyncio.to_thread(path.open, "rb") as file:
-        info = await store.put(call.key, file)
+    path = await call.context.files.local(file)
+    with await asyncio.to_thread(path.open, "rb") as opened:
+        info = await store.put(call.key, opened)
     return {"key": call.key, "size": info.size}
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.errors import Diagnostic
 
-from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, ok
 from noetl.tools.base import ToolContext
@@ -104,7 +103,7 @@ async def run(config: Postgres, context: ToolContext) -> Outcome:
 async def _planned(config: Postgres, context: ToolContext) -> Plan:
     if config.copy is None:
         return await planned(config, context, "postgres")
-    if isinstance(config.copy.source, dict) and not refs.is_file(config.copy.source):
+    if isinstance(config.copy.source, dict) and context.files.find(config.copy.source) is None:
         raise BadSql("copy: `source` is no reference to a file; give rows by `rows` instead.")
     if config.copy.source is not None and config.table is None:
         raise BadSql("copy: `source` needs `table`, the table to copy into.")
@@ -266,10 +265,11 @@ class Task:
         assert how is not None
         target = quoted_table(config.table) if config.table is not None else ""
         if how.source is not None:
+            file = self._context.files.find(how.source)
             path = (
-                await local_input(how.source, self._config, self._context)
-                if isinstance(how.source, str)
-                else await self._context.files.local(how.source)
+                await local_input(str(how.source), self._config, self._context)
+                if file is None
+                else await self._context.files.local(file)
             )
             return await copy_in(self._connection, target, how, path)
         if not target:

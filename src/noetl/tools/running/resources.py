@@ -91,10 +91,10 @@ class ToolResources:
             self._threads = ThreadPoolExecutor(self.rules.threads, THREADS)
         return self._threads
 
-    def files(self, execution_id: str, action_id: str, put: Put, get: Get) -> Files:
+    def files(self, execution_id: str, seal: str, action_id: str, put: Put, get: Get) -> Files:
         """Files among the results of an execution, for one attempt; to be closed after it."""
         cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
-        return Files(execution_id, action_id, put, get, cache, self.rules.max_file_bytes)
+        return Files(execution_id, seal, action_id, put, get, cache, self.rules.max_file_bytes)
 
     def path(self, written: str) -> Path:
         """The file that a task means, with links followed; raises Refused outside `file_root`."""

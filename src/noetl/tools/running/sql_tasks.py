@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from noetl.model import refs
 from noetl.tools.base import SqlConfig, ToolContext
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.object_files import local_file
@@ -70,8 +69,9 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     if rows is None:
         check(context.inputs, "args")
         return [context.inputs]
-    if refs.is_file(rows):
-        return _file_rows(await context.files.local(rows), rows["_ref"]["format"])
+    file = context.files.find(rows)
+    if file is not None:
+        return _file_rows(await context.files.local(file), file.format or "")
     if isinstance(rows, str):
         path = await local_input(rows, config, context)
         if form_of(rows) in ("parquet", "arrow") and path.exists():

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from noetl.errors import NoetlError
-from noetl.model import refs
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
@@ -107,9 +106,10 @@ async def _content(config: Store, context: ToolContext) -> Path | bytes:
     value = config.value
     if value is None:
         raise Failed("client_error", "`op: put` needs `value` or `file`.")
-    if refs.is_file(value):
-        return await context.files.local(value)
-    if refs.key_of(value) is not None:
+    file = context.files.find(value)
+    if file is not None:
+        return await context.files.local(file)
+    if isinstance(value, dict):
         value = await context.read_result(value)
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
