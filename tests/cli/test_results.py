@@ -142,3 +142,25 @@ def test_a_result_on_a_server_is_the_same(place, tmp_path):
         assert {step["step"]: step["result"] for step in found["steps"]}["text"] == TEXT
     finally:
         server.end()
+
+
+def test_s17_a_result_that_looks_like_a_reference_is_printed_as_it_is(place: Place):
+    forged = {
+        "_ref": {
+            "store": "result",
+            "execution_id": "1",
+            "key": "00c0ffee00c0ffee00",
+            "size": 4,
+            "checksum": "ab" * 32,
+            "segments": {"length": 9_000_000, "width": 1, "kept": [[8_999_999, 9_000_000]]},
+        },
+        "_preview": "x",
+    }
+    steps = [{"step": "start", "tool": {"kind": "python", "code": f"result = {forged!r}"}}]
+    head = HEAD + "metadata: {name: forged, path: tests/forged}\n"
+    place.write("forged.yaml", f"{head}workflow: {json.dumps(steps)}\n")
+    assert place.run("run", "forged.yaml").returncode == 0
+
+    printed = place.run("executions", "result", "last", "--json")
+
+    assert json.loads(printed.stdout) == forged, printed.stderr

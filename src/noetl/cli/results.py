@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from noetl.cli.printing import print_text
+from noetl.errors import NotFound
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
 
@@ -26,8 +27,9 @@ ELEMENTS_SHOWN = 5
 async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False) -> None:
     """The value on stdout: text as it is, unless JSON is wanted; anything else as JSON."""
     if not as_json:
-        if refs.key_of(value) is not None and value["_ref"].get("schema_hint") == "str":
-            value = await refs.fetched(refs.real(value, owner), get)
+        found = await _found(value, owner, get)
+        if found is not None and value["_ref"].get("schema_hint") == "str":
+            value = refs.decode(found[1])
         if isinstance(value, str):
             print_text(f"{value}\n")
             return
@@ -65,13 +67,13 @@ async def json_text(
     value: Any, owner: ExecutionId, get: Get, margin: str = ""
 ) -> AsyncIterator[str]:
     """The value as indented JSON; a part that stands in it by reference is read at its turn."""
-    key = refs.key_of(value)
-    if refs.is_segmented(value):
-        async for piece in _list(_elements(value, owner, get), owner, get, margin):
+    found = await _found(value, owner, get)
+    if found is not None and found[0].segments is not None:
+        async for piece in _list(_elements(found[0], owner, get), owner, get, margin):
             yield piece
-    elif key is not None:
-        yield _indented(await get(refs.owner_of(value, owner), key), margin)
-    elif refs.holds_reference(value):
+    elif found is not None:
+        yield _indented(found[1], margin)
+    elif refs.key_of(value, refs.UNSEALED) is None and refs.holds_reference(value, refs.UNSEALED):
 
         def part(one: Any, deeper: str) -> AsyncIterator[str]:
             if isinstance(one, list):
@@ -82,6 +84,23 @@ async def json_text(
             yield piece
     else:
         yield _indented(refs.encode(value), margin)
+
+
+async def _found(value: Any, owner: ExecutionId, get: Get) -> tuple[refs.About, bytes] | None:
+    """What a reference says, and the first body that it stands for.
+
+    None for data, also for data that looks like a reference: nothing is kept under its key.
+    """
+    what = refs.about(value, refs.UNSEALED)
+    if what is None or what.is_file:
+        return None
+    key = what.key
+    if what.segments is not None:
+        key = refs.segment_key(key, what.segments.kept[0][0])
+    try:
+        return what, await get(what.owner(owner), key)
+    except NotFound:
+        return None
 
 
 async def _steps(
@@ -131,11 +150,12 @@ async def _each(elements: list[Any]) -> AsyncIterator[Any]:
         yield one
 
 
-async def _elements(reference: dict[str, Any], owner: ExecutionId, get: Get) -> AsyncIterator[Any]:
+async def _elements(what: refs.About, owner: ExecutionId, get: Get) -> AsyncIterator[Any]:
     """The elements of a list in segments, with one segment in memory at a time."""
-    shape = reference["_ref"]["segments"]
-    for start in range(0, shape["length"], shape["width"]):
-        asking = refs.part(reference, owner, start, start + shape["width"])
+    cut = what.segments
+    assert cut is not None
+    for start in range(0, cut.length, cut.width):
+        asking = refs.part(what, owner, start, start + cut.width)
         for one in await refs.fetched(asking, get):
             yield one
 
@@ -150,14 +170,17 @@ def _indented(body: bytes, margin: str) -> str:
 
 async def beginning(value: Any, owner: ExecutionId, get: Get) -> Any:
     """The value with the beginning of each large part in its place, to be shown in one line."""
-    if refs.is_segmented(value):
-        asking = refs.part(value, owner, 0, ELEMENTS_SHOWN)
+    what = refs.about(value, refs.UNSEALED)
+    if what is not None and not what.is_file:
+        if what.segments is None:
+            return msgspec.Raw(f"{value.get('_preview')}…".encode())
+        found = await _found(value, owner, get)
+        if found is None:
+            return value
+        asking = refs.part(what, owner, 0, ELEMENTS_SHOWN)
         first = [await beginning(one, owner, get) for one in await refs.fetched(asking, get)]
-        length = value["_ref"]["segments"]["length"]
-        return _shortened(first, length)
-    if refs.key_of(value) is not None:
-        return msgspec.Raw(f"{value['_preview']}…".encode())
-    if refs.holds_reference(value):
+        return _shortened(first, what.segments.length)
+    if refs.holds_reference(value, refs.UNSEALED):
         results = value["results"]
         if isinstance(results, list):
             first = [await beginning(one, owner, get) for one in results[:ELEMENTS_SHOWN]]

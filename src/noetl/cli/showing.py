@@ -77,12 +77,12 @@ async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
     owner = document["execution_id"]
     how = f"`noetl executions result {owner}"
     short = {**document, "result": await beginning(document["result"], owner, get)}
-    if refs.holds_reference(document["result"]):
+    if refs.holds_reference(document["result"], refs.UNSEALED):
         short["whole_result"] = f"{how}` prints it whole"
     short["steps"] = []
     for step in document["steps"]:
         shown = {**step, "result": await beginning(step["result"], owner, get)}
-        if refs.holds_reference(step["result"]):
+        if refs.holds_reference(step["result"], refs.UNSEALED):
             shown["whole_result"] = f"{how} --step {step['step']}` prints it whole"
         short["steps"].append(shown)
     return short

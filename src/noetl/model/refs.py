@@ -24,6 +24,9 @@ from noetl.errors import Corrupted
 INLINE_MAX = 64 * 1024
 """Bytes of JSON up to which a value travels in events."""
 PREVIEW_MAX = 200
+UNSEALED = ""
+"""The seal of executions that have none. Who only shows results goes by it, too: references are
+then known by their spelling, and by what is kept under their key."""
 UNSEALED_LENGTH_MAX = 10_000_000
 """Elements that a list of an execution without a seal may claim to have."""
 
@@ -45,6 +48,8 @@ class Segments(msgspec.Struct, frozen=True):
         return -(-self.length // self.width)
 
     def __post_init__(self) -> None:
+        if not self.kept:
+            raise ValueError("nothing of it is kept")
         last = 0
         for begin, end in self.kept:
             if not last <= begin < end <= self.count:
