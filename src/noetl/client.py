@@ -31,7 +31,7 @@ from noetl.errors import (
     TooMany,
     Unreachable,
 )
-from noetl.http_line import Lines
+from noetl.http_line import ANSWER_SECONDS, Lines
 from noetl.model import net as nets
 from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Command, Lease, Orders, Report
@@ -47,7 +47,14 @@ BUNDLES_AT_ONCE = 2
 BUNDLE_MAX = 100
 BUNDLE_BYTES_MAX = 8 * 1024 * 1024
 """Reports that are sent together; a single one may be larger."""
-CANCELLED_WAIT = 25.0
+CANCELLED_WAIT = 10.0
+QUICK_SECONDS = 5.0
+"""For so long a server may take for what is small and asked all the time. A lease is 30 s, renewed
+every ten: of several servers, one that is frozen must not cost a worker its leases."""
+WORK_SECONDS = 10.0
+"""For so long a server may take to store a report."""
+AVOID_SECONDS = 30.0
+"""For so long a server that did not answer is asked only if no other does."""
 Params = dict[str, str] | list[tuple[str, str]]
 T = TypeVar("T")
 PASSING = (Unreachable, StoreError, TooMany)
@@ -103,6 +110,9 @@ class Connection:
         self._servers = [Lines(url.rstrip("/"), token, repeats=repeats) for url in urls]
         self._urls = [without_password(url.rstrip("/")) for url in urls]
         self._current = 0
+        """The server that answered last, or that is to be asked next."""
+        self._avoided_until = [0.0] * len(self._servers)
+        self._repeats = repeats
 
     @property
     def url(self) -> str:
@@ -121,31 +131,60 @@ class Connection:
         body: bytes | None = None,
         params: Params | None = None,
         headers: dict[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> bytes:
-        """The body of the answer. Raises what went wrong over there, or Unreachable."""
+        """The body of the answer. Raises what went wrong over there, or Unreachable.
+
+        A server that says nothing for so many seconds is passed over, like one that is away.
+        """
         target = quote(path, safe=PATH_SAFE)
         if params:
             target += "?" + urlencode(params)
         failure: OSError | None = None
-        for _ in self._servers:
+        untried = set(range(len(self._servers)))
+        while untried:
+            asked = self._next_of(untried)
+            untried.discard(asked)
             try:
-                answer = await self._servers[self._current].ask(method, target, body, headers)
+                answer = await self._servers[asked].ask(method, target, body, headers, seconds)
             except OSError as error:
                 failure = error
-                self._current = (self._current + 1) % len(self._servers)
+                self._pass_over(asked)
+                if self._repeats and isinstance(error, TimeoutError):
+                    # Whatever else was asked of it would wait as long in vain.
+                    self._servers[asked].break_off()
                 continue
+            if self._repeats and untried and answer.status in _TRY_AGAIN:
+                # It cannot do its work for now, and another one may.
+                self._pass_over(asked)
+                continue
+            self._avoided_until[asked] = 0.0
             if answer.status < 300:
                 return answer.body
             if answer.location is not None and answer.status < 400:
                 raise NoetlError(
-                    f"{self.url} sends us to {answer.location} ({answer.status}), where we do not"
-                    " go by ourselves. --server or NOETL_SERVER_URL names the server to ask."
+                    f"{self._urls[asked]} sends us to {answer.location} ({answer.status}), where we"
+                    " do not go by ourselves. --server or NOETL_SERVER_URL names the server to ask."
                 )
             raise error_of(answer.status, answer.body)
         raise Unreachable(
             f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
             " Is it running? `noetl server start` starts one; --server names another."
         )
+
+    def _next_of(self, untried: set[int]) -> int:
+        """The server that answers as a rule; those that failed lately come last."""
+        now, count = asyncio.get_running_loop().time(), len(self._servers)
+        if self._current in untried and self._avoided_until[self._current] <= now:
+            return self._current
+        in_order = sorted(untried, key=lambda number: (number - self._current) % count)
+        return min(in_order, key=lambda number: max(self._avoided_until[number] - now, 0.0))
+
+    def _pass_over(self, asked: int) -> None:
+        """This server failed: others are asked before it for a while."""
+        self._avoided_until[asked] = asyncio.get_running_loop().time() + AVOID_SECONDS
+        if self._current == asked:
+            self._current = (asked + 1) % len(self._servers)
 
 
 def _cause_of(failure: OSError | None) -> str:
@@ -362,7 +401,8 @@ class _Bundles:
     async def _send(self, path: str, reports: list[bytes]) -> list[_Commands]:
         """An answer for each. Raises ValueError if the server has more or fewer."""
         body = b"[" + b",".join(reports) + b"]"
-        answers = self._decode(await self._connection.ask("POST", path, body=body)).answers
+        answer = await self._connection.ask("POST", path, body=body, seconds=WORK_SECONDS)
+        answers = self._decode(answer).answers
         if len(answers) != len(reports):
             raise ValueError(f"{len(answers)} answers came to {len(reports)} reports.")
         return answers
@@ -393,9 +433,12 @@ class HttpControl(_Connected):
         path: str,
         *,
         despite: tuple[type[NoetlError], ...] = PASSING,
+        seconds: float = WORK_SECONDS,
         **request: Any,
     ) -> bytes:
-        return await _persist(lambda: self._connection.ask(method, path, **request), despite)
+        return await _persist(
+            lambda: self._connection.ask(method, path, seconds=seconds, **request), despite
+        )
 
     async def register(self, me: Presence) -> None:
         """Say that we are there. Raises NotAllowed when we may not work."""
@@ -405,12 +448,16 @@ class HttpControl(_Connected):
     async def heartbeat(self, me: Presence) -> None:
         """Say that we still are."""
         body = msgspec.json.encode(me)
-        await self._connection.ask("POST", "/api/worker/pool/heartbeat", body=body)
+        await self._connection.ask(
+            "POST", "/api/worker/pool/heartbeat", body=body, seconds=QUICK_SECONDS
+        )
 
     async def deregister(self, worker_id: str) -> None:
         """We end: what we were given and have not reported on goes to others."""
         body = msgspec.json.encode({"worker_id": worker_id})
-        await self._connection.ask("POST", "/api/worker/pool/deregister", body=body)
+        await self._connection.ask(
+            "POST", "/api/worker/pool/deregister", body=body, seconds=QUICK_SECONDS
+        )
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         self._worker_id = worker_id
@@ -418,7 +465,13 @@ class HttpControl(_Connected):
         if self._kinds:
             wish["kinds"] = self._kinds
         body = msgspec.json.encode(wish)
-        answer = await self._persist("POST", "/api/commands/lease", body=body, despite=WHATEVER)
+        answer = await self._persist(
+            "POST",
+            "/api/commands/lease",
+            body=body,
+            despite=WHATEVER,
+            seconds=wait + QUICK_SECONDS,
+        )
         return self._decode(answer).leases()
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
@@ -431,14 +484,20 @@ class HttpControl(_Connected):
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         body = msgspec.json.encode({"leases": list(tokens.values())})
-        answer = await self._connection.ask("POST", "/api/commands/renew", body=body)
+        answer = await self._connection.ask(
+            "POST", "/api/commands/renew", body=body, seconds=QUICK_SECONDS
+        )
         return set(msgspec.json.decode(answer)["lost"])
 
     async def orders(self, worker_id: str) -> Orders:
         params = {"worker_id": worker_id, "wait": str(CANCELLED_WAIT)}
         while True:
             answer = await self._persist(
-                "GET", "/api/commands/cancelled", params=params, despite=WHATEVER
+                "GET",
+                "/api/commands/cancelled",
+                params=params,
+                despite=WHATEVER,
+                seconds=CANCELLED_WAIT + QUICK_SECONDS,
             )
             told = msgspec.json.decode(answer)
             found = Orders(stop=set(told["commands"]), pause=set(told.get("paused", ())))
@@ -453,11 +512,11 @@ class HttpControl(_Connected):
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
         path = f"/api/results/{execution_id}/{quote(key)}"
-        await self._persist("PUT", path, body=body, headers=self._who())
+        await self._persist("PUT", path, body=body, headers=self._who(), seconds=ANSWER_SECONDS)
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
         path = f"/api/results/{execution_id}/{quote(key)}"
-        return await self._persist("GET", path, headers=self._who())
+        return await self._persist("GET", path, headers=self._who(), seconds=ANSWER_SECONDS)
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
         params = {"include_data": "true", "execution_id": execution_id}

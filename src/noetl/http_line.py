@@ -22,7 +22,8 @@ from noetl.version import __version__
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
-"""For so long a server may be silent; an answer that keeps coming may take longer."""
+"""For so long a server may be silent, unless whoever asks says otherwise; an answer that keeps
+coming may take longer."""
 KEEP_SECONDS = 15.0
 """A connection that was not used for longer may be dead without our knowing."""
 IPV4_TOO_AFTER = 0.25
@@ -52,6 +53,8 @@ class Line(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
+        self._seconds = ANSWER_SECONDS
         self._is_usable = True
         self._unsent = 0
         self.has_heard = False
@@ -66,15 +69,20 @@ class Line(asyncio.BufferedProtocol):
         self._has_head = False
         self._has_length = False
 
-    async def ask(self, request: bytes) -> Answer:
-        """The answer. Raises OSError; the connection is of no use after that."""
+    async def ask(self, request: bytes, seconds: float = ANSWER_SECONDS) -> Answer:
+        """The answer. Raises OSError; the connection is of no use after that.
+
+        TimeoutError: the other end said nothing, and took nothing, for so many seconds.
+        """
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
         self._begin_answer()
         self.has_heard = False
         self.last_heard = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(ANSWER_SECONDS, self._look_at_clock)
+        self._seconds = seconds
+        due = self.last_heard + seconds
+        if self._timer is None or due < self._rings_at:
+            self._ring_at(due)
         self._transport.write(request)
         self._unsent = self.unsent()
         try:
@@ -141,11 +149,17 @@ class Line(asyncio.BufferedProtocol):
         if unsent < self._unsent:
             self.last_heard = self._loop.time()  # They listen, if to a long question.
         self._unsent = unsent
-        due = self.last_heard + ANSWER_SECONDS
+        due = self.last_heard + self._seconds
         if due <= self._loop.time():
-            self._fail(TimeoutError(f"no answer within {ANSWER_SECONDS:g} s"))
+            self._fail(TimeoutError(f"no answer within {self._seconds:g} s"))
         else:
-            self._timer = self._loop.call_at(due, self._look_at_clock)
+            self._ring_at(due)
+
+    def _ring_at(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = due
+        self._timer = self._loop.call_at(due, self._look_at_clock)
 
     def _fail(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -203,6 +217,8 @@ class Lines:
         self._all: set[Line] = set()
         self._idle: list[Line] = []
         self._is_closed = False
+        self._breaks = 0
+        """How often all connections were broken off by us."""
 
     async def ask(
         self,
@@ -210,6 +226,7 @@ class Lines:
         target: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """What the server answers to it, whatever that is. Raises OSError if it does not."""
         more = "" if headers is None else _head(headers)
@@ -217,24 +234,30 @@ class Lines:
             more += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}{more}\r\n"
         request = head.encode() + (body or b"")
-        line = self._kept()
+        line, breaks = self._kept(), self._breaks
         if line is not None:
             try:
-                return await self._ask(line, request)
+                return await self._ask(line, request, seconds)
             except ConnectionError:
                 # A server may close a connection in the moment in which we use it again.
-                if line.has_heard or not (self._repeats or method in SAFE_TO_REPEAT):
+                may_repeat = self._repeats or method in SAFE_TO_REPEAT
+                if line.has_heard or not may_repeat or self._breaks > breaks:
                     raise
-        return await self._ask(await self._connected(), request)
+        return await self._ask(await self._connected(), request, seconds)
 
     def close(self) -> None:
         """Whoever waits for an answer gets an error, and so does whoever asks after this."""
         self._is_closed = True
+        self.break_off()
+
+    def break_off(self) -> None:
+        """Whoever waits for an answer gets an error; the next question has a new connection."""
+        self._breaks += 1
         for line in list(self._all):
             line.close()
 
-    async def _ask(self, line: Line, request: bytes) -> Answer:
-        answer = await line.ask(request)
+    async def _ask(self, line: Line, request: bytes, seconds: float) -> Answer:
+        answer = await line.ask(request, seconds)
         if line.is_usable():
             self._idle.append(line)
         else:

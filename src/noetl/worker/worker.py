@@ -27,7 +27,7 @@ from noetl.worker.runner import Pipelines, Runner
 
 logger = logging.getLogger(__name__)
 
-LEASE_WAIT = 20.0
+LEASE_WAIT = 10.0
 RETRY_PAUSE = 0.2
 PIPELINES_MAX = 200
 PAUSED_MAX = 10_000
