@@ -371,10 +371,39 @@ def test_a_loop_yields_results_in_order_and_counts_them(mode):
   next: end
 - {{ step: end, tool: {{ kind: noop, result: "{{{{ start }}}}" }} }}
 """
-    assert ran(playbook(flow)).result == {
+    result = ran(playbook(flow)).result
+    [failed] = result.pop("errors")
+
+    assert result == {
         "results": [2, 6, None, 3],
         "stats": {"total": 4, "success": 3, "failed": 1},
     }
+    assert failed["index"] == 2
+    assert "by zero" in failed["error"]["message"]
+
+
+def test_why_iterations_failed_can_be_read_by_templates_and_code_and_is_bounded():
+    flow = """
+- step: start
+  loop: { in: "{{ range(150) | list }}", iterator: n, spec: { mode: parallel, on_error: continue } }
+  tool: { kind: noop, result: "{{ 1 / (n % 3) }}" }
+  next: code
+- step: code
+  tool:
+    kind: python
+    args: { errors: "{{ start.errors }}" }
+    code: "result = [len(errors), errors[1]['index'], errors[1]['error']['kind']]"
+  next: end
+- step: end
+  loop: { in: [1], iterator: n }
+  tool: { kind: noop, result: "{{ [start.stats.failed, code] }}" }
+"""
+    done = ran(playbook(flow))
+
+    assert done.result["results"] == [[50, [50, 3, "schema"]]]
+    assert done.result["errors"] == []
+    reasons = done.step("start")["loop"]["errors"]
+    assert [one["count"] for one in reasons] == [50]
 
 
 @pytest.mark.parametrize(

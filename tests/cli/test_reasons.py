@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
@@ -57,3 +62,108 @@ workflow:
     assert "undone" in rows["book"]
     assert "2 runs" not in rows["book"]
     assert "undoes other steps" in rows["undo"]
+
+
+def test_why_iterations_failed_is_grouped_by_reason(tmp_path, noetl):
+    flow = """\
+metadata: {name: loop, path: tests/loop}
+workflow:
+  - step: start
+    loop: {in: [1, 2, 0, 0, x], iterator: n, spec: {mode: sequential, on_error: continue}}
+    tool:
+      kind: python
+      args: {n: "{{ iter.n }}"}
+      code: |
+        if n == "x":
+            raise TypeError("no number")
+        result = 1 / n
+"""
+    (tmp_path / "loop.yaml").write_text(HEAD + flow)
+
+    ran = noetl("run", "loop.yaml")
+    shown = " ".join(noetl("executions", "show", "last").out.split())
+
+    for said in (ran.err, shown):
+        assert "3 of 5 iterations failed: 2 × " in said
+        assert "division by zero" in said
+        assert "no number" in said
+
+
+def test_what_failed_says_more_than_its_message_and_steps_have_times(tmp_path, noetl):
+    child = """\
+metadata: {name: child, path: tests/child}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      code: |
+        raise ValueError("of the child")
+"""
+    parent = """\
+metadata: {name: parent, path: tests/parent}
+workflow:
+  - {step: start, tool: {kind: noop}, next: call}
+  - {step: call, tool: {kind: playbook, path: tests/child}}
+"""
+    (tmp_path / "child.yaml").write_text(HEAD + child)
+    (tmp_path / "parent.yaml").write_text(HEAD + parent)
+
+    ran = noetl("run", "parent.yaml")
+    failed = noetl("executions", "list", "--json")
+
+    ids = [one["execution_id"] for one in json.loads(failed.out)["executions"]]
+    assert 'raise ValueError("of the child")' in ran.err
+    assert any(f"`noetl executions show {one}` shows it" in ran.err for one in ids)
+    assert re.search(r"start: done \(\d", ran.err)
+    assert re.search(r"call: failed.*\(\d.* s\)", ran.err)
+    [parent_id] = re.findall(r"^noetl: execution (\d+)$", ran.err, re.MULTILINE)
+    page = noetl("executions", "show", parent_id)
+    assert re.search(r"^start +done +\d+\.\d\d s", page.out, re.MULTILINE)
+    assert "`noetl executions show" in page.out
+
+
+def test_the_body_of_a_failed_answer_and_the_last_words_of_a_command_are_shown(tmp_path, noetl):
+    with answering(b'{"error": "no such customer: ada"}', 404) as url:
+        flow = f"""\
+metadata: {{name: fails, path: tests/fails}}
+workflow:
+  - {{step: start, tool: {{kind: http, url: "{url}"}}}}
+"""
+        (tmp_path / "http.yaml").write_text(HEAD + flow)
+        ran = noetl("run", "http.yaml")
+    shown = noetl("executions", "show", "last")
+    (tmp_path / "shell.yaml").write_text(
+        HEAD
+        + """\
+metadata: {name: sh, path: tests/sh}
+workflow:
+  - {step: start, tool: {kind: shell, cmd: "echo first >&2; echo the last words >&2; exit 3"}}
+"""
+    )
+    shell = noetl("run", "shell.yaml")
+
+    assert "no such customer: ada" in ran.err
+    assert "no such customer: ada" in shown.out
+    assert "it said: the last words" in shell.err
+
+
+@contextmanager
+def answering(body: bytes, status: int) -> Iterator[str]:
+    """A web service that gives one answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()

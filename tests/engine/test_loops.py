@@ -19,7 +19,7 @@ from noetl.model.events import (
     StepWaiting,
     TaskDone,
 )
-from noetl.model.outcome import ok
+from noetl.model.outcome import error_value, ok
 from tests.engine.playing import Play, element_of, error, play, todo
 
 LOOP = """
@@ -231,6 +231,7 @@ def test_on_error_continue_goes_on_and_leaves_a_hole() -> None:
     assert played.state.results["each"].value == {
         "results": [1, None, 3],
         "stats": {"total": 3, "success": 2, "failed": 1},
+        "errors": [{"index": 1, "error": error_value(error())}],
     }
 
 

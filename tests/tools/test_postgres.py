@@ -274,6 +274,14 @@ def test_errors_have_their_kind_and_state(postgres, command, kind, state):
     assert outcome.error.retryable == (kind in ("db_deadlock", "db_connection"))
 
 
+def test_an_error_shows_the_place_in_the_statement(postgres):
+    outcome = bad(postgres, {"command": "SELECT 1 AS one, nmae FROM pg_class"})
+
+    assert outcome.error.details == {
+        "sql": "LINE 1: SELECT 1 AS one, nmae FROM pg_class\n                         ^"
+    }
+
+
 def test_a_real_deadlock_is_one_and_only_one_task_suffers(postgres):
     good(postgres, {"command": "CREATE TABLE d AS SELECT 1 AS id, 0 AS n UNION SELECT 2, 0"})
 

@@ -457,12 +457,13 @@ async def _resume_all(settings: Settings) -> int:
 
 
 async def _watch(system: System, row: Summary) -> int:
-    from noetl.cli.lines import plain_line
+    from noetl.cli.lines import Telling
 
     name = f"{row.path} {row.execution_id}"
+    telling = Telling(row.execution_id)
     async for events in system.executions.follow(row.execution_id, after=await _seq(system, row)):
         for event in events:
-            line = plain_line(event, row.execution_id)
+            line = telling.line(event)
             if line is not None:
                 say(f"{name}: {line}")
     document = await system.executions.wait(row.execution_id)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noetl.cli.exits import FAILED
-from noetl.cli.lines import plain_line
+from noetl.cli.lines import Telling
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 
@@ -54,10 +54,11 @@ async def _until_over(settings: Settings, followed: Following, *, speak: bool) -
     from noetl import wiring
 
     looks = 0
+    telling = Telling(followed.execution_id)
     while True:
         rows = await followed.catch_up()
         for row in rows if speak else ():
-            line = plain_line(row, followed.execution_id)
+            line = telling.line(row)
             if line is not None:
                 say(line)
         if followed.state.is_finished:

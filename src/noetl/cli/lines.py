@@ -15,6 +15,69 @@ if TYPE_CHECKING:
 DETAIL_MAX = 160
 
 
+class Telling:
+    """What happens to an execution, one line each; it remembers when steps began."""
+
+    def __init__(self, execution_id: str) -> None:
+        self._execution_id = execution_id
+        self._begun: dict[str, float] = {}
+
+    def line(self, row: EventRow) -> str | None:
+        """The line for an event; None for what would only be noise."""
+        text = plain_line(row, self._execution_id)
+        if row.type == "step.scheduled":
+            self._begun[row.step_run_id] = row.at
+        elif row.type in ("step.done", "step.failed", "step.cancelled"):
+            begun = self._begun.pop(row.step_run_id, None)
+            if text is not None and begun is not None:
+                text = f"{text} ({length(row.at - begun)})"
+        return text
+
+
+MORE_MAX = 200
+
+
+def more_about(error: dict[str, Any] | None) -> list[str]:
+    """What an error says beside its message, in a line or two: the body of an answer, the place in
+    a statement, the last words of a command, the execution that failed."""
+    details = (error or {}).get("details")
+    if not isinstance(details, dict):
+        return []
+    lines: list[str] = []
+    if isinstance(body := details.get("body"), str) and body.strip():
+        lines.append(f"it answered: {_shortened(body)}")
+    if isinstance(sql := details.get("sql"), str):
+        lines += [line[:MORE_MAX] for line in sql.splitlines()[:2]]
+    if isinstance(said := details.get("stderr"), str) and said.strip():
+        lines.append(f"it said: {_shortened(said.strip().splitlines()[-1])}")
+    if isinstance(child := details.get("execution_id"), str):
+        lines.append(f"`noetl executions show {child}` shows it")
+    return lines
+
+
+def _shortened(text: str) -> str:
+    text = one_line(text.strip())
+    return text if len(text) <= MORE_MAX else f"{text[: MORE_MAX - 1]}…"
+
+
+def failed_iterations(step: dict[str, Any]) -> str:
+    """How many iterations of a step failed, and why; empty if none did."""
+    loop = step.get("loop") or {}
+    failed = loop.get("failed", 0)
+    if not failed:
+        return ""
+    reasons = sorted(loop.get("errors", ()), key=lambda one: -int(one["count"]))
+    shown = [f"{one['count']} × {_shortened(one['message'])}" for one in reasons[:REASONS_SHOWN]]
+    rest = failed - sum(one["count"] for one in reasons[:REASONS_SHOWN])
+    if rest > 0 and shown:
+        shown.append(f"{rest} × for other reasons")
+    why = f": {', '.join(shown)}" if shown else ""
+    return f"{failed} of {loop['total']} iterations failed{why}"
+
+
+REASONS_SHOWN = 3
+
+
 def plain_line(row: EventRow, execution_id: str) -> str | None:
     """What happened, for whoever follows an execution; None for what would only be noise."""
     from noetl.model.events import decode

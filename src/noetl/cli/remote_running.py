@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from noetl.cli.exits import INTERRUPTED, OK
-from noetl.cli.lines import plain_line
+from noetl.cli.lines import Telling
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 from noetl.cli.remote import WAIT_SECONDS, RemoteExecutions, RemoteFollowing, connected
@@ -99,10 +99,11 @@ async def _show(client: Client, execution_id: str) -> None:
 async def _until_over(client: Client, followed: RemoteFollowing, *, speak: bool) -> None:
     """Keep up with it until it has ended; while no worker takes what it has to do, say so."""
     patience, told = QUIET_SECONDS, set[str]()
+    telling = Telling(followed.execution_id)
     while not followed.state.is_finished:
         rows = await followed.catch_up(patience)
         for row in rows:
-            line = plain_line(row, followed.execution_id) if speak else None
+            line = telling.line(row) if speak else None
             if line is not None:
                 say(line)
         if not rows:

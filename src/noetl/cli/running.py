@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from noetl.cli.exits import FAILED, INTERRUPTED, OK
-from noetl.cli.lines import length, plain_line, speaker
+from noetl.cli.lines import Telling, failed_iterations, length, more_about, speaker
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, printable, say
 
@@ -114,9 +114,10 @@ async def _cancel(system: System, execution_id: str, tell: Callable[[str], None]
 
 async def _print_lines(system: System, execution_id: str) -> None:
     say(f"execution {execution_id}")
+    telling = Telling(execution_id)
     async for rows in system.executions.follow(execution_id):
         for row in rows:
-            line = plain_line(row, execution_id)
+            line = telling.line(row)
             if line is not None:
                 say(line)
 
@@ -179,6 +180,9 @@ async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
         return OK if document["status"] == "COMPLETED" else FAILED
     for warning in document.get("warnings", ()):
         say(f"warning: {one_line(warning['message'])}")
+    for step in document["steps"]:
+        if failed := failed_iterations(step):
+            say(f"{step['step']}: {failed}")
     if document["status"] == "CANCELLED":
         say("cancelled")
     elif document["status"] == "COMPLETED":
@@ -190,6 +194,8 @@ async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
         message = one_line(error.get("message", "no reason given"))
         say(f"{document['status'].lower()}{where}: {message}")
+        for line in more_about(error):
+            say(f"  {line}")
     return OK if document["status"] == "COMPLETED" else FAILED
 
 

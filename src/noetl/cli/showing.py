@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl.cli.describe import Span
 from noetl.cli.drawing import Drawn
-from noetl.cli.lines import clock_time, length
+from noetl.cli.lines import clock_time, failed_iterations, length, more_about
 from noetl.cli.paint import coloured, is_rich, plain, terminal
 from noetl.cli.printing import one_line, print_line
 from noetl.cli.results import Get, beginning
@@ -121,12 +121,23 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
             yield _fact("", document["whole_result"], "quiet")
 
 
+def _time_of(step: dict[str, Any]) -> str:
+    """How long its last run took, or has taken so far."""
+    from noetl.control.documents import at
+
+    begun = at(step["started_at"]) if step["started_at"] else None
+    if begun is None:
+        return ""
+    ended = at(step["ended_at"]) if step["ended_at"] else time.time()
+    return length((ended or begun) - begun)
+
+
 def _status_of(step: dict[str, Any]) -> str:
     return "undone" if step.get("undone") and step["status"] == "done" else str(step["status"])
 
 
 def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
-    parts = []
+    parts = [took] if (took := _time_of(step)) else []
     own = step["runs"] - step.get("undoes", 0)
     if own > 1:
         parts.append(f"{own} runs")
@@ -138,8 +149,7 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
         parts.append(f"{step['attempts']} calls")
     if "loop" in step:
         loop = step["loop"]
-        failed = f", {loop['failed']} failed" if loop["failed"] else ""
-        parts.append(f"{loop['done']} of {loop['total']} iterations{failed}")
+        parts.append(f"{loop['done']} of {loop['total']} iterations")
     yield Drawn(
         "",
         "    ",
@@ -149,8 +159,12 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
             Span(f"  {', '.join(parts)}" if parts else "", "quiet"),
         ),
     )
+    if failed := failed_iterations(step):
+        yield Drawn("    ", "    ", (Span(failed, "error"),))
     if step["error"] is not None:
         yield Drawn("    ", "    ", (Span(one_line(step["error"]["message"]), "error"),))
+        for line in more_about(step["error"]):
+            yield Drawn("      ", "      ", (Span(line, "quiet"),))
     elif "waiting" in step:
         yield from _waiting_rows(step["waiting"])
     elif step["result"] not in (None, {}, []):

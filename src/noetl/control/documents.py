@@ -108,6 +108,11 @@ def _step(name: str, summary: StepSummary, state: ExecutionState) -> dict[str, A
             "done": summary.loop_success,
             "failed": summary.loop_failed,
         }
+        if summary.loop_errors:
+            document["loop"]["errors"] = [
+                {"message": message, "count": count}
+                for message, count in summary.loop_errors.items()
+            ]
     for counted in ("undone", "undoes"):
         if number := getattr(summary, counted):
             document[counted] = number

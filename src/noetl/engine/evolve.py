@@ -388,6 +388,10 @@ def child_outcome(fact: ChildFinished) -> Outcome:
         kind=cause.kind,
         code=cause.code,
         message=f"child execution {fact.child} failed: {cause.message}",
-        details={"execution_id": fact.child},
+        # Where the child's code broke, or what it was answered, with the id of the child itself.
+        details={
+            **(cause.details if isinstance(cause.details, dict) else {}),
+            "execution_id": fact.child,
+        },
     )
     return Outcome(status="error", error=error)

@@ -20,14 +20,14 @@ from noetl.engine.cases import CaseProgram, EventRuleProgram, Happening, needs_w
 from noetl.engine.evolve import put
 from noetl.engine.failing import error_from
 from noetl.engine.running import issue, let_go
-from noetl.engine.scope import error_value, server_scope, shown_names, step_view
+from noetl.engine.scope import server_scope, shown_names, step_view
 from noetl.engine.turn import CancelChild, Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
 from noetl.model.events import CtxPatched
 from noetl.model.facts import Undefined
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome, TaskError
+from noetl.model.outcome import Outcome, TaskError, error_value
 from noetl.model.rule_events import (
     BranchSuppressed,
     CaseEvaluated,

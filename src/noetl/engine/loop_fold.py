@@ -21,8 +21,11 @@ from noetl.model.events import (
     ResultsKept,
     StepWaiting,
 )
-from noetl.model.state import ExecutionState, LoopState
+from noetl.model.outcome import LOOP_ERRORS_MAX, TaskError, loop_error
+from noetl.model.state import ExecutionState, LoopState, StepSummary
 
+REASONS_MAX = 20
+REASON_MAX = 200
 DRY = -1
 """Stands for the first iteration of a frame that found nothing left."""
 
@@ -44,6 +47,7 @@ def fold_loop(
             segment=fact.segment,
         )
         summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
+        summary.loop_errors = {}
         return
     loop = run.loop
     assert loop is not None
@@ -71,8 +75,18 @@ def iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
     loop.failed += 1
     state.steps[fact.step].loop_failed = loop.failed
     _ended(loop, fact, None)
+    if len(loop.errors) < LOOP_ERRORS_MAX:
+        loop.errors.append(loop_error(fact.iteration, fact.error))
+    _count_reason(state.steps[fact.step], fact.error)
     if loop.first_error is None or fact.iteration < loop.first_error[0]:
         loop.first_error = (fact.iteration, fact.error)
+
+
+def _count_reason(summary: StepSummary, error: TaskError) -> None:
+    """Failed iterations by reason, for people: the first line of each message."""
+    reason = error.message.strip().partition("\n")[0][:REASON_MAX]
+    if reason in summary.loop_errors or len(summary.loop_errors) < REASONS_MAX:
+        summary.loop_errors[reason] = summary.loop_errors.get(reason, 0) + 1
 
 
 def _ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:

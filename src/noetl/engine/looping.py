@@ -255,7 +255,8 @@ def _result(turn: Turn, run: Run) -> Values:
     """What a loop yields."""
     assert run.loop is not None
     stats = _stats(run.loop)
-    return {"results": results_of(turn, run), "stats": stats}
+    errors = sorted(run.loop.errors, key=lambda one: one["index"])
+    return {"results": results_of(turn, run), "stats": stats, "errors": errors}
 
 
 def _stats(state: LoopState) -> dict[str, int]:
@@ -272,4 +273,5 @@ def _first_error(state: LoopState) -> TaskError:
         message=f"iteration {first} failed: {cause.message}",
         retryable=cause.retryable,
         status=cause.status,
+        details=cause.details,
     )

@@ -7,7 +7,6 @@ from noetl.engine.failing import error_from
 from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
     NOTHING,
-    error_value,
     event_names,
     server_scope,
     shown_names,
@@ -28,7 +27,7 @@ from noetl.model.events import (
 from noetl.model.facts import Undefined, sentence
 from noetl.model.ids import derive
 from noetl.model.net import Values
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import TaskError, error_value
 from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import StepResult

@@ -9,7 +9,7 @@ from typing import Any
 from noetl.engine.program import Program
 from noetl.model import refs
 from noetl.model.net import Values
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import TaskError, error_value
 from noetl.model.state import ExecutionState, Run, StepResult
 from noetl.templates import (
     EventView,
@@ -171,18 +171,3 @@ def local_names(run: Run) -> dict[str, object]:
 def shown_names(program: Program, run: Run, seal: str) -> dict[str, object]:
     """The same, as the server's templates see them: large values where they were fetched."""
     return {name: _at_hand(program, value, seal) for name, value in local_names(run).items()}
-
-
-def error_value(error: TaskError | None) -> Values | None:
-    """An error as templates see it."""
-    if error is None:
-        return None
-    return {
-        "kind": error.kind,
-        "code": error.code,
-        "message": error.message,
-        "retryable": error.retryable,
-        "retry_after": error.retry_after,
-        "status": error.status,
-        "details": error.details,
-    }

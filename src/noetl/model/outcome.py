@@ -41,6 +41,33 @@ class TaskError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: Any = None
 
 
+def error_value(error: TaskError | None) -> dict[str, Any] | None:
+    """An error as templates see it."""
+    if error is None:
+        return None
+    return {
+        "kind": error.kind,
+        "code": error.code,
+        "message": error.message,
+        "retryable": error.retryable,
+        "retry_after": error.retry_after,
+        "status": error.status,
+        "details": error.details,
+    }
+
+
+LOOP_ERRORS_MAX = 100
+"""Errors of failed iterations that a loop's result has; `stats.failed` counts all of them."""
+LOOP_ERROR_TEXT = 500
+
+
+def loop_error(index: int, error: TaskError) -> dict[str, Any]:
+    """Why an iteration failed, as the result of its loop has it: without details, which may be
+    long, and with the beginning of its message."""
+    short = msgspec.structs.replace(error, message=error.message[:LOOP_ERROR_TEXT], details=None)
+    return {"index": index, "error": error_value(short)}
+
+
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Circumstances of the call."""
 

@@ -94,6 +94,8 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Segments that are put away → checksum."""
     kept: int = 0
     """Bytes that are put away."""
+    errors: list[Values] = []
+    """Why iterations failed, the first of them to do so: `[{index, error}]`."""
     first_error: tuple[int, TaskError] | None = None
     """Of the failed iterations the one with the lowest number, and why."""
     patches: dict[int, Values] = {}
@@ -180,6 +182,8 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     loop_total: int | None = None
     loop_success: int = 0
     loop_failed: int = 0
+    loop_errors: dict[str, int] = {}
+    """Why iterations failed → how many of them did; the first few reasons."""
     undone: int = 0
     """Runs of it that were compensated."""
     undoes: int = 0

@@ -18,7 +18,14 @@ from noetl.model.chains import Inner, Progress
 from noetl.model.commands import ChildRequest, Suspension
 from noetl.model.ids import derive
 from noetl.model.net import Block, Loop, Values
-from noetl.model.outcome import Outcome, TaskError, failed, ok
+from noetl.model.outcome import (
+    LOOP_ERRORS_MAX,
+    Outcome,
+    TaskError,
+    failed,
+    loop_error,
+    ok,
+)
 from noetl.templates import Scope, compile_value
 from noetl.worker.allowances import timeout_of
 from noetl.worker.calls import total_seconds
@@ -197,7 +204,9 @@ class Passes:
             return failed(first.kind, message, code=first.code, retryable=first.retryable)
         results = [ended[index].result if index in ended else None for index in range(count)]
         stats = {"total": count, "success": len(ended) - len(errors), "failed": len(errors)}
-        return ok({"results": results, "stats": stats})
+        reasons = [loop_error(index, error) for index, error in errors.items() if error is not None]
+        shown = reasons[:LOOP_ERRORS_MAX]
+        return ok({"results": results, "stats": stats, "errors": shown})
 
 
 async def _pass(

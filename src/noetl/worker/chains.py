@@ -32,7 +32,6 @@ from noetl.engine.cases import (
 from noetl.engine.failing import error_from
 from noetl.engine.hearing import NO_RETRY
 from noetl.engine.pipeline import TaskProgram
-from noetl.engine.scope import error_value
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import SERVER_STAGES, Again, Chain, Tries
 from noetl.model.commands import Ending, Suspension
@@ -40,7 +39,7 @@ from noetl.model.events import RetryStarted
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome, TaskError, ok
+from noetl.model.outcome import Outcome, TaskError, error_value, ok
 from noetl.model.rule_events import CaseEvaluated, CaseUnmatched, ChainRestarted, StepPatched
 from noetl.templates import view
 from noetl.worker.frame import Frame

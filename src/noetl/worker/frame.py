@@ -10,11 +10,11 @@ import msgspec
 
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
-from noetl.engine.scope import common_roots, error_value, kept_view, moment
+from noetl.engine.scope import common_roots, kept_view, moment
 from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome
+from noetl.model.outcome import Outcome, error_value
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, mask, view
 from noetl.templates.views import View
 

@@ -328,6 +328,10 @@ class Task:
 # --- Failures ----------------------------------------------------------------------------------
 
 
+_PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
+"""Where in the statement it is wrong: the line, and a caret below it."""
+
+
 def failure(error: psycopg.Error) -> TaskError:
     """What the server said, in our words."""
     state = error.sqlstate
@@ -341,6 +345,7 @@ def failure(error: psycopg.Error) -> TaskError:
         code=state,
         message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
         retryable=kind in RETRYABLE and not final,
+        details={"sql": found[0].rstrip()} if (found := _PLACE.search(str(error))) else None,
     )
 
 
