@@ -43,6 +43,7 @@ test-long: lint
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/workloads.py
+	$(BIN)/python bench/over_http.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/python_tool.py
 	$(BIN)/python bench/validate.py

@@ -161,12 +161,14 @@ def _services(system: System, settings: Settings) -> Services:
     from noetl.server.metrics import Metrics
     from noetl.server.services import Services
     from noetl.server.sessions import Sessions
+    from noetl.server.stream import Streams
 
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
     nats = _nats_figures(system)
     metrics = Metrics(nats)
     system.orchestrator.on_ended = metrics.finished
+    draining = asyncio.Event()
     return Services(
         executions=system.executions,
         records=Records(store),
@@ -181,9 +183,10 @@ def _services(system: System, settings: Settings) -> Services:
         sessions=sessions,
         leases=Leases(store, clock),
         metrics=metrics,
+        streams=Streams(store, system.orchestrator.audience, metrics, draining),
         nats=nats,
         rotate_keys=lambda: wiring.rotate_keys(settings, system.keys),
-        draining=asyncio.Event(),
+        draining=draining,
     )
 
 

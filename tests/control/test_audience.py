@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from noetl.control.audience import Audience
+from noetl.store.base import Facts
+
+CALLED = [Facts(1, b'{"type":"task.done","step":"step.done"}')]
+DONE = [Facts(1, b'{"type":"task.done"}'), Facts(2, b'{"type":"a"},{"type":"step.done"}')]
 
 
-def test_whoever_watches_for_the_end_hears_of_nothing_before():
+def test_whoever_watches_for_some_types_hears_of_these_and_of_what_others_did():
     audience = Audience()
     everything = audience.watch("1")
-    only_end = audience.watch("1", only_end=True)
+    ends = audience.watch("1", ("step.failed", "step.done"))
 
-    audience.tell("1", may_have_ended=False)
-    assert (everything.is_set(), only_end.is_set()) == (True, False)
-
-    everything.clear()
-    audience.tell("1", may_have_ended=True)
-    assert (everything.is_set(), only_end.is_set()) == (True, True)
+    for events, is_for_it in ((CALLED, False), (DONE, True), (None, True), ([], False)):
+        everything.clear()
+        ends.clear()
+        audience.tell("1", events, may_have_ended=False)
+        assert (everything.is_set(), ends.is_set()) == (True, is_for_it)
 
 
 def test_executions_that_somebody_watches_are_known_until_nobody_does():
     audience = Audience()
-    signals = [audience.watch("1"), audience.watch("2", only_end=True)]
+    signals = [audience.watch("1"), audience.watch("2", ("step.done",))]
     assert audience.executions() == {"1", "2"}
 
     audience.unwatch("1", signals[0])

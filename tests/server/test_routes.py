@@ -256,10 +256,6 @@ def test_the_stream_tells_everything_and_goes_on_where_it_broke_off(dev, hello):
     assert b"event: playbook.processed\n" in whole.raw
 
 
-def test_a_stream_after_the_last_event_ends(dev, hello):
-    assert dev.ask("GET", f"/api/executions/{hello}/stream", after=10_000).status == 200
-
-
 # --- Acting ------------------------------------------------------------------------------------
 
 

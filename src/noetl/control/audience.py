@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
+from noetl.store.base import Facts
+from noetl.store.log import mark
+
+
+class _Watch(NamedTuple):
+    """A signal, and what has to be in an event to set it; nothing: any event does."""
+
+    signal: asyncio.Event
+    marks: tuple[bytes, ...]
 
 
 class Audience:
     """Those who watch, in this process."""
 
     def __init__(self) -> None:
-        self._watching: dict[ExecutionId, list[asyncio.Event]] = {}
-        self._watching_end: dict[ExecutionId, list[asyncio.Event]] = {}
+        self._watching: dict[ExecutionId, list[_Watch]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
-    def watch(self, execution_id: ExecutionId, *, only_end: bool = False) -> asyncio.Event:
-        """A signal that is set whenever something about the execution was stored, or when it may
-        have ended.
+    def watch(self, execution_id: ExecutionId, types: Sequence[str] = ()) -> asyncio.Event:
+        """A signal that is set whenever events of the execution were stored, or may have been; with
+        `types`, events of these types.
         """
-        signal = asyncio.Event()
-        watching = self._watching_end if only_end else self._watching
-        watching.setdefault(execution_id, []).append(signal)
-        return signal
+        watch = _Watch(asyncio.Event(), tuple(mark(type=one) for one in types))
+        self._watching.setdefault(execution_id, []).append(watch)
+        return watch.signal
 
     def unwatch(self, execution_id: ExecutionId, signal: asyncio.Event) -> None:
-        for watching in (self._watching, self._watching_end):
-            signals = watching.get(execution_id, [])
-            if signal in signals:
-                signals.remove(signal)
-            if not signals:
-                watching.pop(execution_id, None)
+        watching = self._watching.get(execution_id, [])
+        watching[:] = [one for one in watching if one.signal is not signal]
+        if not watching:
+            self._watching.pop(execution_id, None)
 
     def end(self, execution_id: ExecutionId) -> asyncio.Future[None]:
         """Done when the execution may have ended: look again then."""
@@ -38,16 +45,22 @@ class Audience:
         self._waiting.setdefault(execution_id, []).append(future)
         return future
 
-    def tell(self, execution_id: ExecutionId, *, may_have_ended: bool) -> None:
-        for signal in self._watching.get(execution_id, ()):
-            signal.set()
-        if may_have_ended:
-            for signal in self._watching_end.get(execution_id, ()):
+    def tell(
+        self, execution_id: ExecutionId, events: Sequence[Facts] | None, *, may_have_ended: bool
+    ) -> None:
+        """These events were stored. None: somebody else stored some, and we do not know which."""
+        for signal, marks in self._watching.get(execution_id, ()):
+            if (
+                events is None
+                or not marks
+                or any(one in facts.json for facts in events for one in marks)
+            ):
                 signal.set()
+        if may_have_ended:
             for future in self._waiting.pop(execution_id, ()):
                 if not future.done():
                     future.set_result(None)
 
     def executions(self) -> set[ExecutionId]:
         """Those that somebody watches or waits for."""
-        return self._watching.keys() | self._watching_end.keys() | self._waiting.keys()
+        return self._watching.keys() | self._waiting.keys()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl.engine.program import Program
-from noetl.model.events import decode
 from noetl.model.facts import sentence
 from noetl.model.ids import ExecutionId, derive, event_id
 from noetl.model.net import FormField
@@ -17,7 +17,10 @@ from noetl.model.signals import ANY
 from noetl.model.state import ExecutionState, Run, StepSummary, Warned
 from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
+
+@lru_cache(256)
 def moment(at: float | None) -> str | None:
     """RFC 3339, UTC."""
     if at is None:
@@ -207,31 +210,80 @@ WORKER_EVENTS = (
 )
 """What workers tell of; the server tells of everything else."""
 _ENTITIES = ("playbook", "workflow", "step", "task", "loop", "token", "command", "timer", "child")
+_STATUSES = {
+    **dict.fromkeys(("playbook.paused", "step.waiting"), "paused"),
+    **dict.fromkeys(
+        (
+            *("playbook.execution.requested", "playbook.resumed", "workflow.started"),
+            *("token.created", "step.scheduled", "step.started", "step.resumed"),
+            *("command.issued", "command.leased", "command.requeued", "timer.set"),
+            *("task.started", "task.log", "retry.started", "chain.restarted", "child.started"),
+            *("loop.started", "loop.frame.claimed", "loop.iteration.started"),
+            *("poll.started", "poll.iteration", "sink.started"),
+        ),
+        "in_progress",
+    ),
+    **dict.fromkeys(
+        (
+            *("workflow.failing", "playbook.cancelled", "step.failed", "step.cancelled"),
+            *("command.lost", "loop.iteration.failed", "policy.unmatched"),
+        ),
+        "error",
+    ),
+}
+"""003 §9.1. What is not here has succeeded, unless it says otherwise."""
+_FAILED = ("error", "exhausted", "FAILED", "CANCELLED")
+
+
+def event_status(name: str, payload: dict[str, Any]) -> str:
+    """How an event stands: `in_progress`, `success`, `error` or `paused`."""
+    known = _STATUSES.get(name)
+    if known is not None:
+        return known
+    said = payload.get("outcome", payload)
+    return "error" if said.get("status") in _FAILED else "success"
+
+
+class _Kind(NamedTuple):
+    """What an event's name says about it."""
+
+    source: str
+    entity: str
+
+
+@lru_cache(256)
+def _kind(name: str) -> _Kind:
+    entity = name.partition(".")[0]
+    return _Kind(
+        source="worker" if name.startswith(WORKER_EVENTS) else "server",
+        entity=entity if entity in _ENTITIES else "playbook",
+    )
 
 
 def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
     """The envelope of an event (LANGUAGE §10)."""
-    fact = decode(row.body)
-    payload = msgspec.to_builtins(fact)
+    # As it was written: to make a fact of it first would take three times as long.
+    payload = _decode(row.body)
     for name in ("type", "at", "step", "step_run_id", "seal"):
         payload.pop(name, None)
-    entity = row.type.partition(".")[0]
+    kind = _kind(row.type)
     return {
         "event_id": event_id(execution_id, row.seq, row.at),
         "seq": row.seq,
         "event_type": row.type,
         "name": row.type,
         "timestamp": moment(row.at),
-        "source": "worker" if row.type.startswith(WORKER_EVENTS) else "server",
+        "source": kind.source,
         "execution_id": execution_id,
         "step": row.step or None,
         "step_run_id": row.step_run_id or None,
-        "entity_type": entity if entity in _ENTITIES else "playbook",
+        "entity_type": kind.entity,
         "entity_id": row.step_run_id or execution_id,
         "parent_id": execution_id,
-        "attempt": getattr(fact, "attempt", None),
-        "iteration": getattr(fact, "iteration", None),
-        "action_id": getattr(fact, "action_id", None),
+        "attempt": payload.get("attempt"),
+        "iteration": payload.get("iteration"),
+        "action_id": payload.get("action_id"),
+        "status": event_status(row.type, payload),
         "payload": payload,
     }
 

@@ -127,23 +127,34 @@ class Executions:
             self._orchestrator.audience.unwatch(execution_id, signal)
 
     async def next_events(
-        self, execution_id: ExecutionId, *, after: int, limit: int, wait: float, **chosen: Any
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int,
+        limit: int,
+        wait: float,
+        types: tuple[str, ...] = (),
+        step: str | None = None,
     ) -> list[EventRow]:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
-        # Whoever waits for the end need not look at what is stored before.
-        only_end = chosen.get("types") == (LAST_EVENT,)
-        signal = self._orchestrator.audience.watch(execution_id, only_end=only_end)
+        signal = self._orchestrator.audience.watch(execution_id, types)
         deadline = self._clock.now() + wait
+        is_chosen = bool(types) or step is not None
         try:
             while True:
                 signal.clear()
                 heads = await self._store.heads([execution_id])
-                rows = await self._store.events(execution_id, after=after, limit=limit, **chosen)
+                if execution_id not in heads:
+                    raise NotFound(f"there is no execution {execution_id}.")
+                rows = await self._store.events(
+                    execution_id, after=after, limit=limit, types=types, step=step
+                )
                 remaining = deadline - self._clock.now()
                 if rows or remaining <= 0:
                     return rows
-                # None of those up to there was chosen: they are not looked at again.
-                after = max(after, heads.get(execution_id, after))
+                if is_chosen:
+                    # None of those up to there was chosen: they are not looked at again.
+                    after = max(after, heads[execution_id])
                 with suppress(TimeoutError):
                     async with asyncio.timeout(remaining):
                         await signal.wait()

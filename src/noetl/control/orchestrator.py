@@ -308,7 +308,7 @@ class Orchestrator(Rounds):
         if execution_id in self._under_way or (live is not None and live.stored >= seq):
             return False
         self._memory.drop(execution_id)
-        self.audience.tell(execution_id, may_have_ended=True)
+        self.audience.tell(execution_id, None, may_have_ended=True)
         return True
 
     def is_behind(self, execution_id: ExecutionId, seq: int) -> bool:

@@ -263,7 +263,7 @@ class Rounds:
             if write.timers:
                 self.timer_changed.set()
             opened += [new.command.pool for new in write.commands if new.worker_id is None]
-            self.audience.tell(execution_id, may_have_ended=live.state.is_finished)
+            self.audience.tell(execution_id, write.events, may_have_ended=live.state.is_finished)
             if live.state.is_finished:
                 bodies.let_go(live)
                 if write.events:

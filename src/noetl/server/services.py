@@ -19,6 +19,7 @@ from noetl.server.access import Access
 from noetl.server.leases import Leases
 from noetl.server.metrics import AskNats, Metrics
 from noetl.server.sessions import Sessions
+from noetl.server.stream import Streams
 from noetl.store.base import Store
 
 
@@ -38,6 +39,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions
     leases: Leases
     metrics: Metrics
+    streams: Streams
     nats: AskNats | None
     """How NATS does; None where none is configured."""
     rotate_keys: Callable[[], Awaitable[int]]

@@ -1,75 +1,230 @@
 """Server-sent events: what happens to an execution, as it happens.
 
-The reader sets the pace. Nothing is queued for it: events are read from the store a few at a time,
-when the reader has taken the ones before, so a slow one costs no more memory than a fast one.
+An event is read and encoded once, however many read it. Each execution that somebody reads has one
+feed, which keeps the newest events as they are sent. A reader that is behind that reads pages of
+the store by itself, until it has caught up. The reader sets the pace and nothing is queued for it,
+so a slow one costs no more memory than a fast one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import Any
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar.response import Stream
 
 from noetl.control import documents
+from noetl.control.audience import Audience
 from noetl.model.events import LAST_EVENT
-from noetl.server.services import Services
+from noetl.model.ids import ExecutionId
+from noetl.model.state import TERMINAL
+from noetl.server.metrics import Metrics
+from noetl.store.base import EventRow, Store
 
-PAGE = 50
+PAGE = 2000
+PAGE_BYTES = 256 * 1024
+"""The most that is read ahead of a reader, but for one event that is larger by itself."""
+ENCODED_AT_ONCE = 100
+"""After so many events, whoever else is in this process has a turn."""
+KEPT_BYTES = 512 * 1024
+PAUSE_SECONDS = 0.1
+"""Between two pieces of a feed: what is stored meanwhile is read and sent together."""
 HEARTBEAT_SECONDS = 15.0
 """So often something is sent, so that proxies do not take the stream for dead."""
+HEARTBEAT = b": still here\n\n"
+RETRY = b"retry: 1000\n"
+"""After so many milliseconds a browser connects again. It stands in the block of the first event:
+some clients take a block of its own for an event without data."""
 
 
-def event_stream(services: Services, execution_id: str, after: int) -> Stream:
-    """The answer that goes on until the execution has ended."""
-    return Stream(
-        _events(services, execution_id, after),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},
-    )
+class _Piece(NamedTuple):
+    """Events that follow each other, as they are sent."""
+
+    before: int
+    """The seq of the event before the first."""
+    frames: bytes
+    ends: list[int]
+    """Where each of them ends."""
+
+    @property
+    def last(self) -> int:
+        return self.before + len(self.ends)
+
+    def after(self, seq: int) -> bytes:
+        """Those with a greater seq."""
+        skipped = seq - self.before
+        return self.frames if skipped <= 0 else self.frames[self.ends[skipped - 1] :]
 
 
-async def _events(services: Services, execution_id: str, after: int) -> AsyncIterator[bytes]:
-    signal = services.orchestrator.audience.watch(execution_id)
-    services.metrics.streams.inc()
-    try:
-        yield b"retry: 1000\n\n"
-        while not services.draining.is_set():
-            signal.clear()
-            rows = await services.store.events(execution_id, after=after, limit=PAGE)
-            for row in rows:
-                after = row.seq
-                yield _written(row.seq, row.type, documents.event(execution_id, row))
-                if row.type == LAST_EVENT:
-                    return
-            if rows:
-                continue
-            if (await services.orchestrator.state(execution_id)).is_finished:
-                return
-            if not await _something_new(services, signal):
-                yield b": still here\n\n"
-    finally:
-        services.metrics.streams.dec()
-        services.orchestrator.audience.unwatch(execution_id, signal)
+def _piece(execution_id: ExecutionId, rows: Sequence[EventRow]) -> _Piece:
+    frames = [
+        b"id: %d\nevent: %b\ndata: %b\n\n"
+        % (row.seq, row.type.encode(), msgspec.json.encode(documents.event(execution_id, row)))
+        for row in rows
+    ]
+    return _Piece(rows[0].seq - 1, b"".join(frames), list(accumulate(map(len, frames))))
 
 
-def _written(seq: int, name: str, document: dict[str, Any]) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, name.encode(), msgspec.json.encode(document))
+class _Feed:
+    """The newest events of one execution, while somebody reads them."""
+
+    def __init__(self, store: Store, audience: Audience, execution_id: ExecutionId) -> None:
+        self._store = store
+        self._audience = audience
+        self._execution_id = execution_id
+        self._pieces: deque[_Piece] = deque()
+        self._size = 0
+        self._end = 0
+        self.start: float = math.inf
+        """What is older than this is read from the store."""
+        self.has_ended = False
+        """Nothing will be added: the execution is over, or the store cannot be read."""
+        self.failure: Exception | None = None
+        self.readers = 0
+        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.filling = asyncio.create_task(self._fill())
+
+    def after(self, seq: int) -> _Piece | None:
+        """The oldest of the pieces that go on after that event."""
+        return next((piece for piece in self._pieces if piece.last > seq), None)
+
+    async def _fill(self) -> None:
+        signal = self._audience.watch(self._execution_id)
+        try:
+            await self._begin()
+            while not self.has_ended:
+                signal.clear()
+                rows = await self._store.events(
+                    self._execution_id, after=self._end, limit=PAGE, size=PAGE_BYTES
+                )
+                if not rows:
+                    await signal.wait()
+                    continue
+                self._add(_piece(self._execution_id, rows))
+                self.has_ended = rows[-1].type == LAST_EVENT
+                self._tell()
+                await asyncio.sleep(PAUSE_SECONDS)
+        except Exception as error:  # noqa: BLE001  its readers raise it
+            self.failure, self.has_ended = error, True
+        finally:
+            self._tell()
+            self._audience.unwatch(self._execution_id, signal)
+
+    async def _begin(self) -> None:
+        """Begin where the log ends now."""
+        summary = await self._store.summary(self._execution_id)
+        heads = await self._store.heads([self._execution_id])
+        self._end = heads.get(self._execution_id, 0)
+        self.start = self._end
+        self.has_ended = summary is not None and summary.status in TERMINAL
+
+    def _add(self, piece: _Piece) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece.frames)
+        self._end = piece.last
+        while self._size > KEPT_BYTES and len(self._pieces) > 1:
+            old = self._pieces.popleft()
+            self._size -= len(old.frames)
+            self.start = old.last
+
+    def _tell(self) -> None:
+        told, self.changed = self.changed, asyncio.get_running_loop().create_future()
+        told.set_result(None)
 
 
-async def _something_new(services: Services, signal: asyncio.Event) -> bool:
-    """Wait for the signal, the end of the server, or the time to say that we are still here."""
-    waits = [asyncio.ensure_future(signal.wait()), asyncio.ensure_future(services.draining.wait())]
-    try:
-        done, _ = await asyncio.wait(
-            waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+class Streams:
+    """The event streams of a server."""
+
+    def __init__(
+        self, store: Store, audience: Audience, metrics: Metrics, draining: asyncio.Event
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._metrics = metrics
+        self._draining = draining
+        self._feeds: dict[ExecutionId, _Feed] = {}
+
+    def answer(self, execution_id: ExecutionId, after: int) -> Stream:
+        """The answer that goes on until the execution has ended."""
+        return Stream(
+            self._frames(execution_id, after),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
         )
-        return bool(done)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _frames(self, execution_id: ExecutionId, after: int) -> AsyncIterator[bytes]:
+        first = RETRY
+        self._metrics.streams.inc()
+        try:
+            async with (
+                self._fed(execution_id) as feed,
+                aclosing(self._read(feed, execution_id, after)) as found,
+            ):
+                async for frames in found:
+                    if frames is HEARTBEAT:
+                        yield frames
+                    else:
+                        yield first + frames
+                        first = b""
+        finally:
+            self._metrics.streams.dec()
+
+    async def _read(
+        self, feed: _Feed, execution_id: ExecutionId, after: int
+    ) -> AsyncGenerator[bytes, None]:
+        draining = asyncio.ensure_future(self._draining.wait())
+        try:
+            while not draining.done():
+                changed = feed.changed
+                if after < feed.start:
+                    rows = await self._store.events(
+                        execution_id, after=after, limit=PAGE, size=PAGE_BYTES
+                    )
+                    for first in range(0, len(rows), ENCODED_AT_ONCE):
+                        piece = _piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
+                        yield piece.frames
+                        await asyncio.sleep(0)
+                    if rows:
+                        after = rows[-1].seq
+                        if any(row.type == LAST_EVENT for row in rows):
+                            return
+                        continue
+                elif (found := feed.after(after)) is not None:
+                    yield found.after(after)
+                    after = found.last
+                    continue
+                elif feed.failure is not None:
+                    raise feed.failure
+                elif feed.has_ended:
+                    return
+                waits: list[asyncio.Future[Any]] = [changed, draining]
+                done, _ = await asyncio.wait(
+                    waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    yield HEARTBEAT
+        finally:
+            draining.cancel()
+
+    @asynccontextmanager
+    async def _fed(self, execution_id: ExecutionId) -> AsyncIterator[_Feed]:
+        """The feed of an execution, for as long as somebody reads it."""
+        feed = self._feeds.get(execution_id)
+        if feed is None or feed.has_ended:
+            feed = _Feed(self._store, self._audience, execution_id)
+            self._feeds[execution_id] = feed
+        feed.readers += 1
+        try:
+            yield feed
+        finally:
+            feed.readers -= 1
+            if not feed.readers:
+                feed.filling.cancel()
+                if self._feeds.get(execution_id) is feed:
+                    del self._feeds[execution_id]

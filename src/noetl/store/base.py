@@ -229,8 +229,10 @@ class Store(AccessStore, Protocol):
         limit: int = 1000,
         types: Sequence[str] = (),
         step: str | None = None,
+        size: int | None = None,
     ) -> list[EventRow]:
-        """Events with a seq above `after`, in order."""
+        """Events with a seq above `after`, in order. With a `size`, no further ones once they have
+        so many bytes."""
 
     async def summary(self, execution_id: ExecutionId) -> Summary | None:
         """The list row of one execution."""

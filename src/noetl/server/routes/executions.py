@@ -11,12 +11,11 @@ from litestar.params import HeaderParameter, Parameter, QueryParameter
 
 from noetl.control import documents, task_logs
 from noetl.control.task_logs import Logs
-from noetl.errors import BadRequest
+from noetl.errors import BadRequest, NotFound
 from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
 from noetl.server.routing import route
 from noetl.server.services import Services
-from noetl.server.stream import event_stream
 from noetl.server.waiting import seconds, while_wanted
 
 LIMIT_MAX = 1000
@@ -180,14 +179,15 @@ async def events(
     wait: float = 0.0,
 ) -> dict[str, Any]:
     """Events after a number; with `wait`, not before there is one or the time is over."""
-    await services.orchestrator.state(execution_id)
-    chosen: dict[str, Any] = {"types": tuple(event_type or ()), "step": step}
-    rows = await services.records.events(execution_id, after=after, limit=limit + 1, **chosen)
-    if not rows and seconds(wait):
-        look = services.executions.next_events(
-            execution_id, after=after, limit=limit + 1, wait=wait, **chosen
-        )
-        rows = await while_wanted(services, request, look) or []
+    look = services.executions.next_events(
+        execution_id,
+        after=after,
+        limit=limit + 1,
+        wait=seconds(wait),
+        types=tuple(event_type or ()),
+        step=step,
+    )
+    rows = await while_wanted(services, request, look) or [] if wait else await look
     shown = rows[:limit]
     return {
         "events": [documents.event(execution_id, row) for row in shown],
@@ -234,10 +234,25 @@ async def stream(
     after: Seq = 0,
     last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
 ) -> Response[Any]:
-    """Events as they happen, as server-sent events; `Last-Event-ID` goes on where it broke off."""
-    await services.orchestrator.state(execution_id)
-    begin = int(last) if last is not None and last.isdecimal() and len(last) < 19 else after
-    return event_stream(services, execution_id, begin)
+    """Events as they happen, as server-sent events; `Last-Event-ID` goes on where it broke off.
+
+    After the last one 204 tells a browser not to connect again.
+    """
+    begin = after if last is None else _event_number(last)
+    summary = await services.store.summary(execution_id)
+    if summary is None:
+        raise NotFound(f"there is no execution {execution_id}.")
+    if summary.status in TERMINAL:
+        heads = await services.store.heads([execution_id])
+        if begin >= heads[execution_id]:
+            return Response(None, status_code=204)
+    return services.streams.answer(execution_id, begin)
+
+
+def _event_number(last: str) -> int:
+    if not (last.isascii() and last.isdecimal() and len(last) < 19):
+        raise BadRequest("`Last-Event-ID` is the `id` of the last event that was read, a number.")
+    return int(last)
 
 
 @route("GET", "/api/executions/{execution_id:str}/why", right="read")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
@@ -69,22 +68,21 @@ async def verify_commands(database: Database, execution_id: ExecutionId) -> None
 
 
 async def events(
-    database: Database,
-    execution_id: ExecutionId,
-    after: int,
-    limit: int,
-    types: Sequence[str],
-    step: str | None,
+    database: Database, execution_id: ExecutionId, wanted: log.Selection
 ) -> list[EventRow]:
     """A selection of events, verified together with what is before them."""
-    chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
-    before = await database.one("log_before", chosen) if after else None
+    chosen = {"execution_id": execution_id, "after": wanted.after, "rows": ROWS_AT_ONCE}
+    before = await database.one("log_before", chosen) if wanted.after else None
     last = Head(**before) if before else Head(0, chain_start(execution_id))
     found: list[EventRow] = []
-    while len(found) < limit:
+    size = 0
+    while len(found) < wanted.limit and (wanted.size is None or size < wanted.size):
         page = await database.all("log_page", chosen | {"after": last.seq})
         rows = log.follow((log.LogRow(**row) for row in page), execution_id, last)
-        found += log.selected(rows, after, limit - len(found), types, step)
+        left = None if wanted.size is None else wanted.size - size
+        more = log.selected(rows, wanted._replace(limit=wanted.limit - len(found), size=left))
+        found += more
+        size += sum(len(event.body) for event in more)
         if len(page) < ROWS_AT_ONCE:
             break
         last = Head(page[-1]["seq"], page[-1]["checksum"])

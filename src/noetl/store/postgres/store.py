@@ -28,6 +28,7 @@ from noetl.store.base import (
 )
 from noetl.store.checksums import Head, damaged_result
 from noetl.store.heads import Heads
+from noetl.store.log import Selection
 from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
 from noetl.store.postgres.access import AccessMethods
 from noetl.store.postgres.channel import PostgresChannel
@@ -118,8 +119,10 @@ class PostgresStore(AccessMethods):
         limit: int = 1000,
         types: Sequence[str] = (),
         step: str | None = None,
+        size: int | None = None,
     ) -> list[EventRow]:
-        return await reading.events(self._database, execution_id, after, limit, types, step)
+        wanted = Selection(after, limit, types, step, size)
+        return await reading.events(self._database, execution_id, wanted)
 
     async def summary(self, execution_id: ExecutionId) -> Summary | None:
         row = await self._database.one("summary", {"execution_id": execution_id})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -52,18 +52,13 @@ def _snapshot(db: sqlite3.Connection, execution_id: ExecutionId) -> tuple[int, i
 
 
 def events(
-    db: sqlite3.Connection,
-    execution_id: ExecutionId,
-    after: int,
-    limit: int,
-    types: Sequence[str],
-    step: str | None,
+    db: sqlite3.Connection, execution_id: ExecutionId, wanted: log.Selection
 ) -> list[EventRow]:
     """A selection of events, verified together with what is before them."""
-    before = db.execute(QUERIES["log_before"], (execution_id, after)).fetchone()
+    before = db.execute(QUERIES["log_before"], (execution_id, wanted.after)).fetchone()
     start = Head(*before) if before else Head(0, chain_start(execution_id))
     rows = log.follow(_rows_after(db, execution_id, start.seq), execution_id, start)
-    return log.selected(rows, after, limit, types, step)
+    return log.selected(rows, wanted)
 
 
 def summary(db: sqlite3.Connection, execution_id: ExecutionId) -> Summary | None:

@@ -32,6 +32,7 @@ from noetl.store.base import (
 )
 from noetl.store.checksums import first_sentence
 from noetl.store.heads import Heads
+from noetl.store.log import Selection
 from noetl.store.sqlite import cataloguing, checking, committing, reading, working
 from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
@@ -232,10 +233,10 @@ class SqliteStore(AccessMethods):
         limit: int = 1000,
         types: Sequence[str] = (),
         step: str | None = None,
+        size: int | None = None,
     ) -> list[EventRow]:
-        return await self._read(
-            lambda db: reading.events(db, execution_id, after, limit, types, step)
-        )
+        wanted = Selection(after, limit, types, step, size)
+        return await self._read(lambda db: reading.events(db, execution_id, wanted))
 
     async def summary(self, execution_id: ExecutionId) -> Summary | None:
         return await self._read(lambda db: reading.summary(db, execution_id))

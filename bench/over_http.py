@@ -1,0 +1,168 @@
+"""What clients see: W9, W10 and W11, over HTTP and with a client of somebody else's making.
+
+W9   one execution of 100 no-op steps, from the request that starts it to the answer of the one long
+     poll that waits for its end: ms per step
+W10  the same while 1 and while 20 streams of it are read: speed as a share of the unwatched one
+W11  executions started per second, 64 requests at a time; nothing works on them meanwhile
+
+Run `python bench/over_http.py [--json] [--runs N] [--postgres] [--dev] [--directory DIR]`. The
+server and the worker are processes of their own (with `--dev` they are one), each commit is flushed
+to disk, and the client is aiohttp with its defaults. What is compared takes turns, so that a
+machine that gets slower gets slower for all. Medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from cluster import asked_through, process
+from postgres import server_in
+
+from noetl.cli.workloads import chain, machine
+
+STEPS = 100
+READERS = (0, 1, 20)
+SUBMISSIONS = 2_000
+AT_A_TIME = 64
+END = "playbook.processed"
+
+
+class Server:
+    """A server that runs, and how a client uses it."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        async with self._session.request(method, self._url + path, json=body) as answer:
+            answer.raise_for_status()
+            return await answer.json()
+
+    async def registered(self, text: str) -> dict[str, Any]:
+        entry = await self.ask("POST", "/api/catalog/register", {"content": text})
+        return {"path": entry["path"], "version": entry["version"]}
+
+    async def watched(self, wanted: dict[str, Any], readers: int) -> float:
+        """Seconds from the request to the answer about the end, with so many streams open."""
+        begin = time.perf_counter()
+        started = await self.ask("POST", "/api/execute", wanted)
+        path = f"/api/executions/{started['execution_id']}"
+        reading = [asyncio.create_task(self._read(f"{path}/stream")) for _ in range(readers)]
+        ended = await self.ask("GET", f"{path}/events?type={END}&wait=60")
+        took = time.perf_counter() - begin
+        assert ended["events"][0]["payload"]["status"] == "COMPLETED"
+        seen = await asyncio.gather(*reading)
+        assert all(one == ended["events"][0]["seq"] for one in seen), seen
+        return took
+
+    async def _read(self, path: str) -> int:
+        """How many events the stream had, when it has ended."""
+        count = 0
+        async with self._session.get(self._url + path) as answer:
+            async for piece in answer.content.iter_any():
+                count += piece.count(b"\nevent: ")
+        return count
+
+    async def submitted(self, wanted: dict[str, Any], count: int) -> float:
+        """Seconds until so many executions have been started."""
+        left = iter(range(count))
+
+        async def submit() -> None:
+            for _ in left:
+                await self.ask("POST", "/api/execute", wanted)
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(submit() for _ in range(AT_A_TIME)))
+        return time.perf_counter() - begin
+
+
+@asynccontextmanager
+async def served(folder: Path, about: dict[str, str], *words: str) -> AsyncIterator[Server]:
+    """A server, with a worker where one of its own is not in it."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        first = words[:1] if words[0] == "dev" else ("server", "start")
+        url = stack.enter_context(process(folder, *first, "--port", "0", **about))
+        if "worker" in words:
+            stack.enter_context(process(folder, "worker", "start", "--server", url))
+        async with asked_through(100) as session:
+            yield Server(url, session)
+
+
+async def seen_by_clients(server: Server, runs: int) -> dict[str, float]:
+    """W9 and W10."""
+    wanted = await server.registered(chain(STEPS))
+    times: dict[int, list[float]] = {readers: [] for readers in READERS}
+    for _ in range(runs + 1):
+        for readers in READERS:
+            times[readers].append(await server.watched(wanted, readers))
+    medians = {readers: statistics.median(found[1:]) for readers, found in times.items()}
+    return {
+        "w9_ms_per_step": 1000 * medians[0] / STEPS,
+        "w10_speed_with_1_reader": medians[0] / medians[1],
+        "w10_speed_with_20_readers": medians[0] / medians[20],
+    }
+
+
+async def submissions(server: Server, runs: int) -> dict[str, float]:
+    """W11."""
+    wanted = await server.registered(chain(1))
+    await server.submitted(wanted, SUBMISSIONS // 4)
+    seconds = [await server.submitted(wanted, SUBMISSIONS) for _ in range(runs)]
+    return {"w11_submissions_per_second": SUBMISSIONS / statistics.median(seconds)}
+
+
+async def figures(options: argparse.Namespace, folder: Path, database: str) -> dict[str, float]:
+    key = base64.b64encode(os.urandom(32)).decode()
+    about = {"NOETL_SECRET_KEY": key, **({"NOETL_DATABASE_URL": database} if database else {})}
+    words = ("dev",) if options.dev else ("server", "worker")
+    async with served(folder / "worked", about, *words) as server:
+        found = await seen_by_clients(server, options.runs)
+    async with served(folder / "idle", about, "server") as server:
+        return found | await submissions(server, min(options.runs, 3))
+
+
+@contextmanager
+def database_in(folder: Path, *, postgres: bool) -> Iterator[str]:
+    """The URL of a PostgreSQL; for SQLite none, since each server has one in its folder."""
+    if not postgres:
+        yield ""
+        return
+    with server_in(folder) as url:
+        yield url
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
+    parser.add_argument("--dev", action="store_true", help="server and worker in one process")
+    parser.add_argument("--directory", help="on the disk that counts; default: a temporary one")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        folder = Path(name)
+        with database_in(folder, postgres=options.postgres) as database:
+            found = asyncio.run(figures(options, folder, database))
+    if options.json:
+        print(json.dumps({"machine": machine(), "figures": found}, indent=2))
+        return
+    for key, value in found.items():
+        print(f"{key:28} {value:12,.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Those who read an execution's events: they get all of them, and what they read hardly notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from noetl.cli.workloads import chain
+from tests.examples.system import temporary_folder
+from tests.server.processes import SECONDS_MAX, Server, serving, working
+from tests.server.test_routes import HELLO, SLOW, WAITING
+
+IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server with a worker of its own process, so that the server's time is its own."""
+    with (
+        temporary_folder() as folder,
+        serving(folder) as found,
+        working(folder, found.url, "--slots", "4"),
+    ):
+        yield found
+
+
+def request(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+
+async def read(server: Server, path: str, *headers: str) -> list[int]:
+    """The ids of a stream, when it has ended."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**24)
+    writer.write(request(path, "Connection: close", *headers))
+    async with asyncio.timeout(SECONDS_MAX):
+        said = await reader.read()
+    writer.close()
+    return [int(number) for number in IDS.findall(said)]
+
+
+async def get(server: Server, path: str) -> None:
+    await asyncio.to_thread(server.get, path)
+
+
+def seconds_of(server: Server) -> float:
+    """Processor time of the server until now."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def be_quiet(server: Server) -> None:
+    """Wait until the server has nothing more to do."""
+    deadline = time.monotonic() + SECONDS_MAX
+    before = seconds_of(server)
+    while time.monotonic() < deadline:
+        time.sleep(0.25)
+        now = seconds_of(server)
+        if now - before < 0.03:
+            return
+        before = now
+    raise AssertionError("the server is busy without reason")
+
+
+async def started(server: Server, entry: dict[str, object]) -> str:
+    wanted = {"path": entry["path"], "version": entry["version"]}
+    answer = await asyncio.to_thread(server.post, "/api/execute", wanted)
+    return f"/api/executions/{answer['execution_id']}"
+
+
+async def cost(server: Server, entry: dict[str, object], *reads: str) -> float:
+    """Processor time of the server for an execution, while all of this is read of it."""
+    begin = seconds_of(server)
+    path = await started(server, entry)
+    async with asyncio.TaskGroup() as group:
+        reading = [group.create_task(read(server, path + one)) for one in reads]
+        await get(server, f"{path}/events?type=playbook.processed&wait=60")
+        took = seconds_of(server) - begin
+    page = await asyncio.to_thread(server.get, f"{path}/events", limit=1000)
+    for one, ids in zip(reads, reading, strict=True):
+        if one == "/stream":
+            assert ids.result() == [event["seq"] for event in page["events"]]
+    return took
+
+
+def costs(server: Server, *wishes: tuple[str, ...]) -> list[float]:
+    """The cost of each, in turns; several times, because the kernel counts hundredths."""
+    entry = server.post("/api/catalog/register", {"content": chain(100)})
+
+    async def measured() -> list[list[float]]:
+        await cost(server, entry)
+        return [[await cost(server, entry, *wish) for wish in wishes] for _ in range(5)]
+
+    return [sum(column) for column in zip(*asyncio.run(measured()), strict=True)]
+
+
+# --- What they cost ----------------------------------------------------------------------------
+
+
+@needs_proc
+def test_t44_twenty_readers_of_a_stream_cost_an_execution_little(server):
+    alone, watched = costs(server, (), ("/stream",) * 20)
+
+    # 1.4 on a quiet machine; more than 10 when each of them read and encoded by itself.
+    assert watched < 3 * alone, (alone, watched)
+
+
+@needs_proc
+def test_t44_five_hundred_idle_streams_cost_nothing(server):
+    entry = server.post("/api/catalog/register", {"content": chain(100)})
+    waiting = server.start(WAITING)
+    server.wait_for(waiting, "step.waiting")
+
+    async def several() -> float:
+        return sum([await cost(server, entry) for _ in range(5)])
+
+    alone = asyncio.run(several())
+    with ExitStack() as stack:
+        for _ in range(500):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            one.sendall(request(f"/api/executions/{waiting}/stream"))
+            assert one.recv(12) == b"HTTP/1.1 200"
+        be_quiet(server)
+        watched = asyncio.run(several())
+    server.post(f"/api/executions/{waiting}/cancel")
+
+    assert watched < 1.5 * alone, (alone, watched)
+
+
+@needs_proc
+def test_who_waits_for_events_of_a_type_is_not_woken_by_others(server):
+    poll = "/events?type=step.failed&wait=2"
+    alone, waited = costs(server, (), (poll,) * 20)
+
+    # Each request costs something by itself; to be woken by each of 100 commits cost 20 times that.
+    assert waited < 2.5 * alone, (alone, waited)
+
+
+# --- What they get -----------------------------------------------------------------------------
+
+
+def test_readers_that_come_at_any_time_read_all_events_to_the_last(server):
+    entry = server.post("/api/catalog/register", {"content": chain(100)})
+
+    async def story() -> tuple[list[list[int]], int]:
+        path = await started(server, entry)
+        async with asyncio.TaskGroup() as group:
+            reading = []
+            for number in range(12):
+                after = f"Last-Event-ID: {number * 60}"
+                reading.append(group.create_task(read(server, f"{path}/stream", after)))
+                await get(server, f"{path}/events?after={number * 60}&wait=10&limit=1")
+        page = await asyncio.to_thread(server.get, f"{path}/events", type="playbook.processed")
+        return [one.result() for one in reading], page["events"][0]["seq"]
+
+    found, last = asyncio.run(story())
+    for number, ids in enumerate(found):
+        assert ids == list(range(number * 60 + 1, last + 1))
+
+
+def test_a_reader_that_stops_for_a_while_goes_on_where_it_was(server):
+    entry = server.post("/api/catalog/register", {"content": LARGE})
+
+    async def story() -> tuple[list[int], int]:
+        path = await started(server, entry)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
+        writer.write(request(f"{path}/stream", "Connection: close"))
+        said = await reader.readuntil(b"\n\n")
+        await get(server, f"{path}/events?type=playbook.processed&wait=60")
+        async with asyncio.timeout(SECONDS_MAX):
+            while more := await reader.read(2**16):
+                said += more
+        writer.close()
+        page = await asyncio.to_thread(server.get, f"{path}/events", type="playbook.processed")
+        return [int(number) for number in IDS.findall(said)], page["events"][0]["seq"]
+
+    ids, last = asyncio.run(story())
+    assert ids == list(range(1, last + 1))
+
+
+LARGE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: large, path: streamed/large}
+workflow:
+  - step: start
+    loop: {in: "{{ range(60) | list }}", iterator: n, mode: parallel}
+    tool: {kind: noop, result: "{{ 'x' * 50000 }}"}
+"""
+
+
+# --- How they are told -------------------------------------------------------------------------
+
+
+def test_the_time_to_connect_again_comes_with_the_first_event(dev):
+    execution_id = dev.start(HELLO)
+    dev.ended(execution_id)
+
+    blocks = dev.ask("GET", f"/api/executions/{execution_id}/stream").raw.split(b"\n\n")
+
+    assert blocks[0].startswith(b"retry: 1000\nid: 1\nevent: ")
+    assert all(b"\ndata: {" in block for block in blocks[:-1])
+
+
+def test_after_the_end_whoever_connects_again_is_told_not_to(dev):
+    execution_id = dev.start(HELLO)
+    dev.ended(execution_id)
+    path = f"/api/executions/{execution_id}/stream"
+    last = IDS.findall(dev.ask("GET", path).raw)[-1].decode()
+
+    again = dev.ask("GET", path, headers={"Last-Event-ID": last})
+    assert (again.status, again.raw) == (204, b"")
+    assert dev.ask("GET", path, after=int(last)).status == 204
+    assert dev.ask("GET", path, after=int(last) - 1).status == 200
+
+
+@pytest.mark.parametrize("wrong", ["abc", "-1", "1.5", "9" * 30, "²"])
+def test_an_event_id_that_is_none_is_refused(dev, wrong):
+    execution_id = dev.start(SLOW)
+    path = f"/api/executions/{execution_id}/stream"
+
+    refused = dev.ask("GET", path, headers={"Last-Event-ID": wrong})
+    dev.post(f"/api/executions/{execution_id}/cancel")
+
+    assert refused.status == 400
+    assert "Last-Event-ID" in refused.json["error"]["message"]
+
+
+def test_a_stream_of_nothing_is_not_found(dev):
+    assert dev.ask("GET", "/api/executions/77/stream").status == 404
+    assert dev.ask("GET", "/api/executions/77/events").status == 404
+    assert dev.ask("GET", "/api/executions/77/events", wait=1).status == 404
