@@ -53,7 +53,7 @@ async def main() -> None:
     resources = ToolResources(lambda: SandboxPool(2))
     started = time.perf_counter()
     assert isinstance(resources.sandbox, SandboxPool)
-    await resources.sandbox.warm()
+    await resources.sandbox.warm(count=2)
     print(f"2 processes warm after {(time.perf_counter() - started) * 1000:.0f} ms")
     rates = [await round_of(resources) for _ in range(ROUNDS)]
     print(f"{statistics.median(rates):,.0f} calls/s (median of {ROUNDS}, {AT_ONCE} at once)")

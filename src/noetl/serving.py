@@ -198,12 +198,10 @@ async def worker(
     from noetl.client import HttpControl
     from noetl.control.clock import SystemClock
     from noetl.tools.registry import tools
-    from noetl.tools.running.resources import ToolResources
-    from noetl.worker.sandbox import SandboxPool
     from noetl.worker.worker import Worker
 
     wiring.look_rarely_for_cycles()
-    resources = ToolResources(SandboxPool, wiring.tool_rules(settings))
+    resources = wiring.tool_resources(settings, slots)
     try:
         async with HttpControl(settings.server_urls, settings.token, kinds) as control:
             made = Worker(

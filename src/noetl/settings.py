@@ -286,6 +286,34 @@ TABLE: tuple[Setting, ...] = (
         help="How many commands a worker runs at the same time.",
     ),
     Setting(
+        name="NOETL_PYTHON_PROCESSES",
+        field="python_processes",
+        kind=COUNT,
+        unit="processes",
+        help="Most processes for Python code of tasks. Else as many as slots and memory allow.",
+    ),
+    Setting(
+        name="NOETL_TASK_MEMORY_BYTES",
+        field="task_memory_bytes",
+        kind=COUNT,
+        unit="bytes",
+        help="Most memory (address space) of one process of python, shell and mcp tasks.",
+    ),
+    Setting(
+        name="NOETL_TASK_PROCESSES",
+        field="task_processes",
+        kind=COUNT,
+        unit="processes",
+        help="Most processes of the worker's user while such a task runs (RLIMIT_NPROC).",
+    ),
+    Setting(
+        name="NOETL_TASK_FILE_BYTES",
+        field="task_file_bytes",
+        kind=COUNT,
+        unit="bytes",
+        help="Largest file that such a task may write.",
+    ),
+    Setting(
         name="NOETL_LOG",
         field="log",
         kind=LEVEL,
@@ -348,6 +376,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: str
     python_libs: str
     slots: int
+    python_processes: int | None
+    task_memory_bytes: int | None
+    task_processes: int | None
+    task_file_bytes: int | None
     log: str
     max_payload_bytes: int | None
     max_attempts: int | None

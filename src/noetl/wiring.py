@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.registry import Known
-    from noetl.tools.running.resources import Rules
+    from noetl.tools.running.resources import Rules, ToolResources
     from noetl.worker.worker import Worker
 
 
@@ -299,11 +299,9 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[Work
     """A worker in this process."""
     from noetl.control.local import LocalControl
     from noetl.tools.registry import tools
-    from noetl.tools.running.resources import ToolResources
-    from noetl.worker.sandbox import SandboxPool
     from noetl.worker.worker import Worker
 
-    resources = ToolResources(SandboxPool, tool_rules(settings))
+    resources = tool_resources(settings, settings.slots)
     worker = Worker(
         LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
         tools(),
@@ -467,6 +465,7 @@ def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
     from noetl.tools.running.egress import EgressPolicy
     from noetl.tools.running.resources import Rules
+    from noetl.tools.running.spawner import Bounds
 
     return Rules(
         egress=EgressPolicy(private=settings.private_networks == "allow"),
@@ -476,7 +475,22 @@ def tool_rules(settings: Settings) -> Rules:
         store_url=settings.store_url,
         cache=settings.cache,
         install_libs=settings.python_libs == "install",
+        bounds=Bounds(
+            memory=settings.task_memory_bytes,
+            processes=settings.task_processes,
+            file_bytes=settings.task_file_bytes,
+        ),
     )
+
+
+def tool_resources(settings: Settings, slots: int) -> ToolResources:
+    """What the tools of a worker with so many slots share."""
+    from noetl.tools.running.resources import ToolResources
+    from noetl.worker.sandbox import SandboxPool, processes_for
+
+    rules = tool_rules(settings)
+    size = settings.python_processes or processes_for(slots)
+    return ToolResources(lambda: SandboxPool(size, bounds=rules.bounds), rules)
 
 
 def secret_sources(settings: Settings) -> Sources:

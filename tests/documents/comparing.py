@@ -33,6 +33,7 @@ OF_ANY_RUN = {
 """Fields that differ between any two runs of the same text."""
 OF_THE_HANDING_OUT = {
     "command.": "how work is cut and handed out depends on how busy the worker is",
+    "task.waiting": "told when a call has waited for a while, which depends on the machine",
     "task.log": "lines that a task prints are sent in batches, as they come",
 }
 """Events that differ between any two runs of the same text."""

@@ -43,7 +43,14 @@ TOLD = (
     "status",
 )
 """What is told of an event besides its name, where it has it."""
-UNTOLD = ("command.", "token.", "task.started", "task.log", "loop.iteration.started")
+UNTOLD = (
+    "command.",
+    "token.",
+    "task.started",
+    "task.log",
+    "task.waiting",
+    "loop.iteration.started",
+)
 UNTOLD += ("playbook.", "workflow.")
 
 Drive = Callable[[Bench, str], Awaitable[None]]

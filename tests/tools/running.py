@@ -43,7 +43,9 @@ class Bench:
         sources: Sources | None = None,
     ) -> None:
         self.sources = sources
-        self.resources = ToolResources(lambda **more: SandboxPool(2, **more), rules)
+        self.resources = ToolResources(
+            lambda: SandboxPool(2, bounds=(rules or Rules()).bounds), rules
+        )
         self.credentials = dict(credentials or {})
         self.log = TaskLog()
         self.bodies: dict[tuple[str, str], bytes] = {

@@ -46,8 +46,8 @@ class Sandboxed(Searched):
 
     __test__ = False
 
-    def make_sandbox(self, packages: str | None = None) -> SandboxPool:
-        return SandboxPool(1, packages=packages)
+    def make_sandbox(self) -> SandboxPool:
+        return SandboxPool(1)
 
 
 class TestNoop(Searched):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
 
+from noetl.tools.running.processes import descendants
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import nats_server
 
@@ -49,10 +51,11 @@ def test_a_nats_server_that_is_full_is_a_server_error(tmp_path):
 
 
 def simulators() -> list[int]:
-    """The processes for code that this one has started."""
-    listed = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
-    started = [int(pid) for pids in listed for pid in pids.split()]
-    return [pid for pid in started if b"sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    """The processes for code that this one has started: below the spawner and their supervisors."""
+    found = descendants(os.getpid(), deep=False)
+    spawners = [pid for pid in found if b"spawner" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    supervisors = [pid for one in spawners for pid in descendants(one, deep=False)]
+    return [pid for one in supervisors for pid in descendants(one, deep=False)]
 
 
 @pytest.mark.skipif(
@@ -65,7 +68,8 @@ def test_a_simulation_that_breaks_down_is_a_server_error():
         call = asyncio.create_task(bench.run("quantum", {"op": "run", "circuit": hard}))
         while not call.done():
             for pid in simulators():
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.05)
         return await call
 

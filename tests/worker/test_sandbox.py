@@ -42,9 +42,9 @@ def in_pool(work, size=1, **settings):
     return asyncio.run(all_of_it())
 
 
-async def called(pool, code, log=lambda text: None, timeout=None, **inputs):
+async def called(pool, code, log=lambda text: None, timeout=None, owner="", **inputs):
     answer = await pool.call(
-        code, name="<code>", inputs=inputs, context={}, log=log, timeout=timeout
+        code, name="<code>", inputs=inputs, context={}, log=log, timeout=timeout, owner=owner
     )
     assert not answer.problem, answer
     return answer.value

@@ -164,7 +164,8 @@ class Executions:
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
-        return waiting.reasons(state, await self._store.open_commands(execution_id))
+        calls = await waiting.calls_waiting(self._store, execution_id)
+        return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
 
     async def cancel(
         self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True

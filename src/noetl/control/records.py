@@ -85,7 +85,8 @@ class Records:
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """What an unfinished execution waits for."""
         state = await self.state(execution_id)
-        return waiting.reasons(state, await self._store.open_commands(execution_id))
+        calls = await waiting.calls_waiting(self._store, execution_id)
+        return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
 
     async def summaries(
         self, *, status: str | None, path: str | None, since: float | None, limit: int

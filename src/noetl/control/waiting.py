@@ -7,13 +7,23 @@ from typing import Any
 from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.model.commands import Command
+from noetl.model.events import TaskWaiting, decode
+from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState, Run, TimerState
+from noetl.store.base import Store
+
+PAGE = 1000
 
 Open = list[tuple[Command, str | None, float | None]]
 
 
-def reasons(state: ExecutionState, open_commands: Open) -> list[dict[str, Any]]:
-    """What an unfinished execution waits for, most immediate first."""
+def reasons(
+    state: ExecutionState, open_commands: Open, calls: list[TaskWaiting] | None = None
+) -> list[dict[str, Any]]:
+    """What an unfinished execution waits for, most immediate first.
+
+    `calls` are those that wait for a place on their worker.
+    """
     if state.is_finished:
         return []
     found: list[dict[str, Any]] = []
@@ -22,6 +32,7 @@ def reasons(state: ExecutionState, open_commands: Open) -> list[dict[str, Any]]:
     by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
     for run in state.runs.values():
         found += _of_run(run, by_id, state)
+        found += [_of_call(call) for call in calls or () if call.step_run_id == run.step_run_id]
     for timer in state.timers.values():
         found.append(_of_timer(timer, state))
     kept = [signal.name for signal in state.signals.values() if not signal.taken]
@@ -68,6 +79,47 @@ def _of_run(
     if run.listens is not None:
         found.append(_of_listener(run, state))
     return found
+
+
+ABOUT_WAITING = ("task.waiting", "command.lost")
+
+
+async def calls_waiting(store: Store, execution_id: ExecutionId) -> list[TaskWaiting]:
+    """Calls that have waited for a while for a place on their worker, and do so still.
+
+    Whoever lost its worker does not wait there any more.
+    """
+    waits: dict[tuple[str, int | None, int], TaskWaiting] = {}
+    after = 0
+    while rows := await store.events(execution_id, after=after, limit=PAGE, types=ABOUT_WAITING):
+        after = rows[-1].seq
+        for row in rows:
+            fact = decode(row.body)
+            if not isinstance(fact, TaskWaiting):
+                gone = [call for call, one in waits.items() if one.step_run_id == row.step_run_id]
+                for call in gone:
+                    del waits[call]
+                continue
+            call = (fact.action_id, fact.iteration, fact.attempt)
+            if fact.over:
+                waits.pop(call, None)
+            else:
+                waits[call] = fact
+    return list(waits.values())
+
+
+def _of_call(call: TaskWaiting) -> dict[str, Any]:
+    iteration = "" if call.iteration is None else f" (iteration {call.iteration})"
+    since = moment(call.at)
+    return {
+        "waits_for": "place",
+        "step": call.step,
+        "task": call.task,
+        "what": call.what,
+        "since": since,
+        "text": f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what},'
+        f" at least since {since}",
+    }
 
 
 def _of_listener(run: Run, state: ExecutionState) -> dict[str, Any]:

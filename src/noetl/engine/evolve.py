@@ -63,6 +63,7 @@ from noetl.model.events import (
     TaskDone,
     TaskLogged,
     TaskStarted,
+    TaskWaiting,
     TimerFired,
     TimerSet,
     TokenAbsorbed,
@@ -112,7 +113,7 @@ def _folds_of(fact: Event) -> tuple[Fold, ...]:
 
 def _fold_of(fact: Event) -> Fold | None:
     match fact:
-        case TaskStarted() | TaskLogged() | RetryStarted():
+        case TaskStarted() | TaskLogged() | TaskWaiting() | RetryStarted():
             return None
         case IterationStarted() | NextSelected() | CommandLeased():
             return None

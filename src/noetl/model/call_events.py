@@ -33,6 +33,23 @@ class TaskLogged(Reported, frozen=True, kw_only=True, tag="task.log"):
     iteration: int | None = None
 
 
+class TaskWaiting(Reported, frozen=True, kw_only=True, tag="task.waiting"):
+    """A call has waited for a while for a place to work at, or waits no longer (`over`).
+
+    For whoever asks why nothing happens. Nothing is decided by it.
+    """
+
+    step_run_id: StepRunId
+    step: str
+    task: str
+    what: str
+    """In words: a Python process."""
+    over: bool = False
+    attempt: int = 1
+    action_id: str = ""
+    iteration: int | None = None
+
+
 class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
     step_run_id: StepRunId
     step: str

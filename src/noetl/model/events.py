@@ -17,6 +17,7 @@ from noetl.model.call_events import RetryStarted as RetryStarted
 from noetl.model.call_events import TaskDone as TaskDone
 from noetl.model.call_events import TaskLogged as TaskLogged
 from noetl.model.call_events import TaskStarted as TaskStarted
+from noetl.model.call_events import TaskWaiting as TaskWaiting
 from noetl.model.chains import Progress as Progress
 from noetl.model.chains import Routing
 from noetl.model.facts import Fact as Fact
@@ -446,6 +447,7 @@ Event = (
     | StepCancelled
     | TaskStarted
     | TaskLogged
+    | TaskWaiting
     | TaskDone
     | RetryStarted
     | PolicyUnmatched

@@ -22,6 +22,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one task, as its tool sees it."""
 
     execution_id: str
+    playbook: str = ""
+    """Names the playbook and its version: what is kept for one is not shown to another."""
     step: str
     task: str
     action_id: str

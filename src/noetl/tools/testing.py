@@ -84,7 +84,7 @@ class ToolContract:
     def trials(self) -> Trials:
         raise LookupError(f"write the fixture `trials` in {type(self).__name__}")
 
-    def make_sandbox(self, packages: str | None = None) -> Sandbox:
+    def make_sandbox(self) -> Sandbox:
         """Python processes, for a tool that runs code in `context.resources.sandbox`."""
         raise LookupError("this tool asks for a sandbox: override `make_sandbox` in its test")
 

@@ -23,8 +23,7 @@ from noetl.trials.standing import StandIns
 from noetl.trials.targets import Target, path_of, target
 from noetl.trials.virtual import VirtualClock, VirtualLoop, VirtualSelector
 from noetl.trials.world import World
-from noetl.wiring import in_background, tool_rules
-from noetl.worker.sandbox import SandboxPool
+from noetl.wiring import in_background, tool_resources
 
 REAL_SECONDS_MAX = 120.0
 """How long a test may really take; only one that goes round for ever takes longer."""
@@ -43,7 +42,7 @@ async def surroundings(settings: Settings) -> AsyncIterator[Surroundings]:
     """To be entered in a VirtualLoop, once for all tests."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    resources = ToolResources(SandboxPool, tool_rules(settings))
+    resources = tool_resources(settings, settings.slots)
     try:
         yield Surroundings(tools(), resources, settings.limits)
     finally:

@@ -27,6 +27,7 @@ from noetl.model.outcome import (
     ok,
 )
 from noetl.templates import Scope, compile_value
+from noetl.tools.running.limits import time_limit
 from noetl.worker.allowances import timeout_of
 from noetl.worker.calls import total_seconds
 from noetl.worker.frame import Frame
@@ -58,7 +59,7 @@ async def run_block(
     try:
         limit = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
-        async with asyncio.timeout(limit):
+        async with time_limit(limit):
             return await run_entry(runner, block, frame, given, action_id), NOTHING
     except EvaluationFailed as error:
         return failed("schema", str(error), code=error.code), NOTHING

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.engine.pipeline import TaskProgram, rendered
 from noetl.errors import EvaluationFailed, NoetlError, NotFound, WrongKey
-from noetl.model.call_events import TaskLogged
+from noetl.model.call_events import TaskLogged, TaskWaiting
 from noetl.model.ids import derive
 from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
@@ -20,6 +20,7 @@ from noetl.templates import Tainted, reveal
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.files import Files
+from noetl.tools.running.limits import listen, time_limit, waiting
 from noetl.tools.running.resources import ToolResources
 from noetl.worker.allowances import repeats_of, timeout_of
 from noetl.worker.bodies import Bodies
@@ -32,6 +33,7 @@ from noetl.worker.reporter import Reporter
 from noetl.worker.tokens import CallTokens
 
 GRACE_SECONDS = 0.5
+WAIT_TOLD_SECONDS = 1.0
 REPEAT_PAUSE_MAX = 5.0
 """Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
 
@@ -64,6 +66,7 @@ class Caller:
         task = program.task
         call = Call(self, program, frame, action_id, reporter)
         started = self.now()
+        listen(call.wait)
         try:
             outcome = await self._attempt(call)
             if outcome.error is not None and outcome.error.retryable:
@@ -133,13 +136,14 @@ class Caller:
                 message = f"kind {kind}: {call.mask.text(str(error))}"
                 return failed("schema", message, code="config")
             if "rate" in program.task.spec:
-                await self._rates.wait(program.task.spec["rate"], kind, config, frame)
+                with waiting("its turn under spec.rate"):
+                    await self._rates.wait(program.task.spec["rate"], kind, config, frame)
             context = call.context(inputs)
             limit = total_seconds(context.timeout)
             if limit is None:
                 return await tool.run(typed, context)
             # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
-            async with asyncio.timeout(limit + GRACE_SECONDS):
+            async with time_limit(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
         finally:
             await call.files.close()
@@ -155,6 +159,9 @@ class Call:
         "_log",
         "_printing",
         "_reporter",
+        "_told",
+        "_waits",
+        "_waits_since",
         "action_id",
         "files",
         "frame",
@@ -184,6 +191,11 @@ class Call:
         self._printing: Printing | None = None
         self._log: TaskLog | None = None
         self._is_over = False
+        self._waits: list[str] = []
+        """For what, at this moment."""
+        self._waits_since = 0.0
+        self._told = ""
+        """What it was last said to wait for."""
 
     # --- What it is given ---
 
@@ -193,6 +205,7 @@ class Call:
         command = frame.command
         return ToolContext(
             execution_id=command.execution_id,
+            playbook=command.digest,
             step=command.step,
             task=task.name,
             action_id=self.action_id,
@@ -231,6 +244,48 @@ class Call:
 
     async def _read_result(self, reference: Any) -> Any:
         return await Bodies(self._caller.control, self.frame.command).real(reference)
+
+    # --- What it waits for ---
+
+    def wait(self, what: str, begins: bool) -> None:
+        """It waits for something to work at, or does no longer. Told if that takes a while."""
+        reporter = self._reporter
+        if begins:
+            self._waits.append(what)
+            if len(self._waits) == 1:
+                self._waits_since = self._caller.now()
+                reporter.sources.append(self._wait_news)
+                reporter.wake()
+            return
+        self._waits.remove(what)
+        if not self._waits:
+            reporter.sources.remove(self._wait_news)
+            if self._told:
+                reporter.say(self._waiting(self._told, over=True))
+                self._told = ""
+
+    def _wait_news(self) -> TaskWaiting | None:
+        if self._told:
+            return None
+        if self._caller.now() - self._waits_since < WAIT_TOLD_SECONDS:
+            self._reporter.wake()
+            return None
+        self._told = self._waits[0]
+        return self._waiting(self._told)
+
+    def _waiting(self, what: str, *, over: bool = False) -> TaskWaiting:
+        frame = self.frame
+        return TaskWaiting(
+            at=self._caller.now(),
+            step_run_id=frame.command.step_run_id,
+            step=frame.command.step,
+            task=self.program.task.name,
+            what=what,
+            over=over,
+            attempt=self.tries.attempt,
+            action_id=self.action_id,
+            iteration=frame.iteration,
+        )
 
     # --- What it prints ---
 

@@ -1,9 +1,9 @@
 """Warm processes that run the Python code of tasks, away from the worker and its secrets.
 
-A process serves one call at a time and is used again. It is killed with all it started when its
-call times out or is cancelled, and replaced when it ends by itself or is spoiled by a call. The
-code sees no environment but `PATH`, `HOME` and `LANG`. What it prints is read from a pipe of its
-own; the calls and answers go over a socket that the code has no name for.
+A process serves one playbook, one call at a time, and is used again. It is killed with all it
+started when its call times out or is cancelled, and replaced when it ends by itself or is spoiled
+by a call. The code sees no environment but `PATH`, `HOME` and `LANG`. What it prints is read from
+a pipe of its own; the calls and answers go over a socket that the code has no name for.
 """
 
 from __future__ import annotations
@@ -13,39 +13,59 @@ import codecs
 import os
 import socket
 import struct
-import subprocess
-import sys
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import noetl
-from noetl.tools.running.guard import guard
-from noetl.tools.running.processes import ending, kill_all
+from noetl.tools.running.limits import waiting
+from noetl.tools.running.processes import ending
 from noetl.tools.running.python_calls import Answer, Call, Crashed
+from noetl.tools.running.spawner import Bounds, Spawn
+from noetl.tools.running.spawning import Spawned, spawner
 
 SIZE = struct.Struct(">I")
 CHUNK = 256 * 1024
-ENVIRONMENT = ("PATH", "HOME", "LANG")
 MESSAGE_MAX = 512 * 1024 * 1024
 CALLS_MAX = 10_000
 """After so many calls a process is replaced, so that what code leaves behind has an end."""
 START_SECONDS = 30.0
+IDLE_SECONDS = 60.0
+"""So long a process waits for the next call of its playbook."""
+SLOTS = 64
+BYTES_PER_PROCESS = 64 * 1024 * 1024
+"""What a process is taken to need when their number follows from the memory of the machine."""
+WHAT = "a Python process"
+"""What calls wait for here."""
+RESERVE = 5
+"""One place in so many is kept for playbooks that have none yet."""
 
-# Isolated from the worker's environment and directory, yet with every installed package. The
-# source of this package comes first only until the child is loaded.
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.worker.sandbox_child import serve; "
-    "del sys.path[0]; sys.path[:0] = sys.argv[4:]; serve(int(sys.argv[2]), int(sys.argv[3]))"
-)
-_SOURCE = str(Path(noetl.__file__).parents[1])
 _decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+Key = tuple[str, str | None]
+"""Whom a process serves: a playbook, with a directory of more packages."""
+
+
+def processes_for(slots: int) -> int:
+    """How many processes a worker has at most if nobody says so.
+
+    As many as one playbook can use in all slots and the reserve for others, if there is memory.
+    """
+    most = max(4, _memory() // BYTES_PER_PROCESS)
+    return min(slots + -(-slots // (RESERVE - 1)), most)
+
+
+def _memory() -> int:
+    """Bytes that the machine has, or that it lets us have."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for place in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+            found.append(int(Path("/sys/fs/cgroup", place).read_text()))
+    return min(found)
 
 
 def _nobody(text: str) -> None:
@@ -55,50 +75,36 @@ def _nobody(text: str) -> None:
 class Child:
     """One process and the two lines to it."""
 
-    def __init__(self, message_max: int, packages: str | None = None) -> None:
+    def __init__(self, key: Key, message_max: int, bounds: Bounds) -> None:
         self._loop = asyncio.get_running_loop()
         self._message_max = message_max
+        self.key = key
         self.calls = 0
+        self.idle_since = 0.0
         self.spoiled = False
-        self._waiting: asyncio.Future[bytes] | None = None
         self._unread = bytearray()
         self._unsent = memoryview(b"")
         self._log: Callable[[str], None] = _nobody
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._line, theirs = socket.socketpair()
         self._output, their_output = os.pipe()
+        spawn = Spawn(bounds, message_max=message_max, packages=key[1])
         with theirs:
             try:
-                arguments = [str(theirs.fileno()), str(message_max)]
-                arguments += [] if packages is None else [packages]
-                self.process = self._started(theirs.fileno(), their_output, arguments)
+                self._process = Spawned(spawn, [theirs.fileno(), their_output])
             except BaseException:
                 self._line.close()
                 os.close(self._output)
                 raise
             finally:
                 os.close(their_output)
-        # It ends with us by itself; what code started in it does not.
-        guard().watch(self.process.pid)
         self._line.setblocking(False)
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._line, self._read_line)
         self._loop.add_reader(self._output, self._read_output)
         self.ready: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting = self.ready
-
-    @staticmethod
-    def _started(line: int, output: int, arguments: list[str]) -> subprocess.Popen[bytes]:
-        # Started from the loop's own thread: the child asks to be killed when that thread ends.
-        return subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-X", "utf8", "-c", _START, _SOURCE, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(line,),
-            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-            start_new_session=True,
-        )
+        self._waiting: asyncio.Future[bytes] | None = self.ready
+        self._process.exited.add_done_callback(self._ended)
 
     # --- A call ---
 
@@ -188,81 +194,78 @@ class Child:
 
     @property
     def is_fit(self) -> bool:
-        return not self.spoiled and self.calls < CALLS_MAX and self._line.fileno() >= 0
+        return not self.spoiled and self.calls < CALLS_MAX
 
     def _end(self) -> None:
-        """No answer will come: make sure of it, and tell whoever waits."""
-        self.spoiled = True
+        """No answer will come: make sure of it. Whoever waits is told when it is dead."""
         self._loop.remove_reader(self._line)
-        self._let_die()
         self.kill()
-        self.process.wait()
-        guard().forget(self.process.pid)
+
+    def _ended(self, exited: asyncio.Future[int]) -> None:
+        self.spoiled = True
         if self._waiting is not None and not self._waiting.done():
-            how = ending(self.process.returncode)
+            how = ending(exited.result())
             self._waiting.set_exception(Crashed(f"The Python process {how}."))
 
-    def _let_die(self) -> None:
-        """Its line closes a moment before it is gone; wait for that, to learn how it ended."""
-        if not hasattr(os, "waitid"):
-            return
-        for _ in range(50):
-            # Not to reap it: while it is there, its number can mean no other group.
-            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                return
-            time.sleep(0.001)
-
     def kill(self) -> None:
-        """Kill the process, and whatever it left behind if it is gone already."""
+        """Kill the process and all that it started."""
         self.spoiled = True
-        if self.process.returncode is None:
-            kill_all(self.process.pid)
+        self._process.kill()
 
     async def dispose(self) -> None:
         """Kill it and all it started; when this returns it is dead."""
-        self.kill()
-        self._read_output()
-        for fd in (self._line, self._output):
-            self._loop.remove_reader(fd)
-        if self._unsent:
-            self._loop.remove_writer(self._line)
+        self.spoiled = True
         try:
-            while self.process.poll() is None:
-                await asyncio.sleep(0.001)
+            await self._process.dead()
         finally:
-            # Cancelled while waiting: it was killed, so this takes no longer than that does.
-            self.process.wait()
-            guard().forget(self.process.pid)
+            self._read_output()
+            for fd in (self._line, self._output):
+                self._loop.remove_reader(fd)
+            if self._unsent:
+                self._loop.remove_writer(self._line)
             self._line.close()
             os.close(self._output)
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.cancel()
+            # Nobody asks any more whether it was ready.
+            if self.ready.done() and not self.ready.cancelled():
+                self.ready.exception()
 
 
 class SandboxPool:
-    """At most `size` calls at once; the next ones wait their turn.
+    """At most `size` processes; calls beyond that wait their turn.
 
-    `packages` is a directory of packages that the code may import before all others.
+    A process runs the code of one playbook only. When all are busy, the next free place goes to
+    the playbook that has the fewest, and the last places go only to playbooks that have none: one
+    playbook whose calls take long does not hold up another.
     """
 
     def __init__(
-        self, size: int = 2, *, message_max: int = MESSAGE_MAX, packages: str | None = None
+        self,
+        size: int | None = None,
+        *,
+        message_max: int = MESSAGE_MAX,
+        bounds: Bounds | None = None,
     ) -> None:
-        self._free_places = size
-        self._size = size
+        self._size = processes_for(SLOTS) if size is None else size
+        self._reserve = self._size // RESERVE
         self._message_max = message_max
-        self._packages = packages
+        self._bounds = bounds or Bounds()
         self._idle: list[Child] = []
-        self._queue: deque[asyncio.Future[None]] = deque()
-        self._endings: set[asyncio.Task[None]] = set()
+        """The one that was used last comes last."""
         self._busy: set[Child] = set()
+        self._taken: Counter[str] = Counter()
+        """Places by playbook."""
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._reaping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def warm(self) -> None:
-        """Have every process ready before the first call."""
-        while len(self._idle) + len(self._busy) < self._size:
-            self._idle.append(Child(self._message_max, self._packages))
-        await asyncio.gather(*(asyncio.shield(child.ready) for child in self._idle))
+    async def warm(self, owner: str = "", count: int = 1) -> None:
+        """Have so many processes of a playbook ready before its first call."""
+        spawner().warm()
+        children = [Child((owner, None), self._message_max, self._bounds) for _ in range(count)]
+        for child in children:
+            self._keep(child)
+        await asyncio.gather(*(asyncio.shield(child.ready) for child in children))
 
     async def call(
         self,
@@ -272,19 +275,21 @@ class SandboxPool:
         inputs: Mapping[str, Any],
         context: Mapping[str, Any],
         log: Callable[[str], None],
+        owner: str = "",
+        packages: str | None = None,
         timeout: float | None = None,
         lines: str = "",
     ) -> Answer:
-        """Run the code in a process of its own; see `Sandbox.call`."""
+        """Run the code in a process of its playbook; see `Sandbox.call`."""
         message = _encode(Call(code, name, inputs, context, lines))
         if len(message) > self._message_max:
             raise OverflowError(
                 f"the code and its inputs are {len(message):,} bytes long, more than "
                 f"{self._message_max:,}"
             )
-        await self._take_place()
+        await self._take_place(owner)
         try:
-            child = self._taken_child()
+            child = self._taken_child((owner, packages))
             try:
                 await self._until_ready(child)
                 if timeout is None:
@@ -297,10 +302,12 @@ class SandboxPool:
             finally:
                 await self._give_back(child)
         finally:
-            self._leave_place()
+            self._leave_place(owner)
 
     async def close(self) -> None:
         self._closed = True
+        if self._reaping is not None:
+            self._reaping.cancel()
         idle, self._idle = self._idle, []
         for child in [*idle, *self._busy]:
             child.kill()
@@ -310,62 +317,101 @@ class SandboxPool:
 
     async def _until_ready(self, child: Child) -> None:
         if not child.ready.done():
-            try:
-                async with asyncio.timeout(START_SECONDS):
-                    await asyncio.shield(child.ready)
-            except TimeoutError:
-                raise Crashed(
-                    f"A Python process did not start within {START_SECONDS:.0f} seconds. "
-                    "The machine is overloaded, or its Python cannot start."
-                ) from None
+            with waiting(WHAT):
+                try:
+                    async with asyncio.timeout(START_SECONDS):
+                        await asyncio.shield(child.ready)
+                except TimeoutError:
+                    raise Crashed(
+                        f"A Python process did not start within {START_SECONDS:.0f} seconds. "
+                        "The machine is overloaded, or its Python cannot start."
+                    ) from None
         child.ready.result()
 
-    # --- Places and processes ---
+    # --- Places ---
 
-    async def _take_place(self) -> None:
+    async def _take_place(self, owner: str) -> None:
         if self._closed:
             raise Crashed("The worker is closing; no Python process is started any more.")
-        if self._free_places and not self._queue:
-            self._free_places -= 1
+        if owner not in self._queues and self._may_take(owner):
+            self._taken[owner] += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        queue = self._queues.setdefault(owner, deque())
+        queue.append(turn)
         try:
-            await turn
+            with waiting(WHAT):
+                await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._leave_place()
-            else:
-                self._queue.remove(turn)
+                self._leave_place(owner)
+            elif turn in queue:
+                queue.remove(turn)
+                self._forget_empty(owner)
             raise
 
-    def _leave_place(self) -> None:
-        while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free_places += 1
+    def _may_take(self, owner: str) -> bool:
+        free = self._size - self._taken.total()
+        return free > self._reserve or (free > 0 and not self._taken[owner])
 
-    def _taken_child(self) -> Child:
-        while self._idle:
-            child = self._idle.pop()
-            if child.is_fit:
-                self._busy.add(child)
-                return child
-            self._end_later(child)
-        child = Child(self._message_max, self._packages)
+    def _leave_place(self, owner: str) -> None:
+        self._taken[owner] -= 1
+        if not self._taken[owner]:
+            del self._taken[owner]
+        while waits := [one for one in self._queues if self._may_take(one)]:
+            chosen = min(waits, key=self._taken.__getitem__)
+            turn = self._queues[chosen].popleft()
+            self._forget_empty(chosen)
+            if not turn.done():
+                self._taken[chosen] += 1
+                turn.set_result(None)
+
+    def _forget_empty(self, owner: str) -> None:
+        if not self._queues[owner]:
+            del self._queues[owner]
+
+    # --- Processes ---
+
+    def _taken_child(self, key: Key) -> Child:
+        """An idle one that serves this playbook, or a new one."""
+        child = None
+        for place in range(len(self._idle) - 1, -1, -1):
+            if self._idle[place].key == key:
+                found = self._idle.pop(place)
+                if found.is_fit:
+                    child = found
+                    break
+                self._end_later(found)
+        if child is None:
+            while self._idle and len(self._idle) + len(self._busy) >= self._size:
+                self._end_later(self._idle.pop(0))
+            child = Child(key, self._message_max, self._bounds)
         self._busy.add(child)
         return child
 
     async def _give_back(self, child: Child) -> None:
         self._busy.discard(child)
         if child.is_fit and not self._closed:
-            self._idle.append(child)
-            return
-        if not self._closed:
-            self._idle.append(Child(self._message_max, self._packages))
-        await child.dispose()
+            self._keep(child)
+        else:
+            await child.dispose()
+
+    def _keep(self, child: Child) -> None:
+        loop = asyncio.get_running_loop()
+        child.idle_since = loop.time()
+        self._idle.append(child)
+        if self._reaping is None:
+            self._reaping = loop.call_later(IDLE_SECONDS, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """End those that nobody has needed for a while, and look again when the next may be due."""
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0].idle_since <= loop.time() - IDLE_SECONDS:
+            self._end_later(self._idle.pop(0))
+        self._reaping = None
+        if self._idle:
+            due = self._idle[0].idle_since + IDLE_SECONDS
+            self._reaping = loop.call_at(due, self._end_idle)
 
     def _end_later(self, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(child.dispose())

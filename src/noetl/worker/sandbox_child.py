@@ -38,10 +38,9 @@ _programs: dict[tuple[str, str], Program] = {}
 def serve(fd: int, message_max: int) -> None:
     """Answer calls until the worker closes its end."""
     os.set_inheritable(fd, False)
-    _die_with_parent()
-    assert isinstance(sys.stdout, io.TextIOWrapper)
     # What is printed is to be seen while the code runs, whatever it is.
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
     with socket.socket(fileno=fd) as line:
         before = _Surroundings()
         decode = msgspec.msgpack.Decoder(Call).decode
@@ -50,6 +49,10 @@ def serve(fd: int, message_max: int) -> None:
             answer = _answered(decode(message))
             spoiled = before.restore()
             send(line, _encoded(answer, spoiled, message_max))
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    return open(fd, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
 def receive(line: socket.socket) -> bytes | None:
@@ -320,12 +323,3 @@ def _flush() -> None:
             # The code closed it or broke it. There is nobody to tell; the next call is given
             # the streams that the process began with.
             continue
-
-
-def _die_with_parent() -> None:
-    """Not to go on working for a worker that was killed. Elsewhere the closed line tells us."""
-    if sys.platform == "linux":
-        import ctypes
-
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

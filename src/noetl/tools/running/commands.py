@@ -8,23 +8,23 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from noetl.model.outcome import Outcome, TaskError, failed
-from noetl.tools.running.guard import guard
 from noetl.tools.running.plain import NotPlain, plain, read_json
-from noetl.tools.running.processes import ending, kill_all
+from noetl.tools.running.processes import ending
 from noetl.tools.running.resources import Refused
+from noetl.tools.running.spawner import Bounds
+from noetl.tools.running.spawning import LET_SEEN, Program
 
-ALWAYS_SEEN = ("PATH", "HOME", "LANG")
 NEVER_SEEN = "NOETL_"
 """Variables of the worker itself; they hold its secrets."""
 GRACE_SECONDS = 0.3
 """Between asking a group to end and killing it."""
+CHUNK = 64 * 1024
 TAIL = 2000
 
 
@@ -35,7 +35,7 @@ def environment(
     for name in allowed:
         if name.upper().startswith(NEVER_SEEN):
             raise Refused(f"env_allow: {name} belongs to the worker itself and is not handed out.")
-    seen = {name: os.environ[name] for name in (*ALWAYS_SEEN, *allowed) if name in os.environ}
+    seen = {name: os.environ[name] for name in (*LET_SEEN, *allowed) if name in os.environ}
     return seen | {name: as_text(value) for name, value in own.items()}
 
 
@@ -66,25 +66,6 @@ class Output:
         return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-class Watch(asyncio.SubprocessProtocol):
-    """Tells the end of a command from the end of its output, which its children may hold open."""
-
-    def __init__(self, out: Output, err: Output) -> None:
-        loop = asyncio.get_running_loop()
-        self._outputs = {1: out, 2: err}
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._outputs[fd].take(data)
-
-    def process_exited(self) -> None:
-        self.exited.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed.set_result(None)
-
-
 async def run_command(
     words: list[str],
     stdin: str | None,
@@ -92,59 +73,31 @@ async def run_command(
     directory: str,
     out: Output,
     err: Output,
+    bounds: Bounds | None,
 ) -> int:
-    """Run one command to its end, and end what it left in the background."""
-    starting = asyncio.create_task(
-        asyncio.get_running_loop().subprocess_exec(
-            lambda: Watch(out, err),
-            *words,
-            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-            env=environment,
-            cwd=directory,
-            start_new_session=True,
-        )
-    )
+    """Run one command to its end, and end what it left in the background.
+
+    Without `bounds` it is one of the operator's: a container engine, an installer.
+    """
+    program = await Program.start(words, environment, directory, bounds, writes=stdin is not None)
     try:
-        # Once begun, a start is seen through: half a start could not be stopped.
-        transport, watch = await asyncio.shield(starting)
-        guard().watch(transport.get_pid())
         if stdin is not None:
-            _feed(transport, stdin)
-        await asyncio.shield(watch.exited)
-        kill_all(transport.get_pid())
-        await watch.closed
+            assert program.stdin is not None
+            # If the command ends without reading everything, the rest is dropped: its right.
+            program.stdin.write(stdin.encode())
+            program.stdin.close()
+        await asyncio.gather(_heard(program.stdout, out), _heard(program.stderr, err))
+        return await program.ended()
     except asyncio.CancelledError:
-        transport, watch = await starting
-        try:
-            await _stop(transport.get_pid(), watch)
-        finally:
-            # Whoever is in such a hurry that he cancels us twice gets no grace period.
-            kill_all(transport.get_pid())
-            guard().forget(transport.get_pid())
-            transport.close()
+        await program.stop(GRACE_SECONDS)
         raise
-    guard().forget(transport.get_pid())
-    code = transport.get_returncode()
-    transport.close()
-    assert code is not None
-    return code
+    finally:
+        await program.close()
 
 
-def _feed(transport: asyncio.SubprocessTransport, text: str) -> None:
-    pipe = transport.get_pipe_transport(0)
-    assert isinstance(pipe, asyncio.WriteTransport)
-    # If the command ends without reading everything, the rest is dropped, which is its right.
-    pipe.write(text.encode())
-    pipe.close()
-
-
-async def _stop(pid: int, watch: Watch) -> None:
-    """Ask the group to end, then make it; when this returns the command is dead."""
-    if not watch.exited.done():
-        kill_all(pid, signal.SIGTERM)
-        await asyncio.wait([watch.exited], timeout=GRACE_SECONDS)
-    kill_all(pid)
-    await asyncio.wait([watch.exited])
+async def _heard(stream: asyncio.StreamReader, output: Output) -> None:
+    while data := await stream.read(CHUNK):
+        output.take(data)
 
 
 # --- What it means -----------------------------------------------------------------------------

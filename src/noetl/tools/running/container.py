@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
@@ -22,7 +23,6 @@ from noetl.tools.running.commands import (
 )
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.processes import kill_all
 from noetl.tools.running.resources import Refused
 
 ENGINES = ("docker", "podman")
@@ -84,12 +84,12 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
         words = [program, *arguments(config, context, name, env_file)]
         try:
             out, err = Output(context.log, limit), Output(context.log, limit)
-            code = await run_command(words, config.stdin, variables, directory, out, err)
+            code = await run_command(words, config.stdin, variables, directory, out, err, None)
             if code in OF_ENGINE and "already in use" in err.text():
                 # A worker before us started it and was lost.
                 await _removed(program, name, variables, directory)
                 out, err = Output(context.log, limit), Output(context.log, limit)
-                code = await run_command(words, config.stdin, variables, directory, out, err)
+                code = await run_command(words, config.stdin, variables, directory, out, err, None)
         except BaseException:
             # The program that we stopped was only a messenger.
             await asyncio.shield(_removed(program, name, variables, directory))
@@ -212,7 +212,7 @@ async def _log_in(
     variables["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
     words = [program, "login", "--username", user, "--password-stdin", registry]
     out, err = Output(context.log, 4096), Output(context.log, 4096)
-    if await run_command(words, password, variables, directory, out, err) != 0:
+    if await run_command(words, password, variables, directory, out, err, None) != 0:
         told = f"The registry {registry} refuses the credential."
         raise Failed("auth", told)
 
@@ -226,21 +226,10 @@ def _registry(image: str) -> str:
 
 async def _removed(program: str, name: str, variables: dict[str, str], directory: str) -> None:
     words = [program, "rm", "--force", name]
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=variables,
-        cwd=directory,
-        start_new_session=True,
-    )
-    try:
+    unheard = Output(lambda text: None, 0)
+    with suppress(TimeoutError):
         async with asyncio.timeout(REMOVE_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        kill_all(process.pid)
-        await process.wait()
+            await run_command(words, None, variables, directory, unheard, unheard, None)
 
 
 def _is_engines(text: str) -> bool:

@@ -10,8 +10,8 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from noetl.tools.running.failures import Failed
 from noetl.tools.running.http_auth import Proof, proof_of
 from noetl.tools.running.http_bodies import Unreadable, as_text, decoded, encoded, pairs
 from noetl.tools.running.http_downloads import saved
-from noetl.tools.running.limits import part, shortest
+from noetl.tools.running.limits import part, shortest, time_limit, waiting
 from noetl.tools.running.object_files import local_file
 from noetl.tools.running.plain import NotPlain, plain
 from noetl.tools.running.resources import Refused, Rules
@@ -40,8 +40,9 @@ WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 ERROR_BODY = 2000
-TOKENS_TRIED = 3
 """So much of an error's body goes into the outcome."""
+TOKENS_TRIED = 3
+HOSTS_KEPT = 1000
 
 
 class AddressRefused(Exception):
@@ -58,14 +59,32 @@ class Session:
     def __init__(self, rules: Rules) -> None:
         self._policy = rules.egress
         self._tls: dict[str, ssl.SSLContext] = {}
+        self._per_host = rules.connections_per_host
+        self._places: dict[tuple[str | None, int | None], asyncio.Semaphore] = {}
         self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=rules.connections_per_host, socket_factory=self._socket
-            ),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": f"noetl/{__version__}"},
             trust_env=False,
         )
+
+    @asynccontextmanager
+    async def place(self, url: URL) -> AsyncIterator[None]:
+        """One of the connections that a host is given. To wait for it is no time of the task."""
+        if len(self._places) > HOSTS_KEPT:
+            # Those in use are counted anew: rather a few connections too many than no end of hosts.
+            self._places.clear()
+        key = (url.host, url.port)
+        place = self._places.setdefault(key, asyncio.Semaphore(self._per_host))
+        if place.locked():
+            with waiting(f"a connection to {url.host}"):
+                await place.acquire()
+        else:
+            await place.acquire()
+        try:
+            yield
+        finally:
+            place.release()
 
     def _socket(self, address: Any) -> socket.socket:
         """Every connection passes here, whoever named the address: task, DNS, redirect, proxy."""
@@ -203,7 +222,7 @@ async def _asked(session: Session, config: Http, context: ToolContext) -> Outcom
         tls=await _tls(session, config, certificate, context),
     )
     started = time.monotonic()
-    async with asyncio.timeout(timeout.total):
+    async with time_limit(_total(config, context)):
         return await _followed(session, request, started)
 
 
@@ -248,13 +267,18 @@ async def _proof(
         ) as answer:
             return answer.status, await _read(answer, 1024 * 1024)
 
-    async with asyncio.timeout(timeout.total):
+    async with time_limit(_total(config, context)):
         return await proof_of(config.auth, context, fetch)
 
 
+def _total(config: Http, context: ToolContext) -> float | None:
+    return shortest(config.timeout, context.timeout)
+
+
 def _timeout(config: Http, context: ToolContext) -> aiohttp.ClientTimeout:
+    """Of the parts; the whole is bounded by `time_limit`, which knows what counts."""
     return aiohttp.ClientTimeout(
-        total=shortest(config.timeout, context.timeout),
+        total=None,
         sock_connect=part(config.timeout, "connect") or part(context.timeout, "connect"),
         sock_read=part(config.timeout, "read") or part(context.timeout, "read"),
     )
@@ -267,7 +291,7 @@ async def _followed(session: Session, request: Request, started: float) -> Outco
     origin = url.origin()
     for _ in range(config.max_redirects + 1):
         at_home = url.origin() == origin
-        async with Body(request, with_body) as (body, headers):
+        async with session.place(url), Body(request, with_body) as (body, headers):
             answer = await session.client.request(
                 method,
                 url,

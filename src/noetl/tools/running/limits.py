@@ -1,8 +1,15 @@
-"""How long a call may take: what the task's config says and what its spec says, the shorter."""
+"""How long a call may take, and what of its time counts.
+
+The time of a task is the time in which it works. Waiting for a place to work at (a Python process,
+a thread, a connection) stops every limit that is running.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from noetl.model.duration import seconds
@@ -26,3 +33,69 @@ def shortest(*written: Any, name: str = "total") -> float | None:
 
 def _seconds(written: Any) -> float | None:
     return None if written is None else seconds(written)
+
+
+# --- The clock of a task -----------------------------------------------------------------------
+
+
+class _Limit:
+    """A limit on the time of some work, which stands still while the work waits for a place."""
+
+    def __init__(self, timeout: asyncio.Timeout, seconds: float) -> None:
+        self._timeout = timeout
+        self._left = seconds
+        self._waits = 0
+
+    def stop(self) -> None:
+        self._waits += 1
+        when = self._timeout.when()
+        if self._waits == 1 and when is not None and not self._timeout.expired():
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+
+    def go_on(self) -> None:
+        self._waits -= 1
+        if not self._waits and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+Listener = Callable[[str, bool], None]
+"""Is told what a call waits for, and whether the wait begins (True) or is over (False)."""
+_limits: ContextVar[tuple[_Limit, ...]] = ContextVar("limits", default=())
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[None]:
+    """As `asyncio.timeout`, but what `waiting` encloses does not count."""
+    if seconds is None:
+        yield
+        return
+    async with asyncio.timeout(seconds) as timeout:
+        token = _limits.set((*_limits.get(), _Limit(timeout, seconds)))
+        try:
+            yield
+        finally:
+            _limits.reset(token)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """The call waits for a place to work at: a text like "a Python process"."""
+    limits, listener = _limits.get(), _listener.get()
+    for limit in limits:
+        limit.stop()
+    if listener is not None:
+        listener(what, True)
+    try:
+        yield
+    finally:
+        for limit in limits:
+            limit.go_on()
+        if listener is not None:
+            listener(what, False)
+
+
+def listen(listener: Listener) -> None:
+    """Tell this listener of all waiting in the current task, and in tasks that it starts."""
+    _listener.set(listener)

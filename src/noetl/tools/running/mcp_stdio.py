@@ -17,10 +17,11 @@ from noetl.tools.mcp import Mcp
 from noetl.tools.running.asking import fields_of
 from noetl.tools.running.commands import environment
 from noetl.tools.running.failures import Failed, failed_with
-from noetl.tools.running.guard import guard
 from noetl.tools.running.mcp import result_of
 from noetl.tools.running.plain import read_json
-from noetl.tools.running.processes import ending, kill_all
+from noetl.tools.running.processes import ending
+from noetl.tools.running.resources import Rules
+from noetl.tools.running.spawning import Program
 
 NO_SUCH_METHOD = -32601
 
@@ -28,10 +29,8 @@ NO_SUCH_METHOD = -32601
 class StdioLine:
     """A process of its own session, killed with all it started when the call is over."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, stack: ExitStack, context: ToolContext
-    ) -> None:
-        self._process = process
+    def __init__(self, program: Program, stack: ExitStack, context: ToolContext) -> None:
+        self._program = program
         self._stack = stack
         self._number = 0
         self._listening = asyncio.create_task(self._hear(context))
@@ -49,21 +48,8 @@ class StdioLine:
                 directory = stack.enter_context(fresh)
             else:
                 directory = str(context.resources.path(config.cwd))
-            starting = asyncio.create_task(
-                asyncio.create_subprocess_exec(
-                    *config.command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    env=variables,
-                    cwd=directory,
-                    limit=context.resources.rules.max_output_bytes,
-                    start_new_session=True,
-                )
-            )
-            process = await _started(starting, config, directory)
-            guard().watch(process.pid)
-            return cls(process, stack, context)
+            program = await _started(config, variables, directory, context.resources.rules)
+            return cls(program, stack, context)
         except BaseException:
             stack.close()
             raise
@@ -83,9 +69,7 @@ class StdioLine:
 
     async def close(self) -> None:
         try:
-            kill_all(self._process.pid)
-            await self._process.wait()
-            guard().forget(self._process.pid)
+            await self._program.close()
         finally:
             self._listening.cancel()
             await asyncio.wait([self._listening])
@@ -94,19 +78,18 @@ class StdioLine:
     # --- Messages ---
 
     async def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
+        assert self._program.stdin is not None
         try:
-            self._process.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
-            await self._process.stdin.drain()
+            self._program.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
+            await self._program.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
             raise failed_with(await self._ended()) from None
 
     async def _message(self) -> dict[str, Any]:
         """The next message. What is none is passed over: programs greet, too."""
-        assert self._process.stdout is not None
         while True:
             try:
-                line = await self._process.stdout.readline()
+                line = await self._program.stdout.readline()
             except ValueError:
                 told = "The server's answer is longer than this worker reads."
                 raise Failed("parse", told) from None
@@ -130,31 +113,29 @@ class StdioLine:
         await self._send({"id": message["id"], "error": refusal})
 
     async def _ended(self) -> Any:
-        code = await self._process.wait()
+        code = await self._program.ended()
         return failed(
             "connection", f"The server {ending(code)} before it answered.", retryable=True
         )
 
     async def _hear(self, context: ToolContext) -> None:
         """What it writes to its standard error goes to the task's log."""
-        assert self._process.stderr is not None
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while data := await self._process.stderr.read(64 * 1024):
+        while data := await self._program.stderr.read(64 * 1024):
             context.log(decoder.decode(data))
 
 
-async def _started(
-    starting: asyncio.Task[asyncio.subprocess.Process], config: Mcp, directory: str
-) -> asyncio.subprocess.Process:
+async def _started(config: Mcp, variables: dict[str, str], directory: str, rules: Rules) -> Program:
     assert config.command is not None
     try:
-        # Once begun, a start is seen through: half a start could not be stopped.
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        process = await starting
-        kill_all(process.pid)
-        await process.wait()
-        raise
+        return await Program.start(
+            list(config.command),
+            variables,
+            directory,
+            rules.bounds,
+            writes=True,
+            line_max=rules.max_output_bytes,
+        )
     except (FileNotFoundError, NotADirectoryError):
         is_there = os.path.isdir(directory)
         what = f'program "{config.command[0]}"' if is_there else f'cwd "{config.cwd}"'

@@ -69,7 +69,8 @@ class Packages:
             allowed = tuple(name for name in os.environ if name.upper().startswith(OPERATORS_OWN))
             out, err = Output(context.log, 65536), Output(context.log, 65536)
             words = _installer(str(partial), libs)
-            code = await run_command(words, None, environment({}, allowed), str(partial), out, err)
+            variables = environment({}, allowed)
+            code = await run_command(words, None, variables, str(partial), out, err, None)
             if code != 0:
                 raise failed_with(_not_installed(libs, f"{out.text()}\n{err.text()}"))
             try:

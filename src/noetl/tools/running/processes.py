@@ -1,22 +1,18 @@
-"""Ending processes of ours for good: the whole group, and those that left it but are its children.
-
-Whoever starts a process here starts it in a session of its own.
-"""
+"""Processes and what comes from them, as the system shows them."""
 
 from __future__ import annotations
 
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 
 def kill_all(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Send a signal to the group that `pid` leads and to every descendant of it."""
-    descendants = _descendants(pid)
+    found = descendants(pid)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-    for child in descendants:
+    for child in found:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(child, number)
 
@@ -32,18 +28,18 @@ def ending(code: int) -> str:
     return f"was killed by signal {-code} ({name})"
 
 
-def _descendants(pid: int) -> list[int]:
-    """Where the system shows its processes as files; elsewhere the group must do."""
+def descendants(pid: int, *, deep: bool = True) -> list[int]:
+    """Its children, and with `deep` theirs and so on. None where the system does not show them."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            # pid (name, which may hold anything) state ppid …
-            parent = int(entry.read_text(errors="replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(entry.parent.name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), []):
-            found.append(child)
-            waiting.append(child)
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):
+                # pid (name, which may hold anything) state ppid …
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+                children.setdefault(parent, []).append(int(name))
+    found = list(children.get(pid, []))
+    for child in found if deep else ():
+        # The list grows while it is read: children of children come behind.
+        found += children.get(child, [])
     return found

@@ -11,7 +11,7 @@ from noetl.tools.python import Python
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.packages import packages_for
-from noetl.tools.running.python_calls import Answer, Crashed, Sandbox
+from noetl.tools.running.python_calls import Answer, Crashed
 from noetl.tools.running.scripts import loaded
 
 CODE_NAME = "<code>"
@@ -21,7 +21,7 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
-            sandbox = await _sandbox(config, context)
+            packages = await packages_for(config.libs, context) if config.libs else None
             code, name = config.code, CODE_NAME
             if code is None:
                 code, name = await loaded(config, context)
@@ -32,13 +32,15 @@ async def run(config: Python, context: ToolContext) -> Outcome:
         return failed("timeout", told, retryable=True)
     lines = context.files.folder / "lines.ndjson" if config.result_as == "ndjson" else None
     try:
-        answer = await sandbox.call(
+        answer = await context.resources.sandbox.call(
             code,
             name=name,
             inputs=await context.files.with_paths(context.inputs),
             # Most code does not look at it, and it may be large.
             context=context.context if "context" in code else {},
             log=context.log,
+            owner=context.playbook,
+            packages=packages,
             timeout=limit,
             lines="" if lines is None else str(lines),
         )
@@ -55,14 +57,6 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     if lines is not None and not answer.problem:
         return await _kept(lines, answer, context)
     return _outcome(answer)
-
-
-async def _sandbox(config: Python, context: ToolContext) -> Sandbox:
-    resources = context.resources
-    packages = await packages_for(config.libs, context) if config.libs else None
-    if packages is None:
-        return resources.sandbox
-    return resources.shared(("sandbox", packages), lambda: resources.new_sandbox(packages))
 
 
 async def _kept(lines: Path, answer: Answer, context: ToolContext) -> Outcome:

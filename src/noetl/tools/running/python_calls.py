@@ -49,11 +49,15 @@ class Sandbox(Protocol):
         inputs: Mapping[str, Any],
         context: Mapping[str, Any],
         log: Callable[[str], None],
+        owner: str = "",
+        packages: str | None = None,
         timeout: float | None = None,
         lines: str = "",
     ) -> Answer:
-        """Run the code. Raises TimeoutError or Crashed; then, as when cancelled, its process is
-        dead before this returns.
+        """Run the code in a process that serves `owner` only, with `packages` before all others.
+
+        The timeout begins when the code does. Raises TimeoutError or Crashed; then, as when
+        cancelled, its process is dead before this returns.
         """
 
     async def close(self) -> None:

@@ -46,7 +46,7 @@ async def run(config: Quantum, context: ToolContext) -> Outcome:
 def _jobs(context: ToolContext) -> Jobs:
     resources = context.resources
     folder = Path(resources.rules.cache).expanduser() / "quantum"
-    return resources.shared("quantum", lambda: Jobs(folder, resources.new_sandbox()))
+    return resources.shared("quantum", lambda: Jobs(folder, resources.sandbox))
 
 
 def _circuit(config: Quantum) -> dict[str, Any]:

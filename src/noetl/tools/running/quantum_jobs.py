@@ -22,6 +22,8 @@ from noetl.tools.running.python_calls import Answer, Crashed, Sandbox
 
 KEPT_SECONDS = 7 * 86400.0
 _JOB = re.compile(r"aer-[0-9a-f]{24}")
+OWNER = "simulator"
+"""Code of ours runs in processes that run nobody else's."""
 CODE = "from noetl.tools.running.simulator import simulate\nreturn simulate(**args)\n"
 
 
@@ -53,7 +55,13 @@ async def simulated(
     """Run a circuit in a process of its own; raises TimeoutError."""
     try:
         answer = await sandbox.call(
-            CODE, name="<simulator>", inputs=circuit, context={}, log=log, timeout=timeout
+            CODE,
+            name="<simulator>",
+            inputs=circuit,
+            context={},
+            log=log,
+            owner=OWNER,
+            timeout=timeout,
         )
     except Crashed as crash:
         return Job("ERROR", kind="server_error", message=f"The simulation failed. {crash}")
@@ -123,7 +131,6 @@ class Jobs:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._sandbox.close()
 
 
 def _locked(place: Path) -> int | None:

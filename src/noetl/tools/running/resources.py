@@ -18,6 +18,7 @@ from noetl.model.access_tokens import AccessToken
 from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.files import FileCache, Files, Get, Put
 from noetl.tools.running.python_calls import Sandbox
+from noetl.tools.running.spawner import Bounds
 
 
 class Closable(Protocol):
@@ -53,6 +54,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Of a file among the results: a download, a table."""
     cached_file_bytes: int = 4 * 1024**3
     """Of all files that the worker keeps for the next task that wants them."""
+    bounds: Bounds = Bounds()
+    """Of processes that run code and programs of tasks."""
     connections_per_host: int = 100
     max_output_bytes: int = 16 * 1024 * 1024
     threads: int = 64
@@ -62,7 +65,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class ToolResources:
     """Shared by all tools of one worker; `close` lets go of everything."""
 
-    def __init__(self, make_sandbox: Callable[..., Sandbox], rules: Rules | None = None) -> None:
+    def __init__(self, make_sandbox: Callable[[], Sandbox], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self._make_sandbox = make_sandbox
         self._kept: dict[Hashable, Closable] = {}
@@ -80,10 +83,6 @@ class ToolResources:
     @property
     def sandbox(self) -> Sandbox:
         return self.shared("sandbox", self._make_sandbox)
-
-    def new_sandbox(self, packages: str | None = None) -> Sandbox:
-        """Processes apart from those that all share; `packages` is a directory of more of them."""
-        return self._make_sandbox() if packages is None else self._make_sandbox(packages=packages)
 
     @property
     def threads(self) -> ThreadPoolExecutor:

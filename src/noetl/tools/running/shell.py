@@ -47,11 +47,12 @@ async def _all(
     config: Shell, context: ToolContext, variables: dict[str, str], directory: str
 ) -> Outcome:
     limit = context.resources.rules.max_output_bytes
+    bounds = context.resources.rules.bounds
     out, err = Output(context.log, limit), Output(context.log, limit)
     code = 0
     for words in _command_lines(config):
         try:
-            code = await run_command(words, config.stdin, variables, directory, out, err)
+            code = await run_command(words, config.stdin, variables, directory, out, err, bounds)
         except (FileNotFoundError, NotADirectoryError):
             what = f'program "{words[0]}"' if os.path.isdir(directory) else f'cwd "{config.cwd}"'
             return failed("not_found", f"The {what} does not exist on this worker.")

@@ -145,6 +145,9 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
         # Its connections cost nothing, and the thread that stops one is not the one that uses it.
         options |= {"poolclass": NullPool}
         options["connect_args"].setdefault("check_same_thread", False)
+    else:
+        # The pool keeps a few connections. No task waits for one: that would be time of the task.
+        options.setdefault("max_overflow", -1)
     if config.isolation is not None:
         options["isolation_level"] = config.isolation.upper().replace("_", " ")
     try:

@@ -6,9 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from typing import TypeVar
+
+from noetl.tools.running.limits import waiting
 
 TICK_SECONDS = 0.02
 
@@ -89,6 +91,8 @@ async def in_thread(
     running = executor.submit(work, halt)
     future = asyncio.wrap_future(running)
     try:
+        if not running.running() and not running.done():
+            await _begun(running)
         async with asyncio.timeout(seconds):
             while not future.done():
                 await asyncio.wait([future], timeout=TICK_SECONDS)
@@ -105,3 +109,10 @@ async def in_thread(
             await future
         raise
     return future.result()
+
+
+async def _begun(running: Future[Result]) -> None:
+    """Until a thread is free for it, which is no time of the task."""
+    with waiting("a free thread"):
+        while not running.running() and not running.done():
+            await asyncio.sleep(TICK_SECONDS)

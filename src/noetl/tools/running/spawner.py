@@ -1,0 +1,396 @@
+"""The process that starts the processes of tasks, and the supervisors that end them.
+
+It does one thing after another in one thread, so that it can fork. Each process of a task has a
+supervisor of its own as its parent. The supervisor is its sub-reaper: whatever the task starts, in
+whatever session, stays below it, and is killed when the task's process ends, when the worker says
+so, or when the worker is gone. What is left when a supervisor itself was killed comes to the
+spawner, which kills it.
+
+A process of a task cannot look into others or be looked into by them, gets no rights by setuid
+programs, and, where the kernel has Landlock, cannot trace or signal what it did not start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+import msgspec
+
+from noetl.tools.running.processes import descendants
+
+SIZE = struct.Struct(">I")
+NEWS = struct.Struct(">ci")
+"""What a supervisor says: a letter of these, and a number."""
+STARTED, REFUSED, ENDED = b"S", b"X", b"E"
+KILL, TERMINATE = b"K", b"T"
+"""What a supervisor is told. The end of the line means KILL."""
+FDS_MAX = 8
+OOM_SCORE = "500"
+"""When memory runs out, tasks go before the worker does."""
+NOT_STARTED = 127
+_PARENT_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 4, 38, 36
+_DROP_FROM_BOUNDS = 24
+_CAPABILITY_VERSION = 0x20080522
+_SIGHT = (19, 21, 38)
+"""CAP_SYS_PTRACE, CAP_SYS_ADMIN and CAP_PERFMON."""
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446
+_RULESET_VERSION = 1
+_SCOPES_SINCE = 6
+_SCOPE_SIGNALS = 1 << 1
+_MAKE_BLOCK_DEVICES = 1 << 11
+
+Serve = Callable[[int, int], None]
+"""Runs Python code that comes over a line: its number, and what a message may have."""
+
+
+class Bounds(msgspec.Struct, frozen=True, array_like=True):
+    """What the system holds a process of a task to; None: no limit of ours."""
+
+    memory: int | None = None
+    """Bytes of address space."""
+    processes: int | None = None
+    file_bytes: int | None = None
+    """Of one file that it writes."""
+
+
+class Spawn(msgspec.Struct, frozen=True, array_like=True):
+    """Start this. The line of its supervisor comes along, and the ends of its own lines."""
+
+    bounds: Bounds | None
+    """None: a program of the operator's, not of a task's author; it may do what the worker may."""
+    words: tuple[str, ...] = ()
+    """A program and its arguments, with its three standard streams; none: Python code."""
+    environment: dict[str, str] = {}
+    directory: str = ""
+    message_max: int = 0
+    packages: str | None = None
+    """For Python code: what a message may have, and a directory of more packages."""
+
+
+_decode = msgspec.msgpack.Decoder(Spawn).decode
+
+
+def keep(fd: int, serve: Serve) -> None:
+    """Start what the worker asks for, until it closes its end and all has ended."""
+    os.set_inheritable(fd, False)
+    if sys.platform == "linux":
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(OOM_SCORE)
+    _hide()
+    _reap_orphans()
+    wake = _woken_by_children()
+    # What lives now lives as long as we do: nobody need look at it again, or copy it.
+    gc.collect()
+    gc.freeze()
+    line: socket.socket | None = socket.socket(fileno=fd)
+    ours: set[int] = set()
+    while line is not None or ours:
+        heard: list[int | socket.socket] = [wake] if line is None else [wake, line]
+        ready, _, _ = select.select(heard, [], [])
+        if wake in ready:
+            _drain(wake)
+            _reap(ours)
+        if line in ready:
+            assert line is not None
+            request = _received(line)
+            if request is None:
+                line.close()
+                line = None
+                continue
+            spawn, fds = request
+            pid = os.fork()
+            if pid == 0:
+                _as_supervisor(spawn, fds, serve, close=(line.detach(), wake))
+            ours.add(pid)
+            for one in fds:
+                os.close(one)
+
+
+def _received(line: socket.socket) -> tuple[Spawn, list[int]] | None:
+    head, fds, _, _ = socket.recv_fds(line, SIZE.size, FDS_MAX)
+    while head and len(head) < SIZE.size:
+        head += line.recv(SIZE.size - len(head))
+    if not head:
+        return None
+    (size,) = SIZE.unpack(head)
+    body = bytearray()
+    while len(body) < size:
+        data = line.recv(size - len(body))
+        if not data:
+            return None
+        body += data
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return _decode(body), fds
+
+
+def _reap(ours: set[int]) -> None:
+    """Forget supervisors that have ended. If one was killed, what it left behind is ours now."""
+    ended = [(pid, status) for pid, status in _ended_children() if pid in ours]
+    ours.difference_update(pid for pid, _ in ended)
+    if any(status for _, status in ended):
+        for pid in descendants(os.getpid(), deep=False):
+            if pid not in ours:
+                for orphan in (pid, *descendants(pid)):
+                    _signal(orphan, signal.SIGKILL)
+
+
+# --- The supervisor ----------------------------------------------------------------------------
+
+
+def _as_supervisor(spawn: Spawn, fds: list[int], serve: Serve, close: tuple[int, ...]) -> NoReturn:
+    try:
+        for fd in close:
+            os.close(fd)
+        _supervise(spawn, fds, serve)
+    except BaseException:  # noqa: BLE001 - nobody is above us to see it
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
+
+
+def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
+    """Start it, wait for its end or for word from the worker, end all that is left of it."""
+    os.setsid()
+    if spawn.bounds is not None:
+        _reap_orphans()
+    line = socket.socket(fileno=fds[0])
+    wake = _woken_by_children()
+    begun, begins = os.pipe()
+    main = os.fork()
+    if main == 0:
+        _as_task(spawn, fds, serve, begins, close=(wake, begun))
+    for fd in (*fds[1:], begins):
+        os.close(fd)
+    # It closes by itself when the program runs.
+    refusal = os.read(begun, 16)
+    os.close(begun)
+    _say(line, REFUSED, int(refusal)) if refusal else _say(line, STARTED, os.getpid())
+    code = None
+    while code is None:
+        heard: list[int | socket.socket] = [wake, line]
+        ready, _, _ = select.select(heard, [], [])
+        if wake in ready:
+            _drain(wake)
+            code = _code_of(main, _ended_children())
+        if line in ready and code is None:
+            word = _heard(line)
+            if word == TERMINATE:
+                for pid in descendants(os.getpid()):
+                    _signal(pid, signal.SIGTERM)
+            elif word == KILL:
+                break
+    code = _kill_the_rest(main, code)
+    _say(line, ENDED, code)
+    os._exit(0)
+
+
+def _heard(line: socket.socket) -> bytes:
+    try:
+        return line.recv(1) or KILL
+    except OSError:
+        return KILL
+
+
+def _say(line: socket.socket, what: bytes, number: int) -> None:
+    # If nobody is there to hear it, we hear that next.
+    with suppress(OSError):
+        line.sendall(NEWS.pack(what, number))
+
+
+def _kill_the_rest(main: int, code: int | None) -> int:
+    """Kill what comes from us until nothing does; how the main one ended."""
+    while _has_children():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(main, signal.SIGKILL)
+        for pid in descendants(os.getpid()):
+            _signal(pid, signal.SIGKILL)
+        ended = _ended_children(at_least_one=True)
+        if code is None:
+            code = _code_of(main, ended)
+    return -signal.SIGKILL if code is None else code
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _code_of(main: int, ended: list[tuple[int, int]]) -> int | None:
+    return next((os.waitstatus_to_exitcode(status) for pid, status in ended if pid == main), None)
+
+
+def _ended_children(*, at_least_one: bool = False) -> list[tuple[int, int]]:
+    """Reap those that have ended; waits for the first if asked to."""
+    found: list[tuple[int, int]] = []
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, 0 if at_least_one and not found else os.WNOHANG)
+            if pid == 0:
+                break
+            found.append((pid, status))
+    return found
+
+
+def _woken_by_children() -> int:
+    """A pipe that can be read from when a child has ended."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    if before >= 0:
+        os.close(before)
+    return read
+
+
+def _drain(pipe: int) -> None:
+    with suppress(BlockingIOError):
+        while os.read(pipe, 4096):
+            continue
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+# --- The process of a task ---------------------------------------------------------------------
+
+
+def _as_task(
+    spawn: Spawn, fds: list[int], serve: Serve, begins: int, close: tuple[int, ...]
+) -> NoReturn:
+    code = NOT_STARTED
+    try:
+        os.close(signal.set_wakeup_fd(-1))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        line, *fds = fds
+        for fd in (*close, line):
+            os.close(fd)
+        os.setsid()
+        _die_with_supervisor()
+        if spawn.bounds is not None:
+            _confine()
+            _bound(spawn.bounds)
+        if spawn.words:
+            _run_program(spawn, fds, begins)
+        _reap_orphans()
+        messages, output = fds
+        os.close(begins)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        if spawn.packages is not None:
+            sys.path.insert(0, spawn.packages)
+        serve(messages, spawn.message_max)
+        code = 0
+    except BaseException:  # noqa: BLE001 - nobody is above us to see it
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _run_program(spawn: Spawn, streams: list[int], begins: int) -> NoReturn:
+    """Become the program; if that fails, the worker hears why."""
+    try:
+        os.chdir(spawn.directory)
+        for number, fd in enumerate(streams):
+            os.dup2(fd, number)
+        # Python ignores these; programs expect that nobody did.
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored, signal.SIG_DFL)
+        os.execvpe(spawn.words[0], spawn.words, spawn.environment)  # noqa: S606 - the task's own
+    except OSError as error:
+        os.write(begins, str(error.errno or errno.EINVAL).encode())
+    os._exit(NOT_STARTED)
+
+
+def _bound(bounds: Bounds) -> None:
+    for kind, limit in (
+        (resource.RLIMIT_AS, bounds.memory),
+        (resource.RLIMIT_NPROC, bounds.processes),
+        (resource.RLIMIT_FSIZE, bounds.file_bytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        if limit is not None:
+            _, most = resource.getrlimit(kind)
+            limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+            resource.setrlimit(kind, (limit, limit))
+
+
+# --- What the kernel does for us ---------------------------------------------------------------
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _hide() -> None:
+    """Nobody of the same user may look into this process or its copies."""
+    _prctl(_DUMPABLE, 0)
+
+
+def _reap_orphans() -> None:
+    """What loses its parent below us becomes our child."""
+    _prctl(_SUBREAPER, 1)
+
+
+def _die_with_supervisor() -> None:
+    supervisor = os.getppid()
+    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        os._exit(NOT_STARTED)
+
+
+def _confine() -> None:
+    """Keep it from tracing, reading and signalling processes that it did not start."""
+    _prctl(_NO_NEW_PRIVILEGES, 1)
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if os.geteuid() == 0:
+        _lay_down_sight(libc)
+    version = libc.syscall(_CREATE_RULESET, None, 0, _RULESET_VERSION)
+    if version < 1:
+        return
+    # A set of rules must be about something. Before it could be about signals, we take the making
+    # of block devices, which no task needs; that others cannot be traced follows from any set.
+    has_scopes = version >= _SCOPES_SINCE
+    rules = (ctypes.c_uint64 * 3)(
+        0 if has_scopes else _MAKE_BLOCK_DEVICES, 0, _SCOPE_SIGNALS if has_scopes else 0
+    )
+    ruleset = libc.syscall(_CREATE_RULESET, rules, 24 if has_scopes else 8, 0)
+    if ruleset >= 0:
+        libc.syscall(_RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)
+
+
+def _lay_down_sight(libc: ctypes.CDLL) -> None:
+    """The superuser may look into every process; its tasks may not."""
+    for capability in _SIGHT:
+        libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
+    head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    if libc.capget(head, sets) == 0:
+        for capability in _SIGHT:
+            # Effective, permitted and inheritable, each in two words.
+            for kind in range(3):
+                sets[3 * (capability // 32) + kind] &= ~(1 << capability % 32)
+        libc.capset(head, sets)

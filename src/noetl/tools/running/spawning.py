@@ -1,0 +1,327 @@
+"""Processes of tasks: started by a small process of ours, each under a supervisor of its own.
+
+The spawner is a process that has loaded what Python tasks need and forks whatever the worker asks
+for: a copy of itself that runs Python code, or a program. It costs a few milliseconds and shares
+its memory. Each is watched by a supervisor, which knows all that comes from it, also what left its
+session, and ends it with the task, or when the worker is gone. See `spawner` for that side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+import noetl
+from noetl.tools.running.processes import kill_all
+from noetl.tools.running.spawner import (
+    ENDED,
+    KILL,
+    NEWS,
+    REFUSED,
+    SIZE,
+    STARTED,
+    TERMINATE,
+    Bounds,
+    Spawn,
+)
+
+LET_SEEN = ("PATH", "HOME", "LANG")
+"""Of the worker's environment, what every process of a task sees."""
+STUBBORN_SECONDS = 5.0
+"""After so long without an answer of a supervisor we kill what we know of ourselves."""
+
+# Isolated from the worker's environment and directory, yet with every installed package. The
+# source of this package comes first only until all is loaded.
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from noetl.worker.sandbox_child import serve; "
+    "from noetl.tools.running.spawner import keep; "
+    "del sys.path[0]; keep(int(sys.argv[2]), serve)"
+)
+_SOURCE = str(Path(noetl.__file__).parents[1])
+
+
+class Spawned:
+    """A process that was asked for, as the worker sees it. It ends when this is closed."""
+
+    def __init__(self, spawn: Spawn, fds: list[int]) -> None:
+        """`fds` are its ends of the lines to it; they are still ours to close."""
+        self._loop = asyncio.get_running_loop()
+        self.pid: int | None = None
+        """Of its supervisor."""
+        self.started: asyncio.Future[None] = self._loop.create_future()
+        """Raises OSError if the program could not be started."""
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        """The exit code, as `Popen.returncode` has it, when it and all that it started is gone."""
+        self._unread = b""
+        self._stubborn: asyncio.TimerHandle | None = None
+        self._line, theirs = socket.socketpair()
+        with theirs:
+            try:
+                spawner().ask(spawn, [theirs.fileno(), *fds])
+            except BaseException:
+                self._line.close()
+                raise
+        self._line.setblocking(False)
+        self._loop.add_reader(self._line, self._read)
+
+    def _read(self) -> None:
+        try:
+            data = self._line.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            # Somebody killed the supervisor; the process dies with it.
+            self._over(-signal.SIGKILL)
+            return
+        self._unread += data
+        while len(self._unread) >= NEWS.size:
+            what, number = NEWS.unpack_from(self._unread)
+            self._unread = self._unread[NEWS.size :]
+            self._hear(what, number)
+
+    def _hear(self, what: bytes, number: int) -> None:
+        if what == STARTED:
+            self.pid = number
+            if not self.started.done():
+                self.started.set_result(None)
+        elif what == REFUSED:
+            if not self.started.done():
+                self.started.set_exception(OSError(number, os.strerror(number)))
+        elif what == ENDED:
+            self._over(number)
+
+    def _over(self, code: int) -> None:
+        self._loop.remove_reader(self._line)
+        self._line.close()
+        if self._stubborn is not None:
+            self._stubborn.cancel()
+        if not self.started.done():
+            self.started.set_exception(ChildProcessError("its supervisor was killed"))
+        if not self.exited.done():
+            self.exited.set_result(code)
+        # Whoever does not ask how it started is not to be told at the end of the loop.
+        if not self.started.cancelled():
+            self.started.exception()
+
+    def terminate(self) -> None:
+        """Ask it and all that it started to end."""
+        self._tell(TERMINATE)
+
+    def kill(self) -> None:
+        """Kill it and all that it started; `exited` is done when that is so."""
+        self._tell(KILL)
+        if self._stubborn is None and not self.exited.done():
+            self._stubborn = self._loop.call_later(STUBBORN_SECONDS, self._kill_ourselves)
+
+    def _kill_ourselves(self) -> None:
+        if self.pid is not None and not self.exited.done():
+            kill_all(self.pid)
+            self._over(-signal.SIGKILL)
+
+    def _tell(self, what: bytes) -> None:
+        if self._line.fileno() >= 0:
+            try:
+                self._line.send(what)
+            except OSError:
+                self._read()
+
+    async def dead(self) -> None:
+        """Kill it, and wait until it is dead, whoever cancels us meanwhile."""
+        self.kill()
+        while not self.exited.done():
+            try:
+                await asyncio.wait([self.exited])
+            except asyncio.CancelledError:
+                await asyncio.wait([self.exited])
+                raise
+
+
+class Spawner:
+    """The process that starts all others. There is one for this process, started when needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, spawn: Spawn, fds: list[int]) -> None:
+        message = msgspec.msgpack.encode(spawn)
+        with self._lock:
+            try:
+                self._send(message, fds)
+            except (BrokenPipeError, ConnectionResetError):
+                # Somebody killed it: another one takes over. What it started goes on.
+                self._close()
+                self._send(message, fds)
+
+    def warm(self) -> None:
+        """Start it now, so that the first task need not wait for it."""
+        with self._lock:
+            if self._line is None:
+                self._start()
+
+    def _send(self, message: bytes, fds: list[int]) -> None:
+        if self._line is None:
+            self._start()
+        assert self._line is not None
+        socket.send_fds(self._line, [SIZE.pack(len(message))], fds)
+        self._line.sendall(message)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-I", "-X", "utf8", "-c", _START, _SOURCE, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env={name: os.environ[name] for name in LET_SEEN if name in os.environ},
+                # A signal to our own group is not for it: it is there for what comes after.
+                start_new_session=True,
+            )
+        self._line = ours
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._line is not None:
+            assert self._process is not None
+            self._line.close()
+            self._line = None
+            self._process.wait()
+
+
+@cache
+def spawner() -> Spawner:
+    """The one spawner of this process."""
+    made = Spawner()
+    atexit.register(made.close)
+    return made
+
+
+# --- Programs ----------------------------------------------------------------------------------
+
+
+class Program:
+    """A program that was started, with its three streams. All of it ends when it is closed."""
+
+    def __init__(
+        self,
+        spawned: Spawned,
+        stdin: asyncio.StreamWriter | None,
+        stdout: asyncio.StreamReader,
+        stderr: asyncio.StreamReader,
+        reading: list[asyncio.BaseTransport],
+    ) -> None:
+        self._spawned = spawned
+        self._reading = reading
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+    @classmethod
+    async def start(
+        cls,
+        words: list[str],
+        environment: dict[str, str],
+        directory: str,
+        bounds: Bounds | None,
+        *,
+        writes: bool,
+        line_max: int = 64 * 1024,
+    ) -> Program:
+        """Raises OSError if there is no such program or directory, ValueError for a NUL.
+
+        `writes`: somebody writes to its standard input; else that is empty.
+        """
+        if any("\0" in text for text in (directory, *words, *environment, *environment.values())):
+            raise ValueError("embedded null byte")
+        spawn = Spawn(bounds, tuple(words), environment, directory)
+        ours, theirs = _pipes(writes)
+        try:
+            spawned = Spawned(spawn, theirs)
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        joining = asyncio.ensure_future(cls._joined(spawned, ours, line_max))
+        try:
+            await asyncio.shield(joining)
+            await asyncio.shield(spawned.started)
+        except BaseException:
+            # Once begun, a start is seen through: half a start could not be stopped.
+            await (await joining).close()
+            raise
+        return joining.result()
+
+    @classmethod
+    async def _joined(cls, spawned: Spawned, ours: list[int], line_max: int) -> Program:
+        """With streams at our ends."""
+        out, reading_out = await _reader(ours[0], line_max)
+        err, reading_err = await _reader(ours[1], line_max)
+        writer = await _writer(ours[2]) if len(ours) > 2 else None
+        return cls(spawned, writer, out, err, [reading_out, reading_err])
+
+    async def ended(self) -> int:
+        """The exit code, when it and all that it started is gone."""
+        return await asyncio.shield(self._spawned.exited)
+
+    async def stop(self, grace: float) -> None:
+        """Ask it to end, and kill what is left after the grace period."""
+        self._spawned.terminate()
+        await asyncio.wait([self._spawned.exited], timeout=grace)
+
+    async def close(self) -> None:
+        """Kill what is left of it; when this returns it is dead."""
+        try:
+            await self._spawned.dead()
+        finally:
+            for transport in self._reading:
+                transport.close()
+            if self.stdin is not None:
+                self.stdin.close()
+
+
+async def _reader(fd: int, line_max: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(line_max, loop)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(fd, "rb", 0)
+    )
+    return reader, transport
+
+
+async def _writer(fd: int) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, flow = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(fd, "wb", 0)
+    )
+    return asyncio.StreamWriter(transport, flow, None, loop)
+
+
+def _pipes(writes: bool) -> tuple[list[int], list[int]]:
+    """Our ends (output, errors, perhaps input) and theirs (input, output, errors)."""
+    out, their_out = os.pipe()
+    err, their_err = os.pipe()
+    if not writes:
+        return [out, err], [os.open(os.devnull, os.O_RDONLY), their_out, their_err]
+    their_in, into = os.pipe()
+    return [out, err, into], [their_in, their_out, their_err]
