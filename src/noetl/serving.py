@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from noetl.client import HttpControl
     from noetl.server.access import Access
+    from noetl.server.evaluating import Evaluator
     from noetl.server.metrics import AskNats
     from noetl.server.services import Services
     from noetl.settings import Settings
@@ -60,8 +61,11 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     from noetl.server.serving import is_loopback, listening
 
     wiring.operator_key(settings).require()
-    async with wiring.embedded(settings, work=False, serves=True) as system:
-        services = _services(system, settings)
+    async with (
+        wiring.embedded(settings, work=False, serves=True) as system,
+        _evaluator(settings) as evaluator,
+    ):
+        services = _services(system, settings, evaluator)
         is_open = await services.access.is_open()
         if is_open and not is_loopback(host):
             raise BadSetting(
@@ -153,7 +157,18 @@ def _nats_figures(system: System) -> AskNats | None:
     )
 
 
-def _services(system: System, settings: Settings) -> Services:
+@asynccontextmanager
+async def _evaluator(settings: Settings) -> AsyncIterator[Evaluator]:
+    from noetl.server.evaluating import Evaluator
+
+    evaluator = Evaluator(settings.limits)
+    try:
+        yield evaluator
+    finally:
+        await evaluator.close()
+
+
+def _services(system: System, settings: Settings, evaluator: Evaluator) -> Services:
     from noetl.control.local import LocalControl
     from noetl.control.records import Records
     from noetl.server.access import Access
@@ -182,6 +197,7 @@ def _services(system: System, settings: Settings) -> Services:
         access=Access(store, sessions, clock),
         sessions=sessions,
         leases=Leases(store, clock),
+        evaluator=evaluator,
         metrics=metrics,
         streams=Streams(store, system.orchestrator.audience, metrics, draining),
         nats=nats,

@@ -33,6 +33,10 @@ class Catalog:
     async def register(self, text: str) -> tuple[CatalogEntry, Compiled]:
         """Keep a playbook. Raises PlaybookRejected; the same content again is the same version."""
         compiled = self._compile(text)
+        return await self.keep(text, compiled), compiled
+
+    async def keep(self, text: str, compiled: Compiled) -> CatalogEntry:
+        """Keep a playbook that was compiled elsewhere."""
         net = compiled.unwrap()
         now = self._clock.now()
         entry = CatalogEntry(
@@ -45,7 +49,7 @@ class Catalog:
             description=net.description,
             created_at=now,
         )
-        return await self._store.register(entry, nets.encode(net)), compiled
+        return await self._store.register(entry, nets.encode(net))
 
     async def document(self, path: str, version: int | None = None) -> dict[str, Any]:
         """A version with its text and its graph, as the API shows it."""

@@ -5,11 +5,12 @@ No secret is in scope: those are resolved on the worker, when a tool runs.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.control.orchestrator import Orchestrator
 from noetl.engine.program import Program
 from noetl.engine.scope import common_roots, moment
 from noetl.errors import NotFound
@@ -18,8 +19,19 @@ from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState, Run
 from noetl.templates import Scope, compile_value, mask
 
+if TYPE_CHECKING:
+    from noetl.control.orchestrator import Orchestrator
 
-async def render(
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What templates can see at one moment, in a form that another process can be handed."""
+
+    roots: dict[str, object]
+    now: datetime
+    seed: str
+
+
+async def seen_by(
     orchestrator: Orchestrator,
     execution_id: ExecutionId,
     template: Any,
@@ -27,22 +39,31 @@ async def render(
     at: float,
     step: str | None = None,
     iteration: int | None = None,
-) -> Any:
-    """The value as that step sees it now, or would see it if it ran now."""
+) -> Seen:
+    """What this template, or object of templates, may read as that step sees it now, or would see
+    it if it ran now.
+    """
     state = await orchestrator.state(execution_id)
     program = await orchestrator.programs.by_digest(state.digest)
+    written = msgspec.json.encode(template).decode()
+    # Names of steps that do not occur in it are not read by it.
+    everything = "steps" in written
+    read = {
+        name: result
+        for name, result in state.results.items()
+        if everything or name in written or json.dumps(name)[1:-1] in written
+    }
     roots = common_roots(
-        program,
-        execution_id,
-        state.workload,
-        state.ctx,
-        state.vars,
-        state.results,
-        state.seal,
+        program, execution_id, state.workload, state.ctx, state.vars, read, state.seal
     )
     if step is not None:
         roots |= _of_step(program, state, step, iteration)
-    found = compile_value(template).render(Scope(roots, now=moment(at), seed=execution_id))
+    return Seen(roots=roots, now=moment(at), seed=execution_id)
+
+
+def evaluated(template: Any, seen: Seen) -> Any:
+    """The value of a template, or of an object of templates, as plain data."""
+    found = compile_value(template).render(Scope(seen.roots, now=seen.now, seed=seen.seed))
     return msgspec.to_builtins(mask(found), enc_hook=str)
 
 

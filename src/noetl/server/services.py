@@ -16,6 +16,7 @@ from noetl.control.orchestrator import Orchestrator
 from noetl.control.records import Records
 from noetl.control.tokens import Tokens
 from noetl.server.access import Access
+from noetl.server.evaluating import Evaluator
 from noetl.server.leases import Leases
 from noetl.server.metrics import AskNats, Metrics
 from noetl.server.sessions import Sessions
@@ -38,6 +39,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     access: Access
     sessions: Sessions
     leases: Leases
+    evaluator: Evaluator
     metrics: Metrics
     streams: Streams
     nats: AskNats | None

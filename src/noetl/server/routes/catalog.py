@@ -6,12 +6,15 @@ import base64
 from typing import Any
 
 import msgspec
+from litestar import Request
 
 from noetl.control.documents import catalog_entry
 from noetl.errors import BadRequest
 from noetl.model.problems import Problem
 from noetl.server.routing import route
 from noetl.server.services import Services
+
+Asked = Request[Any, Any, Any]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +63,16 @@ def _text(content: str) -> str:
 
 
 @route("POST", "/api/catalog/register", right="author")
-async def register(services: Services, data: Register) -> Registered:
+async def register(services: Services, request: Asked, data: Register) -> Registered:
     """Keep a playbook. The same content again is the same version."""
     if data.resource_type not in (None, "Playbook", "playbook"):
         raise BadRequest(
             f'resource_type "{data.resource_type}" cannot be registered here, only Playbook;'
             " credentials go to /api/credentials."
         )
-    entry, compiled = await services.catalog.register(_text(data.content))
+    text = _text(data.content)
+    compiled = await services.evaluator.compiled(text, request.user.name)
+    entry = await services.catalog.keep(text, compiled)
     return Registered(
         status="registered",
         path=entry.path,
@@ -79,9 +84,9 @@ async def register(services: Services, data: Register) -> Registered:
 
 
 @route("POST", "/api/catalog/validate", right="read")
-async def validate(services: Services, data: Content) -> Validated:
+async def validate(services: Services, request: Asked, data: Content) -> Validated:
     """Every problem of a text; nothing is kept."""
-    compiled = services.catalog.check(_text(data.content))
+    compiled = await services.evaluator.compiled(_text(data.content), request.user.name)
     return Validated(valid=compiled.net is not None, problems=compiled.problems)
 
 

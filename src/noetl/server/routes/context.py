@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from litestar import Request
 
-from noetl.control.rendering import render as render_value
+from noetl.control.rendering import seen_by
 from noetl.errors import BadRequest
 from noetl.server.routing import route
 from noetl.server.services import Services
+
+Asked = Request[Any, Any, Any]
 
 
 class Render(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +26,12 @@ class Render(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @route("POST", "/api/context/render", right="read")
-async def render(services: Services, data: Render) -> dict[str, Any]:
+async def render(services: Services, request: Asked, data: Render) -> dict[str, Any]:
     """The value as that step would see it. No secret is in scope here."""
     given = data.template if data.template is not None else data.object
     if given is msgspec.UNSET or (data.template is not None and data.object is not msgspec.UNSET):
         raise BadRequest("give a `template`, or an `object` of templates, and not both.")
-    value = await render_value(
+    seen = await seen_by(
         services.orchestrator,
         data.execution_id,
         given,
@@ -36,6 +39,7 @@ async def render(services: Services, data: Render) -> dict[str, Any]:
         step=data.step,
         iteration=data.iteration,
     )
+    value = await services.evaluator.rendered(given, seen, request.user.name)
     return {"rendered": value}
 
 

@@ -1,0 +1,115 @@
+"""The process that compiles and renders for a server: one job after the other, each in a budget.
+
+It reads nothing but its jobs, writes nothing but its answers, and ends with the server.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import signal
+import struct
+import sys
+from functools import cache
+from typing import Any, BinaryIO
+
+import msgspec
+
+from noetl.control.rendering import Seen, evaluated
+from noetl.dsl import compile_text
+from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError
+from noetl.model import net as nets
+from noetl.model.net import Limits
+from noetl.model.problems import Problem
+from noetl.tools.registry import shapes
+
+SIZE = struct.Struct(">I")
+"""Before every message."""
+COMPUTING_SECONDS = 5
+"""Of one job; then it is given up."""
+MEMORY_MAX = 2 * 1024**3
+ANSWER_MAX = 64 * 1024 * 1024
+TOO_MUCH = " Make it smaller, or do it in a Python task."
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is asked: to compile a text, or to render a template."""
+
+    text: str | None = None
+    limits: Limits = Limits()
+    template: Any = None
+    seen: Seen | None = None
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What it answers: a net with problems, a value as JSON, or why not."""
+
+    net: bytes | None = None
+    digest: str = ""
+    problems: tuple[Problem, ...] = ()
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+    """The code of an error."""
+    message: str = ""
+
+
+def serve() -> None:
+    """For ever, or until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, _give_up)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+    while (job := _next(sys.stdin.buffer)) is not None:
+        answer = msgspec.json.encode(_made(job))
+        if len(answer) > ANSWER_MAX:
+            answer = msgspec.json.encode(_refusal(BudgetExceeded("the value is too large.")))
+        sys.stdout.buffer.write(SIZE.pack(len(answer)) + answer)
+        sys.stdout.buffer.flush()
+
+
+def _next(jobs: BinaryIO) -> Job | None:
+    head = jobs.read(SIZE.size)
+    if len(head) < SIZE.size:
+        return None
+    found: Job = pickle.loads(jobs.read(SIZE.unpack(head)[0]))  # noqa: S301  the server wrote it
+    return found
+
+
+def _give_up(number: int, frame: Any) -> None:
+    raise BudgetExceeded(f"stopped after {COMPUTING_SECONDS} seconds of computing." + TOO_MUCH)
+
+
+def _made(job: Job) -> Made:
+    signal.setitimer(signal.ITIMER_PROF, COMPUTING_SECONDS)
+    try:
+        return _compiled(job) if job.text is not None else _rendered(job)
+    except NoetlError as error:
+        return _refusal(error)
+    except MemoryError:
+        return _refusal(BudgetExceeded("this takes too much memory." + TOO_MUCH))
+    except RecursionError:
+        return _refusal(EvaluationFailed("this is nested too deeply."))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+@cache
+def _tools() -> Any:
+    return shapes()
+
+
+def _compiled(job: Job) -> Made:
+    compiled = compile_text(job.text or "", tools=_tools(), limits=job.limits)
+    return Made(
+        net=nets.encode(compiled.net) if compiled.net is not None else None,
+        digest=compiled.digest,
+        problems=compiled.problems,
+    )
+
+
+def _rendered(job: Job) -> Made:
+    assert job.seen is not None
+    return Made(value=msgspec.Raw(msgspec.json.encode(evaluated(job.template, job.seen))))
+
+
+def _refusal(error: NoetlError) -> Made:
+    return Made(error=error.code, message=str(error))
