@@ -2,25 +2,36 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What users need, and what developers need besides: test servers, linters, every extra.
 INSTALLED := $(VENV)/.installed
+DEVELOPED := $(VENV)/.developed
+# One line for each package as pip gets it. What goes wrong, pip says on stderr.
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --progress-bar off --editable
+SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
 .PHONY: help install demo test test-long lint bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
 	@echo "make demo       install into .venv and run an example playbook"
-	@echo "make test       everything that must pass"
+	@echo "make test       install what developers need, too; everything that must pass"
 	@echo "make test-long  the same, longer: more fuzzing, more seeds"
 	@echo "make bench      measure this machine"
 	@echo "make clean      remove what the others made"
 
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "NoETL needs Python 3.11 or newer; $(PYTHON) is older. Use: make PYTHON=python3.12 …"; exit 1; }
-	@echo "installing into $(VENV), which takes a minute or two"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	@touch $@
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	@echo "installing NoETL into $(VENV), about a minute"
+	@rm -f $@; { $(INSTALL) . && touch $@; } | $(SHOW); test -e $@
+
+$(DEVELOPED): pyproject.toml | $(BIN)/python
+	@echo "installing NoETL and what its developers need into $(VENV), a few minutes"
+	@rm -f $@; { $(INSTALL) ".[dev]" && touch $(INSTALLED) $@; } | $(SHOW); test -e $@
 
 install: $(INSTALLED)
 
@@ -29,7 +40,7 @@ demo: $(INSTALLED)
 	@$(BIN)/python examples/demo_server.py $(BIN)/noetl run examples/orders.yaml --db .demo/noetl.db --new \
 		--set shop_url={url} --set warehouse=.demo/orders.duckdb --set published=.demo/orders.db
 
-lint: $(INSTALLED)
+lint: $(DEVELOPED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,7 +52,7 @@ test: lint
 test-long: lint
 	$(BIN)/pytest -n 2
 
-bench: $(INSTALLED)
+bench: $(DEVELOPED)
 	$(BIN)/python bench/workloads.py
 	$(BIN)/python bench/over_http.py
 	$(BIN)/python bench/store.py

@@ -200,3 +200,28 @@ def test_a_template_may_stand_wherever_a_value_of_a_tool_may():
     written = text.replace("method: GET", 'method: "{{ workload.m }}"')
 
     assert refusals(data_of(written)) == ""
+
+
+def offered(schema: Any) -> Iterator[str]:
+    """Keys in the order in which an editor finds them, before any key is written."""
+    if "$ref" in schema:
+        found: Any = SCHEMA
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        yield from offered(found)
+    yield from schema.get("properties", {})
+    for word in ("allOf", "anyOf"):
+        for one in schema.get(word, []):
+            yield from offered(one)
+    if isinstance(schema.get("items"), dict):
+        yield from offered(schema["items"])
+
+
+def test_under_tool_the_first_key_that_an_editor_offers_is_kind():
+    tool = SCHEMA["$defs"]["step"]["properties"]["tool"]
+    [many] = [one for one in SCHEMA["$defs"]["tasks"]["anyOf"] if "items" in one]
+
+    assert next(offered(tool)) == "kind"
+    assert next(offered(many["items"])) == "kind"
+    for name in TOOLS:
+        assert next(offered(SCHEMA["$defs"][f"task_{name}"])) == "kind"

@@ -63,6 +63,19 @@ def test_a_kind_has_a_page_whose_example_can_be_pasted(tool):
 
 
 @every_kind
+def test_the_example_that_the_command_shows_is_the_one_on_the_page(tool):
+    assert tool.example.startswith("- step: ")
+    assert f"```yaml\n{tool.example}" in page_of(tool)
+
+
+@every_kind
+def test_a_kind_names_the_extra_that_its_page_names(tool):
+    named = re.findall(r"pip install ['\"]noetl\[(\w+)\]", page_of(tool))
+
+    assert not tool.extra or tool.extra in named or tool in sql.TOOLS
+
+
+@every_kind
 def test_a_kind_is_shown_by_an_example_that_tests_run(tool):
     playbooks = set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("*.test.yaml"))
     using = [path for path in playbooks if tool.kind in kinds_of(path)]

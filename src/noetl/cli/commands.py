@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schema": "Print the JSON Schema of the language, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
         "tools": "List the tool kinds, show one, or begin one of your own.",
+        "completion": "Print what a shell needs to complete noetl commands.",
         "bench": "Measure how fast executions run on this machine.",
     },
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from noetl.cli.completion import executions_beginning_with
 from noetl.cli.printing import printable
 from noetl.errors import BadSetting
 
@@ -32,7 +33,9 @@ set_option = click.option(
 payload_option = click.option(
     "--payload", metavar="JSON", help="The workload as JSON, or @FILE with JSON in it."
 )
-execution_argument = click.argument("execution", metavar="ID")
+execution_argument = click.argument(
+    "execution", metavar="ID", shell_complete=executions_beginning_with
+)
 
 
 def settings_for(db: str | None, server: str | None = None) -> Settings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli.completion import kinds_beginning_with
 from noetl.cli.exits import FAILED
 from noetl.cli.options import json_option
 from noetl.cli.printing import print_json, print_line, say
@@ -49,12 +50,13 @@ def list_command(as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("kind")
+@click.argument("kind", shell_complete=kinds_beginning_with)
 @json_option
 def show_command(kind: str, as_json: bool) -> None:
-    """Show what a task of this KIND may write, field by field.
+    """Show the fields that a task of this KIND may write, and an example.
 
-    With --json the fields come as JSON Schema.
+    Where its libraries are an extra, the command that installs them is named. With --json the
+    fields come as JSON Schema.
     """
     from noetl import wiring
     from noetl.model.spelling import did_you_mean
@@ -78,6 +80,7 @@ def _as_data(known: Known) -> dict[str, Any]:
         "origin": origin,
         "runs": tool.run is not None or tool.kind in ("playbook", "workbook"),
         "extra": tool.extra or None,
+        "example": tool.example or None,
         "aliases": dict(tool.aliases),
         "needs": [list(group) for group in tool.needs],
         "errors": list(tool.errors),
@@ -109,6 +112,9 @@ def _page(known: Known) -> list[str]:
         default = field.get("default")
         said = "" if default in (None, {}, [], "") else f" (default {default})"
         lines += ["", f"  {names}: {form_of(field)}{said}", f"      {field['description']}"]
+    if tool.example:
+        lines += ["", "For example:", ""]
+        lines += [f"  {line}".rstrip() for line in tool.example.splitlines()]
     return lines
 
 

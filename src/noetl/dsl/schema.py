@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Schema
+from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Defined, Schema
 from noetl.dsl.shapes import API_VERSION, PLAYBOOK
 from noetl.dsl.task_shapes import TASK
 from noetl.model.toolshape import ToolShape
@@ -25,7 +25,25 @@ def playbook_schema(tools: Mapping[str, ToolShape]) -> Schema:
     root["properties"]["kind"] = {"const": "Playbook"}
     definitions = {name: shape.schema() for name, shape in DEFINITIONS.items() if shape is not TASK}
     definitions |= _task_definitions(tools)
+    for definition in definitions.values():
+        _put_tasks_first(definition)
     return {"$schema": DIALECT, "title": _TITLE, **root, "$defs": definitions}
+
+
+_TASK = Defined("task").schema()
+
+
+def _put_tasks_first(part: Any) -> None:
+    """Editors offer keys in the order of the schema: `kind` before what stands for a task."""
+    if isinstance(part, list):
+        for one in part:
+            _put_tasks_first(one)
+    elif isinstance(part, dict):
+        choices = part.get("anyOf")
+        if isinstance(choices, list) and _TASK in choices:
+            choices.sort(key=lambda one: one != _TASK)
+        for one in part.values():
+            _put_tasks_first(one)
 
 
 def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
@@ -44,6 +62,9 @@ def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
         "type": "object",
         "required": ["kind"],
         "properties": {"kind": {"enum": kinds, "description": "The tool to run."}},
+        "defaultSnippets": [
+            {"label": "kind", "description": "The tool to run.", "body": {"kind": "$1"}}
+        ],
         "allOf": [_when_kind(kind, f"#/$defs/task_{kind}") for kind in kinds],
     }
     return made

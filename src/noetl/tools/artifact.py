@@ -35,8 +35,18 @@ async def run(config: Artifact, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: first_rows
+  tool:
+    kind: artifact
+    ref: "{{ load_orders._ref }}"
+    path: rows
+    limit: 100
+"""
+
 TOOL = Tool(
     kind="artifact",
+    example=EXAMPLE,
     summary="Reads a result reference.",
     config=Artifact,
     run=run,

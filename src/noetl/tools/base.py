@@ -68,6 +68,8 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     """Every kind of error that `run` returns. What it lets rise becomes an `exception`."""
     extra: str = ""
     """The extra of this package that brings its libraries: `pip install "noetl[extra]"`."""
+    example: str = ""
+    """A step that uses it, in YAML, for people who ask what it looks like."""
 
 
 class TaskLog:
@@ -214,6 +216,8 @@ def sql_tool(
     *,
     needs: tuple[tuple[str, ...], ...] = (),
     errors: tuple[ErrorKind, ...] = DATABASE_ERRORS,
+    extra: str = "",
+    example: str = "",
 ) -> Tool:
     """A SQL kind: the spellings and rules that all of them share."""
     return Tool(
@@ -222,6 +226,8 @@ def sql_tool(
         config=config,
         run=run,
         errors=errors,
+        extra=extra,
+        example=example,
         aliases={"query": "command", "credential": "auth"},
         needs=(("command", "commands", "table"), *needs),
         code_fields=("command", "commands"),

@@ -93,8 +93,23 @@ async def run(config: Container, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: convert
+  tool:
+    kind: container
+    image: ghcr.io/example/convert:1.4
+    command: [convert, --from, /in/a.tiff, --to, /out/a.png]
+    env: { QUALITY: 80 }
+    mounts:
+      - { source: scans, target: /in, read_only: true }
+      - { source: pictures, target: /out }
+    resources: { cpu: 0.5, memory: 512Mi }
+    timeout: 10m
+"""
+
 TOOL = Tool(
     kind="container",
+    example=EXAMPLE,
     summary="Runs a container image.",
     config=Container,
     run=run,

@@ -56,4 +56,22 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
-TOOL = sql_tool("duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb, run)
+EXAMPLE = """\
+- step: revenue_by_city
+  tool:
+    kind: duckdb
+    files: { sales: "data/sales/*.parquet" }
+    attach:
+      shop: { kind: postgres, auth: pg_main, read_only: true }
+    command: |
+      SELECT city.name, sum(sales.amount) AS revenue
+        FROM sales JOIN shop.public.city AS city USING (city_id)
+       WHERE sales.year = $year
+       GROUP BY city.name
+    params: { year: 2025 }
+    memory_limit: 2GB
+"""
+
+TOOL = sql_tool(
+    "duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb, run, example=EXAMPLE
+)

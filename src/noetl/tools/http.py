@@ -148,8 +148,21 @@ async def run(config: Http, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: fetch_orders
+  tool:
+    kind: http
+    method: GET
+    url: "{{ workload.api_url }}/orders"
+    params: { page: 1, status: [open, paid] }
+    headers: { Accept: application/json }
+    auth: { type: bearer, credential: shop_token }
+    timeout: { connect: 5, read: 15 }
+"""
+
 TOOL = Tool(
     kind="http",
+    example=EXAMPLE,
     summary="Sends one HTTP request.",
     config=Http,
     run=run,

@@ -72,8 +72,25 @@ async def run(config: Llm, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: classify
+  tool:
+    kind: llm
+    url: http://localhost:11434/v1
+    model: llama3.2
+    system: You sort customer letters.
+    prompt: "{{ workload.letter }}"
+    schema:
+      type: object
+      properties:
+        topic: { enum: [billing, delivery, other] }
+      required: [topic]
+    temperature: 0
+"""
+
 TOOL = Tool(
     kind="llm",
+    example=EXAMPLE,
     summary="Asks a language model.",
     config=Llm,
     run=run,

@@ -39,8 +39,19 @@ async def run(config: Mcp, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: search_docs
+  tool:
+    kind: mcp
+    url: https://mcp.example.com/mcp
+    auth: mcp_token
+    tool_name: search
+    args: { query: "{{ workload.question }}", limit: 5 }
+"""
+
 TOOL = Tool(
     kind="mcp",
+    example=EXAMPLE,
     summary="Calls a Model Context Protocol server.",
     config=Mcp,
     run=run,

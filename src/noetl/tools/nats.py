@@ -65,8 +65,21 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: open_session
+  tool:
+    kind: nats
+    auth: nats_main
+    op: kv_put
+    bucket: sessions
+    key: "user.{{ workload.user_id }}"
+    value: { roles: [viewer] }
+    ttl: 24h
+"""
+
 TOOL = Tool(
     kind="nats",
+    example=EXAMPLE,
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,
     run=run,

@@ -18,4 +18,25 @@ async def run(config: Noop, context: ToolContext) -> Outcome:
     return ok(context.inputs if config.result is None else config.result)
 
 
-TOOL = Tool(kind="noop", summary="Does nothing; carries policy rules.", config=Noop, run=run)
+EXAMPLE = """\
+- step: count_pages
+  tool:
+    - name: init
+      kind: noop
+      spec:
+        policy:
+          rules:
+            - else:
+                then: { do: continue, set_iter: { page: 1 } }
+    - name: answer
+      kind: noop
+      result: { pages: "{{ iter.page }}" }
+"""
+
+TOOL = Tool(
+    kind="noop",
+    summary="Does nothing; carries policy rules.",
+    config=Noop,
+    run=run,
+    example=EXAMPLE,
+)

@@ -22,8 +22,19 @@ class Playbook(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
+EXAMPLE = """\
+- step: bill_customer
+  tool:
+    kind: playbook
+    path: billing/invoice
+    version: 3
+    args: { customer_id: "{{ workload.customer_id }}" }
+    return_step: send_invoice
+"""
+
 TOOL = Tool(
     kind="playbook",
+    example=EXAMPLE,
     summary="Runs another playbook and waits for its end.",
     config=Playbook,
     errors=("not_found", "cancelled", "timeout"),

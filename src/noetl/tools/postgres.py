@@ -59,4 +59,15 @@ async def run(config: Postgres, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
-TOOL = sql_tool("postgres", "Runs SQL on PostgreSQL or writes rows to a table.", Postgres, run)
+EXAMPLE = """\
+- step: find_user
+  tool:
+    kind: postgres
+    auth: pg_main
+    command: SELECT user_id, email FROM users WHERE user_id = %(user_id)s
+    params: { user_id: "{{ workload.user_id }}" }
+"""
+
+TOOL = sql_tool(
+    "postgres", "Runs SQL on PostgreSQL or writes rows to a table.", Postgres, run, example=EXAMPLE
+)

@@ -36,8 +36,20 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: total
+  tool:
+    kind: python
+    args:
+      orders: "{{ fetch_orders.rows }}"
+    code: |
+      def main(orders):
+          return {"count": len(orders), "total": sum(order["amount"] for order in orders)}
+"""
+
 TOOL = Tool(
     kind="python",
+    example=EXAMPLE,
     summary="Runs Python code in a separate process.",
     config=Python,
     run=run,

@@ -47,8 +47,26 @@ async def run(config: Quantum, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: submit_bell
+  tool:
+    kind: quantum
+    provider: aer
+    circuit: |
+      OPENQASM 2.0;
+      include "qelib1.inc";
+      qreg q[2];
+      creg c[2];
+      h q[0];
+      cx q[0], q[1];
+      measure q -> c;
+    shots: 1000
+    seed: 7
+"""
+
 TOOL = Tool(
     kind="quantum",
+    example=EXAMPLE,
     summary="Runs a circuit on a quantum computer or simulator.",
     config=Quantum,
     run=run,

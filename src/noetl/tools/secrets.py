@@ -34,8 +34,17 @@ async def run(config: Secrets, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: read_key
+  tool:
+    kind: secrets
+    secret: payments
+    field: api_key
+"""
+
 TOOL = Tool(
     kind="secrets",
+    example=EXAMPLE,
     summary="Reads a secret.",
     config=Secrets,
     run=run,

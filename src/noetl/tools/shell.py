@@ -44,8 +44,20 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: pack
+  tool:
+    kind: shell
+    cmds:
+      - mkdir -p out
+      - tar -czf "out/$NAME.tar.gz" "$SOURCE"
+    env: { NAME: "{{ workload.name }}", SOURCE: "{{ workload.source }}" }
+    timeout: 5m
+"""
+
 TOOL = Tool(
     kind="shell",
+    example=EXAMPLE,
     summary="Runs shell commands.",
     config=Shell,
     run=run,

@@ -37,13 +37,36 @@ SUMMARIES = {
 }
 
 
+EXAMPLE = """\
+- step: open_orders
+  tool:
+    kind: KIND
+    WHERE_IT_IS
+    command: SELECT id, total FROM orders WHERE status = :status
+    params: { status: open }
+"""
+WHERE = {
+    "sql": "url: mysql+pymysql://reader@db.example.com/shop",
+    "mysql": "auth: shop_db",
+    "snowflake": "auth: snow",
+    "clickhouse": "auth: events_db",
+    "bigquery": "auth: warehouse",
+    "mssql": "auth: erp_db",
+    "oracle": "auth: ledger_db",
+}
+
+
+def _example(kind: str) -> str:
+    return EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind])
+
+
 def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
     """How a task of this name runs: what differs is what a credential looks like."""
 
     async def run(config: Sql, context: ToolContext) -> Outcome:
         from noetl.tools.running.extras import lacking
 
-        if lack := lacking("sql" if kind == "sql" else kind, "sqlalchemy"):
+        if lack := lacking(kind, "sqlalchemy"):
             return lack
         from noetl.tools.running.sql import run
 
@@ -53,6 +76,14 @@ def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
 
 
 TOOLS = tuple(
-    sql_tool(kind, summary, Sql, _running(kind), needs=(("url", "auth"),))
+    sql_tool(
+        kind,
+        summary,
+        Sql,
+        _running(kind),
+        needs=(("url", "auth"),),
+        extra=kind,
+        example=_example(kind),
+    )
     for kind, summary in SUMMARIES.items()
 )

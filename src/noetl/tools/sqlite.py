@@ -39,11 +39,23 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: remember
+  tool:
+    kind: sqlite
+    database: state/seen.db
+    commands:
+      - CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at TEXT NOT NULL)
+      - INSERT INTO seen VALUES (:id, datetime('now')) ON CONFLICT DO NOTHING
+    params: { id: "{{ workload.id }}" }
+"""
+
 TOOL = sql_tool(
     "sqlite",
     "Runs SQL on a SQLite file.",
     Sqlite,
     run,
+    example=EXAMPLE,
     # A task that writes holds the file from its beginning, so nothing changes under it.
     errors=tuple(kind for kind in DATABASE_ERRORS if kind != "db_deadlock"),
 )

@@ -55,8 +55,21 @@ async def run(config: Store, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: keep_report
+  tool:
+    kind: store
+    op: put
+    url: s3://reports
+    auth: s3_reports
+    key: "daily/{{ execution_id }}.json"
+    value: "{{ make_report }}"
+    content_type: application/json
+"""
+
 TOOL = Tool(
     kind="store",
+    example=EXAMPLE,
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
     run=run,

@@ -187,8 +187,28 @@ async def run(config: Transfer, context: ToolContext) -> Outcome:
     return await run(config, context)
 
 
+EXAMPLE = """\
+- step: load_orders
+  tool:
+    kind: transfer
+    source:
+      kind: http
+      url: https://api.example.com/orders
+      records: data.orders
+      paging: { param: page, size_param: pageSize, size: 200, more: data.paging.hasMore }
+    target:
+      kind: postgres
+      auth: pg_main
+      table: orders
+      mode: upsert
+      key: order_id
+    mapping: { order_id: id, total: amount }
+    batch_size: 5000
+"""
+
 TOOL = Tool(
     kind="transfer",
+    example=EXAMPLE,
     summary="Copies records from one place to another.",
     config=Transfer,
     run=run,

@@ -19,8 +19,20 @@ class Workbook(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
+EXAMPLE = """\
+- step: report
+  tool:
+    - name: morning_report
+      kind: workbook
+      task: send_report
+      args: { hour: 8 }
+    - kind: workbook
+      name: clean_up
+"""
+
 TOOL = Tool(
     kind="workbook",
+    example=EXAMPLE,
     summary="Runs a task of the root workbook.",
     config=Workbook,
     errors=("timeout",),
