@@ -217,7 +217,7 @@ async def worker(
     from noetl.worker.worker import Worker
 
     wiring.look_rarely_for_cycles()
-    resources = wiring.tool_resources(settings, slots)
+    resources, sources = wiring.for_worker(settings, slots)
     try:
         async with HttpControl(settings.server_urls, settings.token, kinds) as control:
             made = Worker(
@@ -228,7 +228,7 @@ async def worker(
                 pool=pool,
                 slots=slots,
                 now=SystemClock().now,
-                sources=wiring.secret_sources(settings),
+                sources=sources,
             )
             yield made, control
     finally:

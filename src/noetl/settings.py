@@ -223,6 +223,13 @@ TABLE: tuple[Setting, ...] = (
         help="Variables that playbooks may read as secrets (keychain kind env), with commas.",
     ),
     Setting(
+        name="NOETL_TASK_ENV",
+        field="task_env",
+        kind=NAMES,
+        default=(),
+        help="Variables that tasks may see (env_allow of shell, keychain kind env), with commas.",
+    ),
+    Setting(
         name="NOETL_SECRET_FILES",
         field="secret_files",
         kind=PATH,
@@ -367,6 +374,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None
     secret_key: str | None
     env_secrets: tuple[str, ...]
+    task_env: tuple[str, ...]
     secret_files: str | None
     private_networks: str
     files: str | None

@@ -301,7 +301,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[Work
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker
 
-    resources = tool_resources(settings, settings.slots)
+    resources, sources = for_worker(settings, settings.slots)
     worker = Worker(
         LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
         tools(),
@@ -309,7 +309,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[Work
         worker_id=f"{EMBEDDED}{_process_name()}",
         slots=settings.slots,
         now=system.clock.now,
-        sources=secret_sources(settings),
+        sources=sources,
     )
     try:
         async with in_background(worker.run()):
@@ -463,6 +463,7 @@ async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
 
 def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
+    from noetl.secrets.keychain import opened
     from noetl.tools.running.egress import EgressPolicy
     from noetl.tools.running.resources import Rules
     from noetl.tools.running.spawner import Bounds
@@ -475,12 +476,42 @@ def tool_rules(settings: Settings) -> Rules:
         store_url=settings.store_url,
         cache=settings.cache,
         install_libs=settings.python_libs == "install",
+        opened=opened(os.environ, settings.task_env),
         bounds=Bounds(
             memory=settings.task_memory_bytes,
             processes=settings.task_processes,
             file_bytes=settings.task_file_bytes,
         ),
     )
+
+
+AMBIENT = (
+    *("AWS_", "AZURE_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "SNOWFLAKE_", "DATABRICKS_", "OCI_"),
+    *("MYSQL_PWD", "PGSERVICE"),
+)
+"""What the names of variables begin with by which libraries find credentials on their own."""
+NO_OTHERS = {
+    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/noetl",
+    "AWS_CONFIG_FILE": "/nonexistent/noetl",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "CLOUDSDK_CONFIG": "/nonexistent/noetl",
+    "NO_GCE_CHECK": "true",
+    "SNOWFLAKE_HOME": "/nonexistent/noetl",
+}
+"""By which they are told that there are none in files and services of the machine."""
+
+
+def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
+    """What the tools of a worker in this process share, and where its secrets come from.
+
+    From here on libraries find no credentials of the operator's in the environment: tasks have
+    their own, and what the operator has opened to them is kept.
+    """
+    made = tool_resources(settings, slots), secret_sources(settings)
+    for name in [name for name in os.environ if name.startswith(AMBIENT)]:
+        del os.environ[name]
+    os.environ.update(NO_OTHERS)
+    return made
 
 
 def tool_resources(settings: Settings, slots: int) -> ToolResources:
@@ -495,10 +526,11 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
 
 def secret_sources(settings: Settings) -> Sources:
     """Where playbooks may read secrets from, beside the stored ones."""
-    from noetl.secrets.keychain import Sources
+    from noetl.secrets.keychain import Sources, opened
 
+    allowed = settings.env_secrets + settings.task_env
     return Sources(
-        environment=os.environ,
-        env_allowed=settings.env_secrets,
+        environment=opened(os.environ, allowed),
+        env_allowed=allowed,
         file_root=settings.secret_files,
     )

@@ -110,7 +110,8 @@ def test_s12_the_command_sees_neither_secrets_nor_environment_of_the_worker(monk
     monkeypatch.setenv("DATABASE_PASSWORD", "canary-2")
     monkeypatch.setenv("WANTED", "yes")
 
-    seen = ran("shell", {"cmd": "env", "env": {"N": 1, "B": True}, "env_allow": ["WANTED"]})
+    task = {"cmd": "env", "env": {"N": 1, "B": True}, "env_allow": ["WANTED", "HOME"]}
+    seen = ran("shell", task, settings={"rules": Rules(opened={"WANTED": "yes", "OTHER": "x"})})
 
     names = {line.partition("=")[0] for line in seen.result["stdout"].splitlines()}
     assert (
@@ -120,6 +121,15 @@ def test_s12_the_command_sees_neither_secrets_nor_environment_of_the_worker(monk
     )
     assert "B=true" in seen.result["stdout"]
     assert "canary" not in seen.result["stdout"]
+
+
+def test_s25_what_the_operator_has_not_opened_is_not_handed_out(monkeypatch):
+    monkeypatch.setenv("DATABASE_PASSWORD", "canary-2")
+
+    kind, message = failure(ran("shell", {"cmd": "env", "env_allow": ["DATABASE_PASSWORD"]}))
+
+    assert kind == "auth"
+    assert "NOETL_TASK_ENV" in message
 
 
 def test_s12_variables_of_the_worker_itself_are_never_handed_out():

@@ -49,6 +49,16 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Files below this directory may be read as secrets."""
 
 
+def opened(environment: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
+    """Those variables whose names, or patterns like `SHOP_*`, the operator has written."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.upper().startswith("NOETL_")
+        and any(fnmatchcase(name, pattern) for pattern in allowed)
+    }
+
+
 def manager_of(entry: KeychainEntry) -> str | None:
     """The manager outside that keeps the secret, or None; raises NotFound if nobody knows it."""
     written = entry.config.get("provider")

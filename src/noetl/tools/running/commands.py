@@ -20,8 +20,6 @@ from noetl.tools.running.resources import Refused
 from noetl.tools.running.spawner import Bounds
 from noetl.tools.running.spawning import LET_SEEN, Program
 
-NEVER_SEEN = "NOETL_"
-"""Variables of the worker itself; they hold its secrets."""
 GRACE_SECONDS = 0.3
 """Between asking a group to end and killing it."""
 CHUNK = 64 * 1024
@@ -29,13 +27,24 @@ TAIL = 2000
 
 
 def environment(
-    own: Mapping[str, str | float | bool], allowed: tuple[str, ...] = ()
+    own: Mapping[str, str | float | bool],
+    allowed: tuple[str, ...] = (),
+    opened: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a command sees: little of the worker's variables, and those that the task sets."""
+    """What a command sees: little of the worker's variables, and those that the task sets.
+
+    `allowed` is what the task asks for, `opened` what the operator lets tasks have.
+    """
+    seen = {name: os.environ[name] for name in LET_SEEN if name in os.environ}
     for name in allowed:
-        if name.upper().startswith(NEVER_SEEN):
-            raise Refused(f"env_allow: {name} belongs to the worker itself and is not handed out.")
-    seen = {name: os.environ[name] for name in (*LET_SEEN, *allowed) if name in os.environ}
+        if name in LET_SEEN:
+            continue
+        if opened is None or name not in opened:
+            raise Refused(
+                f"env_allow: {name} is not set on this worker, or not opened to tasks. Its operator"
+                " names what tasks may see in NOETL_TASK_ENV."
+            )
+        seen[name] = opened[name]
     return seen | {name: as_text(value) for name, value in own.items()}
 
 

@@ -21,6 +21,7 @@ from noetl.tools.duckdb import Attach
 from noetl.tools.running.addresses import login_of
 from noetl.tools.running.failures import Failed, failed_with
 from noetl.tools.running.pg_connections import CONNECT_SECONDS
+from noetl.tools.running.pg_credentials import NOT_LENT
 from noetl.tools.running.pg_sync import connected
 from noetl.tools.running.postgres import failure as postgres_failure
 from noetl.tools.running.sql_tables import quoted
@@ -77,8 +78,12 @@ async def attached(name: str, written: Attach, context: ToolContext) -> Attached
     else:
         found["application_name"] = _own_name(found.get("application_name", "noetl"))
         found.setdefault("connect_timeout", str(CONNECT_SECONDS))
+        found = NOT_LENT | found
+        found.pop("password")
     quote = '"' if written.kind == "mysql" else "'"
     place = " ".join(f"{key}={_escaped(value, quote)}" for key, value in found.items() if value)
+    if written.kind == "postgres" and not password:
+        place += " password=''"  # else libpq would look for one
     known = {**found, "password": password} if written.kind == "postgres" else {}
     return Attached(written.kind, place, written.read_only, password, known)
 

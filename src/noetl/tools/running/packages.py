@@ -66,10 +66,15 @@ class Packages:
         partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
         partial.mkdir(parents=True)
         try:
-            allowed = tuple(name for name in os.environ if name.upper().startswith(OPERATORS_OWN))
             out, err = Output(context.log, 65536), Output(context.log, 65536)
             words = _installer(str(partial), libs)
-            variables = environment({}, allowed)
+            variables = environment(
+                {
+                    name: value
+                    for name, value in os.environ.items()
+                    if name.upper().startswith(OPERATORS_OWN)
+                }
+            )
             code = await run_command(words, None, variables, str(partial), out, err, None)
             if code != 0:
                 raise failed_with(_not_installed(libs, f"{out.text()}\n{err.text()}"))

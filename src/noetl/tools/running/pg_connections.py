@@ -17,6 +17,8 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
+from noetl.tools.running.pg_credentials import NOT_LENT
+
 IDLE_SECONDS = 60.0
 IDLE_MAX = 8
 CONNECT_SECONDS = 10
@@ -64,7 +66,7 @@ class Connections:
                 return connection
         limit = {"connect_timeout": str(max(2, int(seconds or CONNECT_SECONDS)))}
         connection = await psycopg.AsyncConnection.connect(
-            **{"application_name": "noetl", **limit, **parameters},  # type: ignore[arg-type]
+            **{"application_name": "noetl", **NOT_LENT, **limit, **parameters},  # type: ignore[arg-type]
             autocommit=True,
             prepare_threshold=None,
         )

@@ -20,6 +20,10 @@ NAMES = {
     "application_name": ("application_name",),
     "target_session_attrs": ("target_session_attrs",),
 }
+NOWHERE = "/nonexistent/noetl"
+NOT_LENT = {"password": "", "passfile": NOWHERE, "sslcert": NOWHERE}
+"""What libpq would else look for by itself: in the worker's environment, in its home directory."""
+OF_THE_WORKER = ("service", "servicefile", "passfile")
 ADDRESSES = ("dsn", "url", "uri", "connection_string", "db_url", "conninfo")
 
 
@@ -37,7 +41,13 @@ def parameters(fields: Mapping[str, Any]) -> dict[str, str]:
         value = next((fields[name] for name in names if fields.get(name) is not None), None)
         if value is not None:
             found[parameter] = str(value)
-    if not any(name in found for name in ("host", "hostaddr", "dbname", "service")):
+    for name in OF_THE_WORKER:
+        if name in found:
+            raise BadCredential(
+                f"auth: `{name}` names credentials of the worker's own; they are not lent to tasks."
+                " Write host, user, password and dbname into the credential."
+            )
+    if not any(name in found for name in ("host", "hostaddr", "dbname")):
         raise BadCredential(
             "auth: the credential has neither `host` nor `dbname` nor a `dsn`. It needs host, "
             "port, user, password and dbname, or the same as db_host, db_port, …, or a DSN."

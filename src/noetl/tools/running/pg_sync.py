@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from noetl.tools.running.pg_connections import CONNECT_SECONDS
+from noetl.tools.running.pg_credentials import NOT_LENT
 from noetl.tools.running.sql_tables import quoted
 from noetl.tools.running.sql_threads import Halt, in_background
 
@@ -30,6 +31,7 @@ def connected(login: Mapping[str, str], halt: Halt) -> Iterator[psycopg.Connecti
     settings: dict[str, Any] = {
         "application_name": "noetl",
         "connect_timeout": str(CONNECT_SECONDS),
+        **NOT_LENT,
         **login,
     }
     connection = psycopg.connect(**settings, autocommit=True)

@@ -6,7 +6,7 @@ Nothing is made before a tool asks for it. All of it belongs to the event loop i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
@@ -54,6 +54,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Of a file among the results: a download, a table."""
     cached_file_bytes: int = 4 * 1024**3
     """Of all files that the worker keeps for the next task that wants them."""
+    opened: Mapping[str, str] = {}
+    """Variables of the worker's environment that tasks may see."""
     bounds: Bounds = Bounds()
     """Of processes that run code and programs of tasks."""
     connections_per_host: int = 100

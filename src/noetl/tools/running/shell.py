@@ -24,7 +24,7 @@ from noetl.tools.shell import Shell
 async def run(config: Shell, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
-        variables = environment(config.env, config.env_allow)
+        variables = environment(config.env, config.env_allow, context.resources.rules.opened)
         with ExitStack() as stack:
             if config.cwd is None:
                 temporary = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)

@@ -23,6 +23,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.running.addresses import check_database
 from noetl.tools.running.failures import Failed, failed_with, guarded
 from noetl.tools.running.limits import shortest
+from noetl.tools.running.pg_credentials import NOT_LENT, OF_THE_WORKER
 from noetl.tools.running.postgres import failure as postgres_failure
 from noetl.tools.running.resources import Refused, ToolResources
 from noetl.tools.running.sql_addresses import EXTRAS, Address, address
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from noetl.tools.running.tables import TableFile
 
 ROWS_PER_LOOK = 1000
+LIBPQ = ("psycopg", "psycopg2", "psycopg_async")
 CODES: dict[int, ErrorKind] = {
     1040: "db_connection",
     1044: "auth",
@@ -139,7 +141,8 @@ class Engines:
 
 
 def _engine(kind: str, where: Address, config: Sql) -> Engine:
-    told = {**where.options.get("connect_args", {}), **config.options}
+    own = _not_lent(where) if where.url.get_backend_name() == "postgresql" else {}
+    told = {**own, **where.options.get("connect_args", {}), **config.options}
     options: dict[str, Any] = {**where.options, "connect_args": told}
     if where.url.get_backend_name() == "sqlite":
         # Its connections cost nothing, and the thread that stops one is not the one that uses it.
@@ -163,6 +166,16 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
         ) from None
     except exc.ArgumentError as error:
         raise BadSql(f"The database cannot be asked like this: {error}.") from None
+
+
+def _not_lent(where: Address) -> dict[str, Any]:
+    """So that libpq looks for no credentials of the worker's; drivers without it know no such."""
+    if where.url.get_driver_name() not in LIBPQ:
+        return {}
+    if named := [name for name in OF_THE_WORKER if name in where.url.query]:
+        raise Refused(f"`{named[0]}` names credentials of the worker's own, which are not lent.")
+    given = where.url.translate_connect_args() | dict(where.url.query)
+    return {name: value for name, value in NOT_LENT.items() if name not in given}
 
 
 def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
