@@ -33,6 +33,8 @@ from noetl.worker.reporter import Reporter
 from noetl.worker.tokens import CallTokens
 
 GRACE_SECONDS = 0.5
+WITHOUT_EFFECT = frozenset({"noop"})
+"""Kinds that may be called again as if they had not been."""
 WAIT_TOLD_SECONDS = 1.0
 REPEAT_PAUSE_MAX = 5.0
 """Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
@@ -66,6 +68,8 @@ class Caller:
         task = program.task
         call = Call(self, program, frame, action_id, reporter)
         started = self.now()
+        if task.kind not in WITHOUT_EFFECT:
+            reporter.has_effect = True
         listen(call.wait)
         try:
             outcome = await self._attempt(call)

@@ -43,19 +43,24 @@ async def run_chunk(runner: Runner, loop: Loop, chunk: Chunk) -> None:
         else [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
     )
     remaining = iter(todo)
-    lanes = 1 if loop.mode == "sequential" else min(chunk.concurrency, len(todo))
+    in_order = loop.mode == "sequential"
+    lanes = 1 if in_order else min(chunk.concurrency, len(todo))
     stop = False
 
     async def lane() -> None:
         nonlocal stop
         for index in remaining:
+            # What an iteration did is recorded before the next begins, so that a worker that dies
+            # repeats no iteration that has ended.
+            if in_order and runner.reporter.has_effect and not await runner.reporter.recorded():
+                return
             if runner.is_paused():
                 if index == alone:
                     progress = runner.command.progress or Progress()
                     runner.reporter.suspend(Suspension(progress=progress, iteration=index))
                 return
             # Parallel iterations do not see each other's writes.
-            own = ctx if loop.mode == "sequential" else dict(ctx)
+            own = ctx if in_order else dict(ctx)
             verdict = await _iteration(runner, loop, chunk, index, own)
             stop = stop or verdict == "stop"
             if stop or verdict == "wait":

@@ -75,6 +75,9 @@ class Reporter:
         self._pulse = pulse
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
+        self.has_effect = False
+        """A tool was called that may have changed the world since all was last known to be
+        recorded."""
 
     def hold(self, fact: Event) -> None:
         """Report this together with the next fact that says how far the run has come, or its end.
@@ -107,6 +110,16 @@ class Reporter:
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
+
+    async def recorded(self) -> bool:
+        """Come back when all that was said is recorded; False: it was not taken, and `close` says
+        why.
+        """
+        self.has_effect = False
+        self.flush_soon()
+        assert self._flush is not None
+        await asyncio.wait([self._flush])
+        return not self._flush.cancelled() and _error_of(self._flush) is None
 
     async def _send_gathered(self) -> None:
         while self._flush_wanted and self._has_news():
