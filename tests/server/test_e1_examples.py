@@ -21,7 +21,7 @@ import pytest
 from tests.canaries import assert_clean
 from tests.examples.services import put_docker
 from tests.examples.system import ROOT
-from tests.server.example_runs import NAMES, SECRETS, Ran, prepared
+from tests.server.example_runs import NAMES, SECRETS, WORKLOADS, Ran, prepared
 from tests.server.processes import Server, serving, working
 from tests.servers import url_of
 from tests.tools.canary_system import answers
@@ -159,3 +159,23 @@ def test_e1_an_example_runs_the_same_embedded_and_on_servers(
         if name not in RACES:
             assert story(there.events) - story(here.events) == Counter(), place
             assert story(here.events) - story(there.events) == Counter(), place
+
+
+WRITING = sorted(name for name, given in WORKLOADS.items() if "{folder}" in str(given))
+
+
+@pytest.mark.parametrize("name", [one for one in WRITING if one != "attached_databases"])
+def test_an_example_writes_where_git_does_not_look(name, tmp_path, monkeypatch):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / ".noetl").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    with prepared(name, tmp_path, {}) as example:
+        theirs = {
+            key: value for key, value in example.workload.items() if str(tmp_path) not in str(value)
+        }
+        ran = example._replace(workload=theirs).embedded()
+
+    assert ran.document["status"] == "COMPLETED", ran.document["error"]
+    assert {path.name for path in tmp_path.iterdir()} == {"examples", ".noetl"}
+    assert ".noetl/" in (ROOT / ".gitignore").read_text().splitlines()

@@ -445,3 +445,16 @@ def test_a_request_that_makes_no_sense_gets_an_error_of_our_shape(dev, method, p
 
     assert reply.status == status
     assert set(reply.json["error"]) == {"code", "message", "details"}
+
+
+# --- The address itself ------------------------------------------------------------------------
+
+
+def test_who_opens_the_address_of_a_server_reads_where_to_go_on(dev, guarded):
+    for server in (dev, guarded.server):
+        reply = server.ask("GET", "/", token="")
+
+        assert reply.status == 200
+        assert reply.headers["content-type"].startswith("text/plain")
+        assert "/api/openapi.json" in reply.raw.decode()
+        assert "docs/api.md" in reply.raw.decode()

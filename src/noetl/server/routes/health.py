@@ -1,4 +1,4 @@
-"""/health, /metrics: for whoever keeps the server running."""
+"""/, /health, /metrics: for whoever finds the server, and whoever keeps it running."""
 
 from __future__ import annotations
 
@@ -20,6 +20,21 @@ logger = logging.getLogger(__name__)
 UNSTORED_SECONDS_MAX = 5.0
 """A decision is stored in milliseconds. One that waits for longer shows that something is stuck."""
 PROBE_SECONDS = 3.0
+
+
+WELCOME = f"""\
+NoETL {__version__}. This is a server for programs; it has no pages.
+
+Is it well?     GET /health
+What it can do  GET /api/openapi.json, and docs/api.md of the project
+The command     noetl executions list --server URL; noetl --help
+"""
+
+
+@route("GET", "/", right="anyone", media_type="text/plain")
+async def welcome(services: Services) -> str:
+    """Where to go on, for people who open the address of a server in a browser."""
+    return WELCOME
 
 
 @route("GET", ["/health", "/api/health"], right="anyone")
@@ -63,4 +78,4 @@ async def metrics(services: Services) -> Response[bytes]:
     return Response(services.metrics.text(), media_type=CONTENT_TYPE)
 
 
-routes = [health, metrics]
+routes = [welcome, health, metrics]
