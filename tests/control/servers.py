@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+
+import psycopg
 
 from noetl import wiring
 from noetl.control.local import LocalControl
@@ -85,6 +89,31 @@ def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> R
 
 async def log(system: System, execution_id: str) -> list[EventRow]:
     return await system.store.events(execution_id, limit=10_000)
+
+
+async def listening(url: str, count: int) -> list[int]:
+    """The processes of PostgreSQL behind so many listeners."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
+        while True:
+            cursor = await db.execute(
+                "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
+            )
+            found = [pid for (pid,) in await cursor.fetchall()]
+            if len(found) == count:
+                return found
+
+
+@asynccontextmanager
+async def deaf(url: str, count: int) -> AsyncIterator[None]:
+    """So many servers hear nothing of each other, and do not know that they do not."""
+    listeners = await listening(url, count)
+    for process in listeners:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in listeners:
+            os.kill(process, signal.SIGCONT)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

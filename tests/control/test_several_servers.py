@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
 
 import psycopg
@@ -14,7 +12,17 @@ from noetl.control.neighbours import LOOK_SECONDS
 from noetl.errors import LeaseLost
 from noetl.model.commands import Report
 from noetl.model.events import CommandLost, CommandPaused, decode
-from tests.control.servers import done, leased, log, run, servers, started, working
+from tests.control.servers import (
+    deaf,
+    done,
+    leased,
+    listening,
+    log,
+    run,
+    servers,
+    started,
+    working,
+)
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
 TWO_STEPS = """
@@ -201,36 +209,17 @@ def test_t41_a_worker_that_does_not_confirm_is_named_and_its_work_waits_for_the_
 
 def test_t31_when_listeners_are_silently_dead_looking_takes_over(database_url: str):
     async def story() -> None:
-        async with servers(database_url, 2) as (first, second):
-            listeners = await listening(database_url, 2)
-            for process in listeners:
-                os.kill(process, signal.SIGSTOP)
-            try:
-                execution_id = await started(first, ONE_STEP)
-                ended = asyncio.create_task(first.orchestrator.wait_for_end(execution_id))
+        async with servers(database_url, 2) as (first, second), deaf(database_url, 2):
+            execution_id = await started(first, ONE_STEP)
+            ended = asyncio.create_task(first.orchestrator.wait_for_end(execution_id))
 
-                [lease] = await leased(second, "w", wait=30)
-                await second.orchestrator.report(done(lease, "w"))
+            [lease] = await leased(second, "w", wait=30)
+            await second.orchestrator.report(done(lease, "w"))
 
-                assert (await ended).status == "COMPLETED"
-            finally:
-                for process in listeners:
-                    os.kill(process, signal.SIGCONT)
+            assert (await ended).status == "COMPLETED"
 
     assert LOOK_SECONDS < 1
     run(story)
-
-
-async def listening(url: str, count: int) -> list[int]:
-    """The server's processes behind so many listeners."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
-        while True:
-            cursor = await db.execute(
-                "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
-            )
-            found = [pid for (pid,) in await cursor.fetchall()]
-            if len(found) == count:
-                return found
 
 
 def test_a_child_and_its_parent_on_different_servers_end_together(database_url: str):

@@ -1,29 +1,42 @@
 """A whole system in one seeded, single-threaded event loop with virtual time.
 
-Real orchestrator, real workers, real SQLite (in memory, inline); only time and the network between
-workers and control plane are ours. The seed decides every fault, so a failing seed fails again.
+Real orchestrators, real workers, real SQLite (in memory, inline); only time, the network between
+workers and servers and the news channel between servers are ours. The seed decides every fault, so
+a failing seed fails again.
+
+A world has one server with a database of its own, or several servers that share one. Servers that
+share a database reach it with delays, have clocks that disagree a little, and hear of each other
+through a channel that loses, shortens, doubles, delays and reorders what they say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import selectors
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from noetl.control.jobs import merged
 from noetl.control.local import LocalControl
+from noetl.control.membership import Membership
+from noetl.control.neighbours import Neighbours
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.timekeeping import fire_timers, requeue_lapsed
 from noetl.dsl import compile_text
-from noetl.errors import LeaseLost, NoetlError
+from noetl.errors import LeaseLost, NoetlError, StoreError
+from noetl.model import net as nets
 from noetl.model.commands import Answer, Lease, Report
 from noetl.model.events import ExecutionRequested
+from noetl.model.net import Net
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.model.state import ExecutionState
+from noetl.store.base import CatalogEntry, Runtime, Store
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.registry import tools
@@ -33,6 +46,9 @@ from noetl.worker.worker import Worker
 
 T = TypeVar("T")
 START = 1_800_000_000.0
+LEASE_SECONDS = 10.0
+TURNS_MAX = 100_000
+"""A moment with more turns of the loop than this never passes: somebody works without a pause."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -41,20 +57,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__(_NeverWaits())
         self._virtual = 0.0
+        self._turns = 0
 
     def time(self) -> float:
         return self._virtual
 
     def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            heapq.heapify(self._scheduled)
-            self._virtual = max(self._virtual, self._scheduled[0].when())
+        self._turns += 1
+        assert self._turns < TURNS_MAX, "somebody works without a pause, and time stands still"
+        if not self._ready and self._scheduled and self._scheduled[0].when() > self._virtual:
+            self._virtual = self._scheduled[0].when()
+            self._turns = 0
         super()._run_once()
 
 
 class _NeverWaits(selectors.DefaultSelector):
+    """Nothing comes from outside: no thread, no socket."""
+
     def select(self, timeout: float | None = None) -> Any:
-        return super().select(0)
+        return []
 
 
 class VirtualClock:
@@ -87,12 +108,151 @@ class ConnectionBroken(NoetlError):
     code = "connection_broken"
 
 
+class SharedVirtualClock(VirtualClock):
+    """The clock of a server that goes by the database's: off by a little, by another each time."""
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__()
+        self._faults = faults
+        self._latest = 0.0
+
+    def now(self) -> float:
+        self._latest = max(self._latest, super().now())
+        return self._latest
+
+    async def follow(self, ask: Callable[[], Awaitable[float]]) -> None:
+        self.skew = self._faults.dice.uniform(-0.3, 0.3)
+
+
+class SharedStore:
+    """The database as one of several servers reaches it: the way there and back takes time, and an
+    answer may be lost."""
+
+    exclusive = False
+    copies = None
+
+    def __init__(self, store: Store, faults: Faults) -> None:
+        self._store = store
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def call(*words: Any, **named: Any) -> Any:
+            await self._travel()
+            answer = await method(*words, **named)
+            await self._travel()
+            if self._faults.happens(0.01):
+                raise StoreError("the connection broke before the answer came.")
+            return answer
+
+        return call
+
+    async def _travel(self) -> None:
+        dice = self._faults.dice
+        await asyncio.sleep(dice.random() * 0.02 if dice.random() < 0.5 else 0)
+
+
+class Air:
+    """The news channel of all servers of a world."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self.loss = faults.dice.choice((0.1, 0.5, 1.0))
+        """How much is lost. What is lost stays lost when everything else is calm again."""
+        self._heard: dict[str, asyncio.Queue[str]] = {}
+
+    def line(self, name: str) -> Line:
+        return Line(self, name)
+
+    def say(self, text: str) -> None:
+        for heard in list(self._heard.values()):
+            for _ in range(2 if self._faults.happens(0.1) else 1):
+                self._carry(text, heard)
+
+    def _carry(self, text: str, heard: asyncio.Queue[str]) -> None:
+        dice = self._faults.dice
+        if dice.random() < self.loss:
+            return
+        told = self._shortened(text) if self._faults.happens(0.3) else text
+        delay = dice.random() * 3 if self._faults.happens(0.5) else 0.0
+        asyncio.get_running_loop().call_later(delay, heard.put_nowait, told)
+
+    def _shortened(self, text: str) -> str:
+        """The message without some of the executions that it names."""
+        told = msgspec.json.decode(text)
+        named = told.get("executions", {})
+        told["executions"] = {name: seq for name, seq in named.items() if self._faults.happens(0.5)}
+        return msgspec.json.encode(told).decode()
+
+    async def hear(self, name: str) -> AsyncIterator[str]:
+        heard = self._heard[name] = asyncio.Queue()
+        try:
+            while True:
+                yield await heard.get()
+        finally:
+            del self._heard[name]
+
+
+class Line:
+    """The channel as one server has it."""
+
+    def __init__(self, air: Air, name: str) -> None:
+        self._air = air
+        self._name = name
+
+    async def send(self, text: str) -> None:
+        self._air.say(text)
+
+    def messages(self) -> AsyncIterator[str]:
+        return self._air.hear(self._name)
+
+
+class Server:
+    """A server process without HTTP: control plane, timers, lapsed leases, and its neighbours."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        jobs: list[Any]
+        if world.air is None:
+            self.store, clock = cast(Store, world.store), world.clock
+            self.orchestrator = Orchestrator(self.store, clock, lease_seconds=LEASE_SECONDS)
+            parts: tuple[Any, ...] = (self.orchestrator, self.store, clock)
+            jobs = []
+        else:
+            self.store = cast(Store, SharedStore(world.store, world.faults))
+            shared = SharedVirtualClock(world.faults)
+            now = shared.now()
+            me = Runtime(name=name, kind="server", started_at=now, seen_at=now)
+            self.orchestrator = Orchestrator(self.store, shared, lease_seconds=LEASE_SECONDS)
+            membership = Membership(self.store, shared, me)
+            line = world.air.line(name)
+            self.neighbours = Neighbours(
+                self.orchestrator, self.store, line, cast(Any, shared), membership, name
+            )
+            parts = (self.orchestrator, self.store, shared, membership.owns)
+            jobs = [self.neighbours.run()]
+        jobs += [self.orchestrator.run(), fire_timers(*parts), requeue_lapsed(*parts)]
+        self._tasks = [asyncio.create_task(job) for job in jobs]
+
+    async def kill(self) -> None:
+        """As the power plug would."""
+        if not self.death.done():
+            self.death.set_result(None)
+        for task in self._tasks:
+            await _killed(task)
+
+
 class Network(LocalControl):
-    """The control plane as a worker reaches it: messages are lost, doubled and late."""
+    """The control plane as a worker reaches it: messages are lost, doubled and late, and go to any
+    server that is there.
+    """
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.orchestrator, world.store, world.credential)
         self._world = world
+        self._server = world.server()
+        super().__init__(self._server.orchestrator, self._server.store, world.credential)
 
     async def _carry(self, send: Callable[[], Awaitable[T]]) -> T:
         faults = self._world.faults
@@ -109,10 +269,9 @@ class Network(LocalControl):
 
     async def _ask(self, send: Callable[[], Awaitable[T]]) -> T:
         """Whoever dies while it is asked never answers, and whoever is dead is not there."""
-        death = self._world.death
+        death = self._chosen().death
         if death.done():
             raise ConnectionBroken("nobody is there")
-        self._orchestrator = self._world.orchestrator
         call = asyncio.ensure_future(send())
         try:
             await asyncio.wait((call, death), return_when=asyncio.FIRST_COMPLETED)
@@ -121,6 +280,13 @@ class Network(LocalControl):
             return call.result()
         finally:
             call.cancel()
+
+    def _chosen(self) -> Server:
+        """The server that was asked before; another one if it is gone, and at times anyway."""
+        if self._server not in self._world.servers or self._world.roams():
+            self._server = self._world.server()
+            self._orchestrator, self._store = self._server.orchestrator, self._server.store
+        return self._server
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         base = super().lease
@@ -131,7 +297,7 @@ class Network(LocalControl):
         for _ in range(200):
             try:
                 return await self._carry(lambda: base(report, want=want, pool=pool))
-            except ConnectionBroken:
+            except (ConnectionBroken, StoreError):
                 await asyncio.sleep(0.5)
         raise LeaseLost("the network never came back")
 
@@ -139,7 +305,7 @@ class Network(LocalControl):
         base = super().renew
         try:
             return await self._carry(lambda: base(tokens))
-        except ConnectionBroken:
+        except (ConnectionBroken, StoreError):
             return set()
 
 
@@ -151,17 +317,30 @@ class Effect(ToolConfig, frozen=True, kw_only=True):
     fails: int = 0
 
 
+@lru_cache
+def _compiled(text: str) -> tuple[Net, str]:
+    """A playbook as a net, and its digest."""
+    effect = Tool(kind="effect", summary="", config=Effect, run=cast(Any, None))
+    compiled = compile_text(text, tools=tools() | {"effect": effect})
+    assert compiled.net is not None, [str(problem) for problem in compiled.problems]
+    return compiled.net, compiled.digest
+
+
 class World:
     """Everything there is, and the hand that breaks it."""
 
-    def __init__(self, seed: int, workers: int = 3) -> None:
+    def __init__(self, seed: int, workers: int = 3, servers: int = 1) -> None:
         self.faults = Faults(seed)
         self.clock = VirtualClock()
         self.effects: Counter[str] = Counter()
         """action id → how often the tool ran to its end for it."""
+        self.air = Air(self.faults) if servers > 1 else None
+        self.servers: list[Server] = []
+        self.roaming = 0.5
+        """How often a worker asks another server than before, though that one is well."""
         self._workers = workers
+        self._wanted = servers
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._control_tasks: list[asyncio.Task[None]] = []
         self._born = 0
         self.tools = tools() | {
             "effect": Tool(kind="effect", summary="", config=Effect, run=self.run)
@@ -179,21 +358,26 @@ class World:
 
     async def open(self) -> None:
         self.store = await SqliteStore.open(":memory:", threads=False)
-        self._start_control()
+        for _ in range(self._wanted):
+            self._start_server()
         for _ in range(self._workers):
             self._start_worker()
 
-    def _start_control(self) -> None:
-        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.orchestrator = Orchestrator(self.store, self.clock, lease_seconds=10)
-        self._control_tasks = [
-            asyncio.create_task(job)
-            for job in (
-                self.orchestrator.run(),
-                fire_timers(self.orchestrator, self.store, self.clock),
-                requeue_lapsed(self.orchestrator, self.store, self.clock),
-            )
-        ]
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """That of some server."""
+        return self.server().orchestrator
+
+    def server(self) -> Server:
+        """Any that is there."""
+        return self.servers[0] if len(self.servers) == 1 else self.faults.dice.choice(self.servers)
+
+    def roams(self) -> bool:
+        return len(self.servers) > 1 and self.faults.dice.random() < self.roaming
+
+    def _start_server(self) -> None:
+        self._born += 1
+        self.servers.append(Server(self, f"server-{self._born}"))
 
     def _start_worker(self) -> None:
         self._born += 1
@@ -216,8 +400,12 @@ class World:
             await asyncio.sleep(self.faults.dice.random() * 4)
             if self.faults.happens(0.5):
                 await self._kill_worker()
-            if self.faults.happens(0.2):
-                await self._restart_control()
+            # One of several lives longer: what it remembers has time to become old.
+            if self.faults.happens(0.2 if self.air is None else 0.05):
+                await self.kill_server(self.server())
+                self._start_server()
+            if len(self.servers) > 1 and self.faults.happens(0.05):
+                await self.kill_server(self.server())
         self.faults.calm = True
 
     async def _kill_worker(self) -> None:
@@ -225,49 +413,69 @@ class World:
         await _killed(self._tasks.pop(name))
         self._start_worker()
 
-    async def _restart_control(self) -> None:
-        self.death.set_result(None)
-        for task in self._control_tasks:
-            await _killed(task)
-        self._start_control()
+    async def kill_server(self, server: Server) -> None:
+        """For good."""
+        await server.kill()
+        self.servers.remove(server)
 
-    async def execute(self, text: str, execution_id: str, workload: dict[str, Any]) -> None:
-        compiled = compile_text(text, tools=self.tools)
-        assert compiled.net is not None, [str(problem) for problem in compiled.problems]
+    async def register(self, text: str) -> None:
+        """Put a playbook into the catalog."""
+        net, digest = _compiled(text)
+        entry = CatalogEntry(
+            catalog_id=net.path,
+            path=net.path,
+            version=1,
+            kind="Playbook",
+            digest=digest,
+            content=text,
+        )
+        await self.store.register(entry, nets.encode(net))
+
+    async def execute(
+        self, text: str, execution_id: str, workload: dict[str, Any], at: Server | None = None
+    ) -> None:
+        """Start it, at this server first."""
+        net, digest = _compiled(text)
         for _ in range(100):
-            orchestrator = self.orchestrator
-            await orchestrator.programs.keep(compiled.net, compiled.digest)
+            orchestrator = (at or self.server()).orchestrator
+            at = None
             request = ExecutionRequested(
-                at=self.clock.now(),
-                path=compiled.net.path,
-                digest=compiled.digest,
-                seal="sealed",
+                at=self.clock.now(), path=net.path, digest=digest, seal="sealed"
             )
-            start = asyncio.create_task(
-                orchestrator.start(
-                    execution_id, request, workload=merged(compiled.net.workload, workload)
+
+            async def start(
+                orchestrator: Orchestrator = orchestrator, request: ExecutionRequested = request
+            ) -> None:
+                await orchestrator.programs.keep(net, digest)
+                await orchestrator.start(
+                    execution_id, request, workload=merged(net.workload, workload)
                 )
-            )
-            # A control plane that dies never answers; the caller asks its successor.
-            await asyncio.wait([start], timeout=5)
-            if start.done():
-                start.result()
-                return
-            start.cancel()
+
+            starting = asyncio.create_task(start())
+            # A server that dies never answers; the caller asks another.
+            await asyncio.wait([starting], timeout=5)
+            if starting.done():
+                with suppress(StoreError):
+                    starting.result()
+                    return
+            starting.cancel()
 
     async def ended(self, execution_id: str, within: float = 20_000) -> ExecutionState:
         """The final state; fails if the execution is still not over after that long."""
         end = self.clock.now() + within
         while self.clock.now() < end:
-            state = await self.orchestrator.state(execution_id)
-            if state.is_finished:
-                return state
+            # Past the servers: to be asked would make them look.
+            summary = await self.store.summary(execution_id)
+            if summary is not None and summary.ended_at is not None:
+                return await self.orchestrator.state(execution_id)
             await asyncio.sleep(5)
-        raise AssertionError(f"execution {execution_id} is stuck: {state.status} {state.runs}")
+        raise AssertionError(f"execution {execution_id} is stuck: {summary}")
 
     async def close(self) -> None:
-        for task in [*self._tasks.values(), *self._control_tasks]:
+        for task in self._tasks.values():
             await _killed(task)
+        for server in self.servers:
+            await server.kill()
         await self.store.close()
 
 
@@ -279,11 +487,11 @@ async def _killed(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def simulate(story: Callable[[World], Awaitable[T]], seed: int) -> T:
+def simulate(story: Callable[[World], Awaitable[T]], seed: int, **options: int) -> T:
     """Run a story in a world of its own."""
 
     async def whole() -> T:
-        world = World(seed)
+        world = World(seed, **options)
         await world.open()
         try:
             return await story(world)

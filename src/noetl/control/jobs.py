@@ -26,6 +26,8 @@ class Job:
     """Something that happened to one execution, and who waits for it to be stored."""
 
     __slots__ = (
+        "changed",
+        "clears",
         "closes",
         "coming",
         "create",
@@ -46,6 +48,7 @@ class Job:
         decide: Decide,
         *,
         create: Callable[[], Live] | None = None,
+        clears: str | None = None,
         closes: CommandId | None = None,
         waiter: Waiter | None = None,
         coming: tuple[Any, ...] = (),
@@ -59,11 +62,15 @@ class Job:
         self.execution_id = execution_id
         self.decide = decide
         self.create = create
+        self.clears = clears
+        """A timer that is due. If the execution does not wait for it, it is removed."""
         self.closes = closes
         self.waiter = waiter
         self.speaks_for = speaks_for
         """It counts only while this command is open."""
         self.has_voice = True
+        self.changed = False
+        """It made something happen."""
         self.has_moved = False
         """It was decided on a state that was no longer the stored one."""
         self.is_own = False
@@ -179,6 +186,15 @@ def lapse_job(
         )
 
     return Job(execution_id, decide, closes=command_id)
+
+
+def timer_job(execution_id: ExecutionId, timer_id: str, now: float) -> Job:
+    """A timer's moment has come."""
+
+    def decide(live: Live) -> Decision:
+        return advance.fired(live.program, live.state, execution_id, now, timer_id)
+
+    return Job(execution_id, decide, clears=timer_id)
 
 
 def parent_job(child: ExecutionId, effect: TellParent, now: float) -> Job:

@@ -70,7 +70,8 @@ class Live:
         if current or self.timers:
             for timer_id in current.keys() - self.timers:
                 write.timers.append((timer_id, current[timer_id].fires_at))
-            write.timers_cleared += self.timers - current.keys()
+            cleared = self.timers.union(write.timers_cleared)
+            write.timers_cleared = list(cleared - current.keys())
             self.timers = set(current)
         write.summary = self.summary()
         if self.state.seq - self.snapshot_seq >= max(SNAPSHOT_EVERY, self.snapshot_seq):

@@ -26,6 +26,8 @@ class Memory:
         self._live: dict[ExecutionId, Live] = {}
         self._quiet: dict[ExecutionId, None] = {}
         """Those that may be forgotten, the one that was quiet longest first."""
+        self._unverified: list[ExecutionId] = []
+        """What is still to be compared with the store on this way through the busy ones."""
         self._reading: dict[ExecutionId, object] = {}
         """What is being read from the store, unless it was let go of since: then what is read is
         perhaps older than what was."""
@@ -55,7 +57,7 @@ class Memory:
         while (live := self._live.get(execution_id)) is None:
             reading = self._reading.setdefault(execution_id, object())
             try:
-                read = await self._read(execution_id)
+                read = await self.read(execution_id)
             except BaseException:
                 self._reading.pop(execution_id, None)
                 raise
@@ -64,7 +66,8 @@ class Memory:
                 self.note(read)
         return live
 
-    async def _read(self, execution_id: ExecutionId) -> Live:
+    async def read(self, execution_id: ExecutionId) -> Live:
+        """As it is stored, whatever is in memory."""
         loaded = await self._store.load(execution_id)
         if loaded is None:
             raise NotFound(f"there is no execution {execution_id}.")
@@ -79,6 +82,18 @@ class Memory:
         self._quiet.pop(live.execution_id, None)
         if not live.state.holders:
             self._quiet[live.execution_id] = None
+
+    def busy(self, limit: int | None = None) -> list[ExecutionId]:
+        """The next so many that are not quiet, in turn; None: all of them.
+
+        Another server may have gone on with them. Who forgets only what is quiet would keep them
+        for ever if it was not told.
+        """
+        if limit is None or not self._unverified:
+            self._unverified = list(self._live.keys() - self._quiet.keys())
+        chosen = self._unverified[:limit]
+        del self._unverified[:limit]
+        return chosen
 
     def forget(self) -> None:
         """Let go of what has been quiet longest. Only while nothing is being decided."""

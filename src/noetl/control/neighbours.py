@@ -2,19 +2,22 @@
 
 What they write makes what we have in memory old, ends executions that somebody waits for here,
 opens commands for our workers and closes commands that our workers run. News tell of it at once;
-a look once a second finds whatever the news did not bring.
+a look once a second finds whatever the news did not bring. If news say that they do not say all,
+we look at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from contextlib import suppress
 
 from noetl.control.clock import SharedClock
 from noetl.control.membership import BEAT_SECONDS, Membership
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.wakeup import News, Wakeup
-from noetl.errors import NoetlError
+from noetl.errors import NoetlError, StoreError
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Channel, Store, Write
 
@@ -22,6 +25,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.9
 """Polling takes over within a second."""
+PAUSE_SECONDS = 0.1
+"""Between two looks at least, however often news say that they do not say all."""
+VERIFIED_AT_ONCE = 500
+"""Busy executions in memory that a look compares with the store: with the others it goes on the
+next time."""
 LOOKS_REMEMBERED = 30
 
 
@@ -43,6 +51,8 @@ class Neighbours:
         self._membership = membership
         self._wakeup = Wakeup(channel, name, self.hear)
         self._looks = 0
+        self._missed = asyncio.Event()
+        """Others wrote something and did not say what."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
         orchestrator.on_stored = self._tell
@@ -87,54 +97,63 @@ class Neighbours:
         for worker_id, commands in news.pauses.items():
             if orchestrator.dispatch.has_asked(worker_id):
                 orchestrator.dispatch.pause(worker_id, commands)
-        await self._stop_closed(moved)
         self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
+        if news.dropped:
+            self._missed.set()
+        held = orchestrator.dispatch.held
+        try:
+            await self._stop_closed([one for one in held if held[one].execution_id in moved])
+        except StoreError as error:
+            self._missed.set()
+            logger.warning("closed commands are not found just now: %s", error)
 
-    def _worked_on(self) -> set[ExecutionId]:
-        """Executions that workers of ours work on."""
-        return {held.execution_id for held in self._orchestrator.dispatch.held.values()}
-
-    async def _stop_closed(self, moved: set[ExecutionId]) -> None:
-        """Others may have closed commands that workers of ours run: tell them to stop."""
-        dispatch = self._orchestrator.dispatch
-        ours: dict[ExecutionId, list[CommandId]] = {}
-        for command_id, held in dispatch.held.items():
-            if held.execution_id in moved:
-                ours.setdefault(held.execution_id, []).append(command_id)
-        for execution_id, commands in ours.items():
-            try:
-                state = await self._orchestrator.state(execution_id)
-            except NoetlError as error:
-                # One that cannot be read must not keep us from hearing of the others.
-                logger.warning("an execution cannot be read: %s", error)
-                continue
-            for command_id in commands:
-                if command_id not in state.holders:
-                    dispatch.close(command_id, tell=True)
+    async def _stop_closed(self, commands: Iterable[CommandId]) -> None:
+        """Others may have closed these, which workers of ours run: tell them to stop."""
+        ours = list(commands)
+        if not ours:
+            return
+        still_open = await self._store.holders(ours)
+        for command_id in ours:
+            if command_id not in still_open:
+                self._orchestrator.dispatch.close(command_id, tell=True)
 
     async def _keep_looking(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS - PAUSE_SECONDS):
+                    await self._missed.wait()
+            has_missed = self._missed.is_set()
+            self._missed.clear()
             try:
-                await self.look()
+                await self.look(None if has_missed else VERIFIED_AT_ONCE)
             except NoetlError as error:
                 logger.warning("the database cannot be looked at just now: %s", error)
+                await self._clock.sleep(LOOK_SECONDS)
+                self._missed.set()
 
-    async def look(self) -> None:
-        """Find what news should have brought, for those who wait for something here."""
-        awaited = self._orchestrator.audience.executions() | self._worked_on()
-        heads = await self._store.heads(awaited) if awaited else {}
+    async def look(self, verified: int | None = VERIFIED_AT_ONCE) -> None:
+        """Find what news should have brought: for those who wait for something here, for workers
+        that run what is closed, and for what is in memory as if work on it went on here.
+
+        Of the latter for so many, or for all.
+        """
+        orchestrator = self._orchestrator
+        awaited = orchestrator.audience.executions()
+        doubtful = orchestrator.busy(verified)
+        heads = await self._store.heads(awaited.union(doubtful)) if awaited or doubtful else {}
         if self._looks % LOOKS_REMEMBERED == 0:
             self._seen.clear()
         self._looks += 1
         changed = {
             one: seq
             for one, seq in heads.items()
-            if self._seen.get(one) != seq or self._orchestrator.is_behind(one, seq)
+            if (one in awaited and self._seen.get(one) != seq) or orchestrator.is_behind(one, seq)
         }
-        waiting = self._orchestrator.dispatch.waiting_pools()
+        waiting = orchestrator.dispatch.waiting_pools()
         pools = await self._store.free_pools() & waiting if waiting else set()
         await self.hear(News(executions=changed, pools=pools))
+        await self._stop_closed(orchestrator.dispatch.held)
 
     async def _keep_beating(self) -> None:
         while True:

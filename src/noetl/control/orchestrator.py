@@ -21,6 +21,7 @@ from noetl.control.jobs import (
     refused_job,
     report_job,
     signal_job,
+    timer_job,
 )
 from noetl.control.live import Live
 from noetl.control.rounds import Rounds
@@ -249,12 +250,11 @@ class Orchestrator(Rounds):
             raise hearing.refusal
         return hearing.was_known
 
-    async def fire(self, execution_id: ExecutionId, timer_id: str) -> None:
-        """A timer's moment has come."""
-        await self.happen(
-            execution_id,
-            lambda live, now: advance.fired(live.program, live.state, execution_id, now, timer_id),
-        )
+    async def fire(self, execution_id: ExecutionId, timer_id: str) -> bool:
+        """A timer's moment has come; whether the execution still waited for it."""
+        job = timer_job(execution_id, timer_id, self._clock.now())
+        await self._submit(job)
+        return job.changed
 
     async def lapse(
         self,
@@ -279,8 +279,12 @@ class Orchestrator(Rounds):
         live = self._memory.find(execution_id)
         # Others may have moved it, unless it has ended: that is final.
         if not self._store.exclusive and live is not None and not live.state.is_finished:
-            heads = await self._store.heads([execution_id])
-            self.moved_elsewhere(execution_id, heads.get(execution_id, 0))
+            head = (await self._store.heads([execution_id])).get(execution_id, 0)
+            self.moved_elsewhere(execution_id, head)
+            live = self._memory.find(execution_id)
+            if live is not None and live.state.seq < head:
+                # It is under way here, on an old state: the commit will be refused.
+                return (await self._memory.read(execution_id)).state
         return await self.last_known(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
@@ -310,6 +314,10 @@ class Orchestrator(Rounds):
         self._memory.drop(execution_id)
         self.audience.tell(execution_id, None, may_have_ended=True)
         return True
+
+    def busy(self, limit: int | None) -> list[ExecutionId]:
+        """The next so many that are in memory as if work on them went on here; None: all."""
+        return self._memory.busy(limit)
 
     def is_behind(self, execution_id: ExecutionId, seq: int) -> bool:
         """Whether what is in memory is older than that."""

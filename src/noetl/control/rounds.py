@@ -177,7 +177,10 @@ class Rounds:
         if bodies.are_referred_to(live, job.coming, job.names):
             await bodies.fetch(self._store, live, job.coming, job.names, write)
         decision = job.decide(live)
+        job.changed = bool(decision.events)
         live.add(write, decision)
+        if job.clears is not None and not job.changed:
+            write.timers_cleared.append(job.clears)
         if job.closes is not None and job.has_voice:
             write.closed.append(job.closes)
             batch.closed[job.closes] = (job.execution_id, False)
@@ -231,12 +234,23 @@ class Rounds:
                     batch.follow(live.execution_id, following(live.execution_id, effect, now))
 
     async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
-        """Store the batch. None: it could not be stored, and everybody has been told."""
-        writes = []
+        """Store the batch. None: it could not be stored, and everybody has been told.
+
+        That nothing follows from what happened is a decision, too. It must have been made on what
+        is stored: where other processes write, a write without content goes along and is refused
+        like any other if the execution has moved. What others wait for, like a parent for the end
+        of its child, is then decided again as well.
+        """
+        writes, told = [], []
         for execution_id, write in batch.writes.items():
             live = self._memory.find(execution_id)
-            if live is not None and (write.events or write.closed or write.commands):
+            if live is None:
+                continue
+            if write.events or write.closed or write.commands or write.timers_cleared:
                 live.close(write)
+                writes.append(write)
+                told.append(write)
+            elif not self._store.exclusive:
                 writes.append(write)
         try:
             moved = await self._store.commit(writes, tied=batch.tied) if writes else []
@@ -249,7 +263,7 @@ class Rounds:
             self._memory.drop(execution_id)
         self._settle(batch, set(moved))
         if self.on_stored is not None:
-            self.on_stored([write for write in writes if write.execution_id not in moved])
+            self.on_stored([write for write in told if write.execution_id not in moved])
         return set(moved) if moved else None
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from noetl.control.clock import Clock
@@ -25,6 +25,8 @@ GRACE_SECONDS = 2.0
 """So long what another server looks after is left to it; then it may be gone."""
 NEIGHBOUR_SECONDS = 0.05
 """How often to look while timers of another server are due: ours may come next."""
+REST_MAX_SECONDS = 60.0
+"""A timer that cannot fire is tried again after a second, then after two, up to so many."""
 BATCH = 200
 EVERY = 1_000_000
 
@@ -40,27 +42,54 @@ async def fire_timers(
     orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns = everything
 ) -> None:
     """Fire what is due, sleep until the next, for ever."""
+    resting = Resting()
     while True:
         try:
-            await _fire_due(orchestrator, store, clock, owns)
+            await _fire_due(orchestrator, store, clock, owns, resting)
         except StoreError as error:
             logger.warning("timers cannot be looked at just now: %s", error)
             await clock.sleep(POLL_SECONDS)
 
 
-async def _fire_due(orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns) -> None:
+class Resting:
+    """Timers that were due and made nothing happen: each is tried again, but not at once."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[ExecutionId, str], tuple[float, float]] = {}
+        """When to try again, and how long that is after the last time."""
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def wakes(self, timer: tuple[ExecutionId, str], now: float) -> bool:
+        return timer not in self._until or self._until[timer][0] <= now
+
+    def note(self, timer: tuple[ExecutionId, str], now: float, *, fired: bool) -> None:
+        _, last = self._until.pop(timer, (now, POLL_SECONDS / 2))
+        if not fired:
+            rest = min(2 * last, REST_MAX_SECONDS)
+            self._until[timer] = now + rest, rest
+
+    def keep(self, due: Collection[tuple[ExecutionId, str]]) -> None:
+        """Whatever else rests is not due any more."""
+        for timer in self._until.keys() - set(due):
+            del self._until[timer]
+
+
+async def _fire_due(
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, resting: Resting
+) -> None:
     orchestrator.timer_changed.clear()
-    due = await _due(orchestrator, store, clock, owns)
-    fired = await asyncio.gather(*(_fire(orchestrator, *which) for *which, _ in due))
+    due = await _due(orchestrator, store, clock, owns, resting)
+    fired = await asyncio.gather(*(_fire(orchestrator, *which) for which in due))
+    for which, has_fired in zip(due, fired, strict=True):
+        resting.note(which, clock.now(), fired=has_fired)
     if any(fired):
-        return
-    if due:
-        await clock.sleep(POLL_SECONDS)
         return
     following = await _next(orchestrator, store)
     if following is not None and following <= clock.now():
-        # It is another server's to fire.
-        following = clock.now() + NEIGHBOUR_SECONDS
+        # It rests, or it is another server's to fire.
+        following = clock.now() + (POLL_SECONDS if resting else NEIGHBOUR_SECONDS)
     # Where no other process sets timers, there is nothing to look up meanwhile.
     for _ in range(QUIET_LOOKS if store.exclusive else 1):
         changed = await _change(orchestrator, clock, following)
@@ -69,13 +98,12 @@ async def _fire_due(orchestrator: Orchestrator, store: Store, clock: Clock, owns
 
 
 async def _fire(orchestrator: Orchestrator, execution_id: ExecutionId, timer_id: str) -> bool:
-    """Whether it could. One execution that cannot go on must not stop the others."""
+    """Whether something happened. One execution that cannot go on must not stop the others."""
     try:
-        await orchestrator.fire(execution_id, timer_id)
+        return await orchestrator.fire(execution_id, timer_id)
     except Exception:
         logger.exception("a timer could not fire", extra={"execution_id": execution_id})
         return False
-    return True
 
 
 async def _change(orchestrator: Orchestrator, clock: Clock, following: float | None) -> bool:
@@ -88,15 +116,19 @@ async def _change(orchestrator: Orchestrator, clock: Clock, following: float | N
 
 
 async def _due(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns
-) -> list[tuple[ExecutionId, str, float]]:
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, resting: Resting
+) -> list[tuple[ExecutionId, str]]:
     now = clock.now()
-    # Timers of executions that do not go on here stay due; they must not hide the others.
-    limit = BATCH if orchestrator.chosen is None else EVERY
+    # Timers that rest, and those of executions that do not go on here, stay due; they must not hide
+    # the others.
+    limit = BATCH + len(resting) if orchestrator.chosen is None else EVERY
+    found = await store.due_timers(now=now, limit=limit)
+    resting.keep([(execution_id, timer_id) for execution_id, timer_id, _ in found])
     return [
-        timer
-        for timer in await store.due_timers(now=now, limit=limit)
-        if orchestrator.is_chosen(timer[0]) and (owns(timer[0]) or timer[2] <= now - GRACE_SECONDS)
+        (execution_id, timer_id)
+        for execution_id, timer_id, at in found
+        if orchestrator.is_chosen(execution_id) and resting.wakes((execution_id, timer_id), now)
+        if owns(execution_id) or at <= now - GRACE_SECONDS
     ]
 
 

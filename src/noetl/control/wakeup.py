@@ -1,6 +1,7 @@
 """What servers on one database tell each other, so that nobody waits for the next look.
 
-News only make things sooner. Whoever misses all of them looks once a second and finds the same.
+News only make things sooner. Whoever misses all of them looks once a second and finds the same,
+and nothing is decided on a state that is not the stored one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ PAUSE_SECONDS = 0.005
 RECONNECT_SECONDS = 1.0
 EXECUTIONS_MAX = 120
 STOPS_MAX = 50
-"""A message of PostgreSQL holds 8 000 bytes. What does not fit is found by looking, or when leases
-are renewed."""
+"""A message of PostgreSQL holds 8 000 bytes. Executions that do not fit are not named, and the
+message says so. Commands to stop that do not fit are found by looking, or when leases are renewed.
+"""
 
 
 class News(msgspec.Struct, omit_defaults=True):
@@ -32,6 +34,8 @@ class News(msgspec.Struct, omit_defaults=True):
     sender: str = ""
     executions: dict[ExecutionId, int] = {}
     """Where their logs end now."""
+    dropped: bool = False
+    """More executions were written than are named."""
     pools: set[str] = set()
     """Where commands wait for a worker."""
     timers: bool = False
@@ -43,7 +47,10 @@ class News(msgspec.Struct, omit_defaults=True):
 
     def add(self, writes: Iterable[Write]) -> None:
         for write in writes:
-            self.executions[write.execution_id] = write.seq_after
+            if write.execution_id in self.executions or len(self.executions) < EXECUTIONS_MAX:
+                self.executions[write.execution_id] = write.seq_after
+            else:
+                self.dropped = True
             self.timers = self.timers or bool(write.timers)
             self.pools |= {new.command.pool for new in write.commands if new.worker_id is None}
 
@@ -85,8 +92,6 @@ class Wakeup:
             await self._something.wait()
             self._something.clear()
             news, self._untold = self._untold, News(sender=self._name)
-            for execution_id in list(news.executions)[EXECUTIONS_MAX:]:
-                del news.executions[execution_id]
             try:
                 await self._channel.send(msgspec.json.encode(news).decode())
                 reached = True
@@ -110,6 +115,7 @@ class Wakeup:
                 if heard:  # once: it may take long
                     logger.warning("other servers cannot be heard just now: %s", error)
                 heard = False
+                await self._hear(News(dropped=True))
             await asyncio.sleep(RECONNECT_SECONDS)
 
 
