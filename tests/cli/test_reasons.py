@@ -167,3 +167,64 @@ def answering(body: bytes, status: int) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}/"
         finally:
             server.shutdown()
+
+
+BROKEN = (
+    HEAD
+    + """\
+metadata: {name: broken, path: tests/broken}
+workload: {customer: ada}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      code: |
+        def divide(n):
+            return 1 / n
+        result = divide(0)
+"""
+)
+
+
+def test_tracebacks_count_the_lines_of_the_file(tmp_path, noetl):
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+
+    ran = noetl("run", "broken.yaml")
+    noetl("register", "broken.yaml")
+    noetl("run", "tests/broken")
+    shown = noetl("executions", "show", "last")
+
+    assert 'File "broken.yaml", line 11, in divide' in ran.err
+    assert 'File "broken.yaml", line 12' in ran.err
+    assert "ZeroDivisionError: division by zero (broken.yaml:11)" in ran.err
+    assert 'File "tests/broken version 1", line 11, in divide' in shown.err
+
+
+def test_validate_finds_python_that_is_none_at_its_place(tmp_path, noetl):
+    (tmp_path / "broken.yaml").write_text(BROKEN.replace("(n):", "(n)"))
+    (tmp_path / "returns.yaml").write_text(BROKEN.replace("result = divide", "return divide"))
+
+    found = noetl("validate", "broken.yaml")
+
+    assert found.code == 2
+    assert "broken.yaml:10:22: " in found.out + found.err
+    assert "[code-syntax]" in found.out + found.err
+    assert noetl("validate", "returns.yaml").code == 0
+
+
+def test_a_misspelt_key_of_the_workload_is_told_with_the_one_that_was_meant(tmp_path, noetl):
+    (tmp_path / "workload.yaml").write_text(
+        HEAD
+        + """\
+metadata: {name: misspelt, path: tests/misspelt}
+workload: {customer: ada, region: north}
+workflow:
+  - step: start
+    tool: {kind: noop, result: "{{ workload.custmer }}"}
+"""
+    )
+
+    ran = noetl("run", "workload.yaml")
+
+    assert '"workload.custmer" is undefined' in ran.err
+    assert 'Did you mean "customer"?' in ran.err

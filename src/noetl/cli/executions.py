@@ -131,6 +131,7 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
     from noetl.cli.results import print_document
     from noetl.cli.running import print_output
     from noetl.cli.showing import execution_rows, shortened, show
+    from noetl.cli.source_lines import of_execution
 
     async with looking(settings) as records:
         execution_id = await records.find(written)
@@ -140,7 +141,8 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
             return
         show(execution_rows(await shortened(document, records.body), in_use=is_running(settings)))
         if document["status"] == "FAILED":
-            await print_output(records, execution_id)
+            source = await of_execution(records, settings, document)
+            await print_output(records, execution_id, source=source)
 
 
 @command.command("result")

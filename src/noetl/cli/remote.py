@@ -41,6 +41,8 @@ class Executions(Protocol):
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]: ...
 
+    async def text(self, path: str, version: int) -> str | None: ...
+
     async def body(self, execution_id: ExecutionId, key: str) -> bytes: ...
 
     async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]: ...
@@ -142,6 +144,15 @@ class RemoteExecutions:
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
         return await self.client.execution(execution_id)
+
+    async def text(self, path: str, version: int) -> str | None:
+        try:
+            found = await self.client.post(
+                "/api/catalog/resource", {"path": path, "version": version}
+            )
+        except NotFound:
+            return None
+        return str(found["content"])
 
     async def body(self, execution_id: ExecutionId, key: str) -> bytes:
         return await self.client.body(execution_id, key)

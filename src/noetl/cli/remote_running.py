@@ -17,6 +17,7 @@ from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 from noetl.cli.remote import WAIT_SECONDS, RemoteExecutions, RemoteFollowing, connected
 from noetl.cli.running import conclude, news_in, print_output
+from noetl.cli.source_lines import NOWHERE, SourceLines
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ async def rerun_there(
         return await to_end(client, started["execution_id"], as_json=as_json)
 
 
-async def to_end(client: Client, execution_id: str, *, as_json: bool) -> int:
+async def to_end(
+    client: Client, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
+) -> int:
     """Show an execution that was started from here until it has ended; the exit code."""
     async with _cancelled_by_ctrl_c(client, execution_id) as was_pressed:
         if not as_json:
@@ -57,16 +60,18 @@ async def to_end(client: Client, execution_id: str, *, as_json: bool) -> int:
         else:
             followed = RemoteFollowing(client, execution_id, ExecutionState())
             await _until_over(client, followed, speak=False)
-        code = await _conclude(client, execution_id, as_json=as_json)
+        code = await _conclude(client, execution_id, as_json=as_json, source=source)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
-async def _conclude(client: Client, execution_id: str, *, as_json: bool) -> int:
+async def _conclude(
+    client: Client, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
+) -> int:
     document = await client.execution(execution_id)
     remote = RemoteExecutions(client)
     if document["status"] == "FAILED" and not as_json:
-        await print_output(remote, execution_id, shown=True)
-    return await conclude(document, remote.body, as_json=as_json)
+        await print_output(remote, execution_id, shown=True, source=source)
+    return await conclude(document, remote.body, as_json=as_json, source=source)
 
 
 async def _show(client: Client, execution_id: str) -> None:

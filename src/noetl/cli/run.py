@@ -95,14 +95,16 @@ async def _run(
 ) -> int:
     from noetl import wiring
     from noetl.cli.running import run_to_end, working_here
+    from noetl.cli.source_lines import NOWHERE, SourceLines
     from noetl.errors import NotFound
 
-    compiled = None
+    compiled, source = None, NOWHERE
     if is_file(target):
         found = compiled_file(settings, target)
         if found is None:
             return WRONG
         compiled = found.compiled
+        source = SourceLines(target, compiled.code_lines)
         point_out_misspelt(given, compiled.unwrap())
     async with wiring.embedded(settings, work=False) as system:
         try:
@@ -120,7 +122,7 @@ async def _run(
         elif given:
             say("going on with the workload it was started with; --new starts with another")
         async with working_here(system, settings, {execution_id}):
-            return await run_to_end(system, execution_id, as_json=as_json)
+            return await run_to_end(system, execution_id, as_json=as_json, source=source)
 
 
 # --- Which playbook ----------------------------------------------------------------------------

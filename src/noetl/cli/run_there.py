@@ -11,6 +11,7 @@ from noetl.cli.printing import print_json, print_line, say
 from noetl.cli.remote import connected
 from noetl.cli.remote_running import to_end
 from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file, point_out_misspelt
+from noetl.cli.source_lines import NOWHERE, SourceLines
 
 if TYPE_CHECKING:
     from noetl.client import Client
@@ -33,15 +34,17 @@ async def run_there(
         point_out_misspelt(given, found.compiled.unwrap())
     async with connected(settings) as client:
         request: dict[str, Any] = {"path": target}
+        source = NOWHERE
         if found is not None:
             folder = Path(target).parent
             request = await _registered(client, found, folder, wiring.compiler(settings))
+            source = SourceLines(target, found.compiled.code_lines)
         try:
             started = await client.post("/api/execute", {**request, "workload": given})
         except NotFound as error:
             say(str(error))
             return WRONG
-        return await to_end(client, started["execution_id"], as_json=as_json)
+        return await to_end(client, started["execution_id"], as_json=as_json, source=source)
 
 
 async def _registered(

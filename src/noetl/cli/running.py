@@ -14,6 +14,7 @@ from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.lines import Telling, failed_iterations, length, more_about, speaker
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, printable, say
+from noetl.cli.source_lines import NOWHERE, SourceLines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +43,9 @@ async def working_here(system: System, settings: Settings, chosen: set[str]) -> 
         yield
 
 
-async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int:
+async def run_to_end(
+    system: System, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
+) -> int:
     """Show an execution that this process runs until it has ended; the exit code."""
     from noetl.control.records import Records
 
@@ -56,8 +59,8 @@ async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int
             await _print_lines(system, execution_id)
         document = await system.executions.wait(execution_id)
     if document["status"] == "FAILED" and not as_json:
-        await print_output(system.store, execution_id, shown=True)
-    code = await conclude(document, Records(system.store).body, as_json=as_json)
+        await print_output(system.store, execution_id, shown=True, source=source)
+    code = await conclude(document, Records(system.store).body, as_json=as_json, source=source)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
@@ -171,7 +174,9 @@ def news_in(store: Events) -> NewsAfter:
     return news
 
 
-async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
+async def conclude(
+    document: dict[str, Any], get: Get, *, as_json: bool, source: SourceLines = NOWHERE
+) -> int:
     """Print how it ended; the exit code."""
     from noetl.cli.results import print_document, print_value
 
@@ -192,14 +197,16 @@ async def conclude(document: dict[str, Any], get: Get, *, as_json: bool) -> int:
     else:
         error = document["error"] or {}
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
-        message = one_line(error.get("message", "no reason given"))
+        message = one_line(source.message(error, document.get("failed_step") or ""))
         say(f"{document['status'].lower()}{where}: {message}")
         for line in more_about(error):
             say(f"  {line}")
     return OK if document["status"] == "COMPLETED" else FAILED
 
 
-async def print_output(store: Events, execution_id: str, *, shown: bool = False) -> None:
+async def print_output(
+    store: Events, execution_id: str, *, shown: bool = False, source: SourceLines = NOWHERE
+) -> None:
     """What failed tasks printed, unless it was `shown` before, and where their code broke."""
     from noetl.model.events import TaskDone, decode
 
@@ -217,10 +224,10 @@ async def print_output(store: Events, execution_id: str, *, shown: bool = False)
                 if len(last) > FAILURES_KEPT:
                     last.pop(next(iter(last)))
     for fact in list(last.values())[-FAILURES_SHOWN:]:
-        _print_failure(fact, shown=shown)
+        _print_failure(fact, source, shown=shown)
 
 
-def _print_failure(fact: TaskDone, *, shown: bool) -> None:
+def _print_failure(fact: TaskDone, source: SourceLines, *, shown: bool) -> None:
     where = f"{fact.step}.{fact.task}"
     if fact.iteration is not None:
         where += f", iteration {fact.iteration}"
@@ -231,7 +238,10 @@ def _print_failure(fact: TaskDone, *, shown: bool) -> None:
     error = fact.outcome.error
     details = error.details if error is not None else None
     if isinstance(details, dict) and isinstance(details.get("traceback"), str):
-        _print_block(f"traceback of {where}", details["traceback"])
+        text = details["traceback"]
+        if "execution_id" not in details:
+            text = source.traceback(text, fact.step, fact.task)
+        _print_block(f"traceback of {where}", text)
 
 
 def _print_block(title: str, text: str) -> None:

@@ -75,6 +75,11 @@ class Records:
         program = await self._programs.by_digest(state.digest)
         return documents.execution(execution_id, state, program)
 
+    async def text(self, path: str, version: int) -> str | None:
+        """What the catalog has of a playbook."""
+        entry = await self._store.catalog_entry(path, version)
+        return entry.content if entry is not None else None
+
     async def body(self, execution_id: ExecutionId, key: str) -> bytes:
         """What a reference stands for, as JSON. Raises NotFound."""
         body = await self._store.get_result(execution_id, key)

@@ -66,7 +66,10 @@ class Use(msgspec.Struct, frozen=True):
 class Building:
     """One compilation."""
 
-    def __init__(self, report: Report, tools: Mapping[str, ToolShape], limits: Limits) -> None:
+    def __init__(
+        self, report: Report, tools: Mapping[str, ToolShape], limits: Limits, text: str = ""
+    ) -> None:
+        self.text = text
         self.report = report
         self.tools = tools
         self.limits = limits
@@ -78,6 +81,8 @@ class Building:
         """Workbook entries with their templates, for the steps that call them."""
         self.debug: dict[str, Place] = {}
         """Generated label (`step.task`) → the place it was generated from."""
+        self.code_lines: dict[str, int] = {}
+        """Task (`step.task`) → the line of the document at which its code begins."""
         self._places: dict[tuple[int, str], Place] = {}
         self._marked: list[object] = []
 

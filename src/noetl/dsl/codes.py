@@ -55,6 +55,7 @@ SHAPE = _errors(
 )
 
 RULES = _errors(
+    code_syntax="Program text that its language does not understand.",
     duplicate_step="Two steps of one name.",
     duplicate_task="Two tasks of one name in a pipeline, or two workbook entries.",
     duplicate_keychain="Two keychain entries of one name.",

@@ -30,6 +30,8 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     debug: Mapping[str, Place] = {}
     """Generated task label (`step.task`) → the place of the sugar it was generated from."""
+    code_lines: Mapping[str, int] = {}
+    """Task (`step.task`) → the line of the text at which its code begins."""
 
     def unwrap(self) -> Net:
         """The net, or PlaybookRejected with the problems."""
@@ -51,7 +53,7 @@ def compile_text(
     if root is None:
         return Compiled(net=None, problems=report.problems(None))
     PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
-    building = Building(report, tools, limits or Limits())
+    building = Building(report, tools, limits or Limits(), text)
     check_document(building, root)
     net = build(building, root)
     check_templates(building)
@@ -65,4 +67,10 @@ def compile_text(
     problems = report.problems(root)
     if report.has_errors:
         return Compiled(net=None, problems=problems, debug=building.debug)
-    return Compiled(net=net, digest=digest(net), problems=problems, debug=building.debug)
+    return Compiled(
+        net=net,
+        digest=digest(net),
+        problems=problems,
+        debug=building.debug,
+        code_lines=building.code_lines,
+    )

@@ -22,10 +22,14 @@ class Node:
 class Scalar(Node):
     """A single value. `quoted` texts are texts whatever they look like."""
 
-    __slots__ = ("quoted", "text", "value")
+    __slots__ = ("block", "quoted", "text", "value")
 
-    def __init__(self, place: Place, value: Any, text: str, quoted: bool) -> None:
+    def __init__(
+        self, place: Place, value: Any, text: str, quoted: bool, *, block: bool = False
+    ) -> None:
         super().__init__(place)
+        self.block = block
+        """Written after `|`, line by line, from the line below on."""
         self.value = value
         self.text = text
         self.quoted = quoted

@@ -200,7 +200,7 @@ class _Reader:
                 )
         if event.tag is not None and type(value) is not _SCALAR_TAGS.get(event.tag):
             self._refuse_tag(event.tag, place)
-        node = Scalar(place, value, event.value, quoted)
+        node = Scalar(place, value, event.value, quoted, block=event.style == "|")
         node.weight += len(event.value) // TEXT_PER_NODE
         self._count(node.weight, place)
         if event.anchor is not None:

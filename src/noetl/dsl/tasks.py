@@ -17,13 +17,13 @@ from noetl.dsl.building import (
 )
 from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import merge, noted_knobs, within
-from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policies import policy_of, retry_rules, task_rules
 from noetl.dsl.sugar import expand
 from noetl.dsl.task_shapes import is_config, is_labelled, is_sugar
 from noetl.model.net import Amount, Poll, Rule, Select, Task, Values
 from noetl.model.problems import Place
-from noetl.model.toolshape import ToolShape
+from noetl.model.toolshape import CodeProblem, ToolShape
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -155,6 +155,8 @@ def _config(
     if tool.kind == "workbook" and "task" not in found:
         found["task"] = text(node, "name") or name
     _warn_of_templates_in_code(building, node, tool)
+    if tool.code_check is not None:
+        _check_code(building, node, tool, f"{frame.home.name or frame.home.block}.{name}")
     return {key: found[key] for key in sorted(found)}
 
 
@@ -171,6 +173,37 @@ def _warn_of_templates_in_code(building: Building, node: Node, tool: ToolShape) 
                     f" can change the program. Pass values through `{tool.code_inputs}`.",
                     part.place,
                 )
+
+
+def _check_code(building: Building, node: Node, tool: ToolShape, label: str) -> None:
+    """Note where code begins, and report what can be told of it without running it."""
+    assert tool.code_check is not None
+    for key, value in entries(node).items():
+        code = nodes.text_of(value)
+        if tool.aliases.get(key, key) not in tool.code_fields or code is None:
+            continue
+        assert isinstance(value, Scalar)
+        first = value.place.line + value.block
+        building.code_lines[label] = first
+        problem = tool.code_check(code) if not has_template(code) else None
+        if problem is not None:
+            building.report.add(
+                "code-syntax",
+                f"the {tool.kind} code cannot be run: {problem.message}.",
+                _place_in_code(building, value, code, problem),
+            )
+
+
+def _place_in_code(building: Building, value: Scalar, code: str, problem: CodeProblem) -> Place:
+    """The place in the document of a place in a code that stands there line by line."""
+    if not value.block:
+        return value.place
+    line = value.place.line + problem.line
+    written, document = code.splitlines(), building.text.splitlines()
+    column = problem.column
+    if problem.line <= len(written) and line <= len(document):
+        column += max(0, document[line - 1].find(written[problem.line - 1]))
+    return Place(line, column)
 
 
 def _is_mixed(code: str) -> bool:

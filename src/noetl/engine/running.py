@@ -57,7 +57,7 @@ def command_for(
         step_run_id=run.step_run_id,
         run_number=run.number,
         args=run.args,
-        workload=_needed(state.workload, needs.workload, needs.bare),
+        workload=_needed_workload(state.workload, needs),
         ctx=_needed(state.ctx, needs.ctx, needs.bare),
         vars=_needed(state.vars, needs.vars, ()),
         steps=_needed_results(turn, needs),
@@ -74,6 +74,14 @@ def command_for(
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,
         seal=state.seal,
     )
+
+
+def _needed_workload(workload: Values, needs: Needs) -> Values:
+    """What the body reads; all of it if it reads a key that is not there, so that an error can say
+    which key was probably meant."""
+    if all(name in workload or name == "*" for name in needs.workload):
+        return _needed(workload, needs.workload, needs.bare)
+    return dict(workload)
 
 
 def _needed(values: Values, named: tuple[str, ...], bare: tuple[str, ...]) -> Values:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
+
+
+class CodeProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A program text that cannot be run: why, and where in it, counted from 1."""
+
+    message: str
+    line: int = 1
+    column: int = 1
 
 
 class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,5 +33,7 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of fields of which at least one must be written, e.g. `(("code", "script"),)`."""
     code_fields: tuple[str, ...] = ()
     """Fields that hold program text, where a template is legal but bound parameters are better."""
+    code_check: Callable[[str], CodeProblem | None] | None = None
+    """What is wrong with such a text as a program, as far as it can be told without running it."""
     code_inputs: str = "args"
     """What to recommend instead of a template in a code field."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import warnings
 from typing import Annotated, Literal
 
 from noetl.model.outcome import Outcome
+from noetl.model.toolshape import CodeProblem
 from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
 
 
@@ -47,6 +50,23 @@ EXAMPLE = """\
           return {"count": len(orders), "total": sum(order["amount"] for order in orders)}
 """
 
+
+def check(code: str) -> CodeProblem | None:
+    """What Python says of the code before it runs. `return` may stand at top level."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(code)
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 1
+        return CodeProblem(message=error.msg, line=line, column=column)
+    except ValueError as error:
+        return CodeProblem(message=str(error))
+    except (RecursionError, MemoryError):
+        return CodeProblem(message="the code is nested too deeply")
+    return None
+
+
 TOOL = Tool(
     kind="python",
     example=EXAMPLE,
@@ -60,5 +80,6 @@ TOOL = Tool(
     aliases={"credential": "auth"},
     needs=(("code", "script"),),
     code_fields=("code",),
+    code_check=check,
     code_inputs="args",
 )
