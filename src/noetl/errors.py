@@ -153,6 +153,12 @@ class TooLarge(BadRequest):
     code = "too_large"
 
 
+class SecretInFile(BadRequest):
+    """A file that should be kept holds a secret, and is of a form that cannot be masked."""
+
+    code = "secret_in_file"
+
+
 class BadText(BadRequest):
     """A text holds the character NUL, which databases do not keep. Nothing was changed."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from noetl.control import documents
+from noetl.model.events import TaskDone
 from tests import canaries
 from tests.examples.conftest import Shop
 from tests.examples.system import ROOT, Bench, Run, on_bench, playbook, ran, temporary_folder
@@ -256,3 +257,121 @@ def test_temporary_folders_are_gone_afterwards():
         assert folder.is_dir()
 
     assert not folder.exists()
+
+
+# --- S29: files, whole credentials, numbers; and nothing else ------------------------------------
+
+
+def test_s29_a_file_of_a_task_that_was_given_a_secret_is_masked_as_a_result_is(caplog):
+    flow = f"""
+- step: start
+  tool:
+    kind: python
+    result_as: ndjson
+    args: {{ s: {SECRET} }}
+    code: |
+      def main(s):
+          yield {{"id": 1, "text": f"it is {{s}}"}}
+          yield {{"id": 2, "text": s}}
+          yield {{"id": 3, "text": "nothing"}}
+  next: rows
+- step: rows
+  tool: {{ kind: artifact, ref: "{{{{ start }}}}" }}
+"""
+    done = secret_run(flow, caplog)
+
+    assert done.result == [
+        {"id": 1, "text": "it is ***"},
+        {"id": 2, "text": "***"},
+        {"id": 3, "text": "nothing"},
+    ]
+
+
+def test_s29_a_file_that_cannot_be_masked_is_not_kept(caplog):
+    flow = """
+- step: start
+  tool:
+    kind: duckdb
+    command: SELECT $s AS s
+    params: { s: "{{ keychain.door.password }}" }
+    result_as: arrow
+"""
+    error = secret_run(flow, caplog).error
+
+    assert (error["kind"], error["code"]) == ("client_error", "secret_in_file")
+
+
+def test_s29_of_a_credential_that_is_passed_whole_every_field_is_masked():
+    fields = {
+        "username": "svc-reporting",
+        "key": "k-1234",
+        "path": "/team/treasure",
+        "options": "-c role=boss",
+        "password": "demo",
+        "pin": 90210733,
+    }
+    flow = """
+- step: start
+  tool:
+    kind: python
+    args: { c: "{{ keychain.all }}" }
+    code: |
+      print(c["username"], "and", c["pin"])
+      result = {"values": [c[name] for name in sorted(c)], "text": "demographics of", "n": 4711}
+"""
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.keys.put("all", "generic", fields)
+        return await bench.run(playbook(flow, keychain="- { name: all, kind: credential }"))
+
+    done = on_bench(work)
+
+    assert set(done.result.pop("values")) == {"***"}
+    assert done.result == {"text": "demographics of", "n": 4711}
+    printed = repr(done.events)
+    assert "svc-reporting" not in printed
+    assert "90210733" not in printed
+
+
+def test_s29_a_short_password_damages_no_data():
+    flow = """
+- step: start
+  tool:
+    kind: python
+    args: { s: "{{ keychain.door.password }}" }
+    code: |
+      print("demographics")
+      result = {"demographics": [{"demo": "a demo", "text": "demographics"}], "all": s}
+"""
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.keys.put("door", "basic", {"username": "ada", "password": "demo"})
+        return await bench.run(playbook(flow, keychain=KEYCHAIN))
+
+    done = on_bench(work)
+
+    assert done.result == {
+        "demographics": [{"demo": "a demo", "text": "demographics"}],
+        "all": "***",
+    }
+    [task] = done.of(TaskDone)
+    assert "***graphics" in task.log
+
+
+def test_s29_the_preview_of_a_large_result_is_for_people():
+    flow = """
+- step: start
+  tool:
+    kind: python
+    args: { s: "{{ keychain.door.password }}" }
+    code: "result = ['a demo'] * 20_000"
+"""
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.keys.put("door", "basic", {"username": "ada", "password": "demo"})
+        return await bench.run(playbook(flow, keychain=KEYCHAIN))
+
+    preview = on_bench(work).result["_preview"]
+
+    assert preview.startswith('["a ***",')
+    assert "demo" not in preview

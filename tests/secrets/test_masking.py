@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noetl.errors import SecretInFile
 from noetl.model.outcome import Outcome, TaskError
 from noetl.secrets.masking import Mask
 
@@ -58,15 +59,88 @@ def test_s06_a_secret_inside_of_something_encoded_is_masked(secret, before, afte
     assert len(masked) <= len(whole) - len(secret.encode()) * 4 // 3 + 6 + len("***")
 
 
-def test_a_value_is_masked_at_any_depth_and_in_keys():
-    value = {"a": [{"b": f"x{CANARY}"}], CANARY: 1, "n": 5, "t": ("y", CANARY)}
+def test_data_is_masked_at_any_depth_but_its_keys_are_not():
+    value = {"a": [{"b": f"x{CANARY}"}], "n": 5, "t": ("y", CANARY), "k": {f"x{CANARY}": 1}}
 
     assert mask_of(CANARY).value(value) == {
         "a": [{"b": "x***"}],
-        "***": 1,
         "n": 5,
         "t": ["y", "***"],
+        "k": "***",
     }
+
+
+def test_data_that_is_no_secret_is_never_damaged():
+    mask = mask_of("demo", "fifteen-letters", 4711)
+    data = {
+        "demo": "demographics",
+        "note": "a demo of fifteen-letters-and-more",
+        "encoded": base64.b64encode(b"demo").decode(),
+        "year": 4711,
+    }
+
+    assert mask.value(data) == data
+    assert mask.text("a demo of demographics") == "a *** of ***graphics"
+
+
+@pytest.mark.parametrize("whole", ["demo", "fifteen-letters"])
+def test_a_secret_of_any_length_is_masked_in_data_where_it_is_all_of_a_text(whole):
+    assert mask_of(whole).value({"a": [whole]}) == {"a": ["***"]}
+
+
+def test_a_number_that_is_a_secret_is_masked_as_number_and_as_text():
+    mask = mask_of({"pin": 90210733, "port": 54321987, "ratio": 1.25})
+
+    assert mask.value([90210733, "90210733", 54321987, 1.25, True]) == [
+        "***",
+        "***",
+        54321987,
+        1.25,
+        True,
+    ]
+    assert mask.text("the pin is 90210733") == "the pin is ***"
+
+
+def test_s29_of_a_credential_that_a_task_was_given_every_field_is_secret():
+    mask = Mask()
+    mask.add_given(
+        {"username": "svc-reporting", "key": "k-1234", "path": "/team/x", "n": [77777777]}
+    )
+
+    given = ["svc-reporting", "k-1234", "/team/x", 77777777]
+    assert mask.value(given) == ["***"] * 4
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "wanted"),
+    [
+        ("ndjson", f'{{"a": {json.dumps(CANARY)}}}\n{{"demo": "demo", "b": "demos"}}\n', 2),
+        ("csv", f"a,b\ndemo,demos\nx{CANARY.split(chr(34))[0]},demo\n", 2),
+    ],
+)
+def test_s29_a_file_is_masked_as_other_data_is(tmp_path, form, content, wanted):
+    path = tmp_path / "file"
+    path.write_text(content)
+    mask_of(CANARY, "demo").file(path, form)
+    masked = path.read_text()
+
+    assert masked.count("***") == wanted
+    assert CANARY not in masked
+    assert json.dumps(CANARY)[1:-1] not in masked
+    assert "demos" in masked
+    assert len(masked.splitlines()) == len(content.splitlines())
+
+
+def test_s29_a_file_that_cannot_be_masked_is_refused_and_one_without_secrets_untouched(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"PAR1 demo demo")
+    mask = mask_of(CANARY, "demo")
+    mask.file(path, "parquet")
+    assert path.read_bytes() == b"PAR1 demo demo"
+
+    path.write_bytes(b"x" * (1024 * 1024 - 5) + CANARY.encode())
+    with pytest.raises(SecretInFile, match="parquet"):
+        mask.file(path, "parquet")
 
 
 def test_every_part_of_an_outcome_is_masked():

@@ -3,18 +3,26 @@
 A driver may repeat a password in an error, a server may echo a token. Each secret is looked for
 as it is and in the forms it travels in: base64 (also inside of something longer), hexadecimal,
 URL-encoded, escaped as in JSON.
+
+What people read (logs, errors, previews) and what programs read (results) are searched by
+different rules. A `***` too many in a log does no harm. In a result it destroys data: with the
+password `demo`, `demographics` must stay what it is. So in results a text is masked only if it is
+a secret as a whole, or holds one that is too long to stand there by chance. Names of fields are
+never changed.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import msgspec
 
+from noetl.errors import SecretInFile
 from noetl.model.outcome import Outcome, TaskError
 from noetl.templates.taint import MASK
 
@@ -22,6 +30,10 @@ _QUOTED = re.compile(r"[^\s\"'<>]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
 """An address with quoted characters; libraries quote the same text in many ways."""
 SHORTEST = 4
 """A shorter text is found everywhere by chance; only taint can protect it."""
+SHORTEST_IN_DATA = 16
+"""A secret of so many characters is looked for inside of the texts of a result."""
+SHORTEST_NUMBER = 6
+"""A number of fewer digits may be anything."""
 SHORTEST_CORE = 6
 LINE = 20
 """Of a secret of several lines, each line that is at least this long is one too."""
@@ -36,33 +48,25 @@ OPEN_FIELDS = frozenset(
     ]
 )
 """Fields of a credential that say where and who, not how one gets in."""
+TEXT_FORMS = frozenset(["ndjson", "json", "csv", "text", "xml"])
+VALUE_FORMS = frozenset(["ndjson", "json", "csv"])
+"""Files in which a value has a beginning and an end."""
+PIECE = 1024 * 1024
+LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
-class Mask:
-    """The secrets of one task. False while there are none."""
+class _Search:
+    """Looks for some secrets in all their forms."""
 
-    def __init__(self) -> None:
-        self._secrets: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self.secrets = frozenset(secrets)
+        self.forms = {form for secret in self.secrets for form in _forms(secret)}
+        longest_first = sorted(self.forms, key=lambda form: (-len(form), form))
+        self._pattern = re.compile("|".join(re.escape(form) for form in longest_first))
 
-    def __bool__(self) -> bool:
-        return bool(self._secrets)
-
-    def add(self, secret: Any) -> None:
-        """A secret, a list of them, or the fields of a credential (of which some are open)."""
-        found = set(_texts(secret)) - self._secrets
-        if found:
-            self._secrets |= found
-            self._pattern = None
-
-    def text(self, text: str) -> str:
-        """The text with `***` for every secret in it."""
-        if not self._secrets or not text:
+    def masked(self, text: str) -> str:
+        if not self.secrets or not text:
             return text
-        if self._pattern is None:
-            forms = {form for secret in self._secrets for form in _forms(secret)}
-            longest_first = sorted(forms, key=lambda form: (-len(form), form))
-            self._pattern = re.compile("|".join(re.escape(form) for form in longest_first))
         masked = self._pattern.sub(MASK, text)
         return _QUOTED.sub(self._requoted, masked) if "%" in masked else masked
 
@@ -70,8 +74,59 @@ class Mask:
         """A word that turns into a secret when its percent signs are read, however it is quoted."""
         word = found[0]
         readings = (unquote(word), unquote_plus(word))
-        shown = any(secret in reading for secret in self._secrets for reading in readings)
+        shown = any(secret in reading for secret in self.secrets for reading in readings)
         return MASK if shown else word
+
+
+class Mask:
+    """The secrets of one task. False while there are none."""
+
+    def __init__(self) -> None:
+        self._secrets: set[str] = set()
+        self._all: _Search | None = None
+        self._long: _Search | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._secrets)
+
+    def add(self, credential: Any) -> None:
+        """A secret, a list of them, or the fields of a credential, of which some are open."""
+        self._add(_texts(credential, OPEN_FIELDS))
+
+    def add_given(self, value: Any) -> None:
+        """What a task was given of a secret: everything in it is one, whatever it is called."""
+        self._add(_texts(value, frozenset()))
+
+    def _add(self, texts: Iterable[str]) -> None:
+        found = set(texts) - self._secrets
+        if found:
+            self._secrets |= found
+            self._all = self._long = None
+
+    # --- For people ---
+
+    def text(self, text: str) -> str:
+        """The text of a log, an error or a preview with `***` for every secret in it."""
+        if not self._secrets or not text:
+            return text
+        if self._all is None:
+            self._all = _Search(self._secrets)
+        return self._all.masked(text)
+
+    def shown(self, value: Any) -> Any:
+        """A value that people look at: every text in it as in `text`, keys too."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {
+                self.text(key) if isinstance(key, str) else key: self.shown(part)
+                for key, part in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.shown(part) for part in value]
+        return value
 
     def lines(self, text: str) -> tuple[str, str]:
         """Of a text that goes on: what may be shown by now, masked, and the rest.
@@ -84,20 +139,105 @@ class Mask:
                 end -= _overlap(text[:end], secret)
         return self.text(text[:end]), text[end:]
 
+    # --- For programs ---
+
+    @property
+    def _in_data(self) -> _Search:
+        if self._long is None:
+            self._long = _Search(one for one in self._secrets if len(one) >= SHORTEST_IN_DATA)
+        return self._long
+
     def value(self, value: Any) -> Any:
-        """A plain value with every text in it masked, keys too."""
+        """Data with `***` for the secrets in it; what is none stays as it is.
+
+        Keys are never changed. A mapping with a long secret in a key is masked as a whole.
+        """
         if not self._secrets:
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return MASK if value in self._secrets else self._in_data.masked(value)
         if isinstance(value, dict):
-            return {
-                self.text(key) if isinstance(key, str) else key: self.value(part)
-                for key, part in value.items()
-            }
+            if self._in_data.secrets and any(map(self._is_secret_key, value)):
+                return MASK
+            return {key: self.value(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(part) for part in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = _digits(value)
+            return MASK if text is not None and text in self._secrets else value
         return value
+
+    def _is_secret_key(self, key: Any) -> bool:
+        return (
+            isinstance(key, str)
+            and len(key) >= SHORTEST_IN_DATA
+            and self._in_data.masked(key) != key
+        )
+
+    def file(self, path: Path, form: str) -> None:
+        """Mask the secrets in a file as in any other data.
+
+        Raises SecretInFile for a file that has one and is no text: it cannot be changed, nor kept.
+        """
+        if not self._secrets or not self._stands_in(path, form):
+            return
+        if form not in TEXT_FORMS:
+            raise SecretInFile(
+                f"The {form} file holds a secret that the task was given. It is not kept: leave "
+                "the secret out of it, or write it to a place of your own."
+            )
+        masked = path.with_suffix(".masked")
+        with path.open("rb") as source, masked.open("wb") as target:
+            while line := source.readline(LINE_BYTES_MAX):
+                if len(line) == LINE_BYTES_MAX:
+                    raise SecretInFile(
+                        f"The file holds a secret that the task was given, in a line of more than"
+                        f" {LINE_BYTES_MAX:,} bytes, which cannot be masked. It is not kept."
+                    )
+                target.write(self._line(line, form))
+        masked.replace(path)
+
+    def _stands_in(self, path: Path, form: str) -> bool:
+        """Whether a secret may be in there, searched piece by piece."""
+        texts = set(self._in_data.forms)
+        if form in VALUE_FORMS:
+            # It may be a value as a whole; whether it is, its line tells.
+            texts |= {msgspec.json.encode(one).decode()[1:-1] for one in self._secrets}
+            texts |= self._secrets
+        wanted = {one.encode("utf-8", "surrogatepass") for one in texts}
+        if not wanted:
+            return False
+        longest = max(map(len, wanted))
+        kept = b""
+        with path.open("rb") as file:
+            while piece := file.read(PIECE):
+                seen = kept + piece
+                if any(one in seen for one in wanted):
+                    return True
+                kept = seen[-longest:]
+        return False
+
+    def _line(self, line: bytes, form: str) -> bytes:
+        if form in ("ndjson", "json"):
+            try:
+                value = msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                pass  # A part of a larger document: as text.
+            else:
+                found = self.value(value)
+                return line if found == value else msgspec.json.encode(found) + b"\n"
+        text = line.decode("utf-8", "surrogateescape")
+        masked = self._in_data.masked(text)
+        if form == "csv":
+            masked = ",".join(self._cell(cell) for cell in masked.removesuffix("\n").split(",")) + (
+                "\n" if masked.endswith("\n") else ""
+            )
+        return masked.encode("utf-8", "surrogateescape")
+
+    def _cell(self, cell: str) -> str:
+        return MASK if cell.strip('" \r') in self._secrets else cell
+
+    # --- Outcomes ---
 
     def outcome(self, outcome: Outcome) -> Outcome:
         """The outcome as everyone may see it."""
@@ -119,8 +259,8 @@ class Mask:
         return msgspec.structs.replace(
             error,
             message=self.text(error.message),
-            code=self.value(error.code),
-            details=self.value(error.details),
+            code=self.shown(error.code),
+            details=self.shown(error.details),
         )
 
 
@@ -130,7 +270,13 @@ def _overlap(text: str, secret: str) -> int:
     return next((size for size in range(longest, 0, -1) if text.endswith(secret[:size])), 0)
 
 
-def _texts(secret: Any) -> Iterator[str]:
+def _digits(number: float) -> str | None:
+    """A number as text, if it is long enough to be known again."""
+    text = str(number)
+    return text if sum(map(str.isdigit, text)) >= SHORTEST_NUMBER else None
+
+
+def _texts(secret: Any, open_fields: frozenset[str]) -> Iterator[str]:
     if isinstance(secret, str):
         if len(secret) >= SHORTEST:
             yield secret
@@ -139,14 +285,19 @@ def _texts(secret: Any) -> Iterator[str]:
         if "://" in secret and "@" in secret:
             # An address with a password in it; the password alone is secret as well.
             password = secret.partition("://")[2].rpartition("@")[0].partition(":")[2]
-            yield from _texts(password)
+            yield from _texts(password, open_fields)
+    elif isinstance(secret, int | float) and not isinstance(secret, bool):
+        text = _digits(secret)
+        if text is not None:
+            yield text
     elif isinstance(secret, Mapping):
         for name, part in secret.items():
-            if name not in OPEN_FIELDS or not isinstance(part, str) or _is_secret(part):
-                yield from _texts(part)
+            is_open = name in open_fields and not isinstance(part, Mapping | list)
+            if not is_open or (isinstance(part, str) and _is_secret(part)):
+                yield from _texts(part, open_fields)
     elif isinstance(secret, list | tuple | set | frozenset):
         for part in secret:
-            yield from _texts(part)
+            yield from _texts(part, open_fields)
 
 
 def _is_secret(text: str) -> bool:

@@ -33,7 +33,7 @@ from noetl.tools.running.files import in_memory
 from noetl.tools.running.python_calls import Sandbox
 from noetl.tools.running.resources import THREADS, Rules, ToolResources
 
-CANARY = "canary-7f3e9a51"
+CANARY = "canary-7f3e9a51-c4d2"
 """Put it into the credentials of a trial where the secret stands. It must not come out."""
 SEAL = "seal"
 """Marks the references of a trial; see `noetl.model.refs`."""

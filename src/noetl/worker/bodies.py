@@ -11,6 +11,7 @@ from noetl.model import refs
 from noetl.model.commands import Chunk, Command
 from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, TaskError
+from noetl.secrets.masking import Mask
 from noetl.templates import MASK, Tainted
 from noetl.worker.control import Control
 
@@ -72,8 +73,11 @@ class Bodies:
                 reference = refs.reference(self._owner, key, body, value, self._seal)
                 frame.local_stored[name] = (value, reference)
 
-    async def stored(self, outcome: Outcome, action_id: str) -> tuple[Outcome, Outcome]:
-        """The outcome, and how it is recorded: a large result is kept by reference.
+    async def stored(
+        self, outcome: Outcome, action_id: str, mask: Mask | None = None
+    ) -> tuple[Outcome, Outcome]:
+        """The outcome, and how it is recorded: a large result is kept by reference. The `mask` is
+        for its preview, which people read.
 
         A result that has no form in JSON is an error of the task, whatever the tool thought.
         """
@@ -94,4 +98,6 @@ class Bodies:
         key = derive(action_id, hashlib.sha256(body).hexdigest())
         await self._control.put_result(self._owner, key, body)
         reference = refs.reference(self._owner, key, body, outcome.result, self._seal)
+        if mask is not None:
+            reference["_preview"] = mask.text(reference["_preview"])
         return outcome, msgspec.structs.replace(outcome, result=reference)

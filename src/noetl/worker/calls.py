@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.pipeline import TaskProgram, rendered
-from noetl.errors import EvaluationFailed, NoetlError, NotFound, WrongKey
+from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.call_events import TaskLogged, TaskWaiting
 from noetl.model.ids import derive
 from noetl.model.net import Task
@@ -67,6 +67,7 @@ class Caller:
         """
         task = program.task
         call = Call(self, program, frame, action_id, reporter)
+        frame.mask = call.mask
         started = self.now()
         if task.kind not in WITHOUT_EFFECT:
             reporter.has_effect = True
@@ -127,6 +128,7 @@ class Caller:
             call.action_id,
             self.control.put_result,
             self.control.get_result,
+            call.mask,
         )
         try:
             if program.is_literal:
@@ -349,6 +351,8 @@ def _failure(error: BaseException, task: str) -> Outcome:
             return failed("timeout", f'task "{task}" took too long', retryable=True)
         case NotFound():
             return failed("not_found", str(error), code=error.code)
+        case BadRequest():
+            return failed("client_error", str(error), code=error.code)
         case WrongKey():
             return failed("auth", str(error), code=error.code)
         case NoetlError():
@@ -389,7 +393,7 @@ def _rendered(call: Call) -> tuple[Any, Any]:
     inputs = rendered(program.inputs, frame.scope, f"args of task {task.name}")
     inputs = {**frame.given, **inputs}
     for secret in _secrets(config), _secrets(inputs):
-        call.mask.add(secret)
+        call.mask.add_given(secret)
     return reveal(config), reveal(inputs)
 
 

@@ -15,6 +15,7 @@ from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, error_value
+from noetl.secrets.masking import Mask
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, mask, view
 from noetl.templates.views import View
 
@@ -52,6 +53,7 @@ class Frame:
         "jumps",
         "local",
         "local_stored",
+        "mask",
         "names",
         "pending",
         "position",
@@ -90,6 +92,8 @@ class Frame:
         self.local: Values = dict(command.local)
         self.local_stored: dict[str, tuple[Any, Any]] = {}
         """Large ones of them, with what is recorded in their place."""
+        self.mask: Mask | None = None
+        """The secrets of the last call."""
         self.results: Values = {}
         self.previous: Any = None
         self.stored: Values = {}

@@ -119,7 +119,7 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
         if frame.inner is None:
             _say_started(passage, program, action_id, sink=sink)
         outcome, printed = await runner.outcome(program, frame, action_id)
-        outcome, stored = await runner.bodies.stored(outcome, action_id)
+        outcome, stored = await runner.bodies.stored(outcome, action_id, frame.mask)
     try:
         directive = _judge(passage, program, outcome, action_id)
     except EvaluationFailed as error:

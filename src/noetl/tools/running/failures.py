@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from noetl.errors import Corrupted, NotFound, TooLarge
+from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
 from noetl.tools.running.pg_credentials import BadCredential
 from noetl.tools.running.plain import NotPlain
@@ -55,8 +55,10 @@ def known_failure(error: BaseException) -> Outcome | None:
     match error:
         case Failed():
             return error.outcome
-        case BadSql() | TooLarge():
+        case BadSql():
             return failed("client_error", str(error))
+        case BadRequest():
+            return failed("client_error", str(error), code=error.code)
         case BadCredential() | Refused():
             return failed("auth", str(error))
         case NotFound():

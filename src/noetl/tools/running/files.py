@@ -16,7 +16,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from noetl.errors import Corrupted, NotFound, TooLarge
 from noetl.model import refs
@@ -28,6 +28,16 @@ Put = Callable[[str, str, bytes], Awaitable[None]]
 """Keeps a body: execution, key, bytes. The same key again changes nothing."""
 Get = Callable[[str, str], Awaitable[bytes]]
 """Reads such a body; raises NotFound."""
+
+
+class Screen(Protocol):
+    """Hides the secrets of a task in what is kept of it."""
+
+    def file(self, path: Path, form: str) -> None:
+        """Mask them in a file; raises SecretInFile where that is impossible."""
+
+    def shown(self, value: Any) -> Any:
+        """Mask them in a value for people."""
 
 
 class FileCache:
@@ -78,9 +88,11 @@ class Files:
         get: Get,
         cache: FileCache,
         limit: int,
+        screen: Screen | None = None,
     ) -> None:
         self._execution_id = execution_id
         self._seal = seal
+        self._screen = screen
         self._action_id = action_id
         self._put = put
         self._get = get
@@ -100,8 +112,11 @@ class Files:
         self, path: Path, *, form: str, schema_hint: Any = None, preview: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Put a file into the result store; the reference to it."""
+        self.allow(path.stat().st_size)
+        if self._screen is not None:
+            await asyncio.to_thread(self._screen.file, path, form)
+            preview = self._screen.shown(preview)
         size = path.stat().st_size
-        self.allow(size)
         checksum = await asyncio.to_thread(_checksum, path)
         # Another attempt may yield other bytes: they must not hide behind the same key.
         key = derive(self._action_id, checksum)

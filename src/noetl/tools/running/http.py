@@ -20,8 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from noetl.errors import NotFound
-from noetl.errors import TooLarge as FileTooLarge
+from noetl.errors import BadRequest, NotFound
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.http import ClientCertificate, FilePart, Http, OAuth2Auth
@@ -188,7 +187,7 @@ def _explained(name: str) -> Iterator[None]:
         raise Failed("client_error", said) from None
     except Refused as refusal:
         raise Failed("auth", f"{name}: {refusal}") from None
-    except (TooLarge, FileTooLarge) as error:
+    except (TooLarge, BadRequest) as error:
         raise Failed("client_error", f"{name}: {error}") from None
     except TimeoutError:
         raise Failed("timeout", f"{name} got no answer in time.", retryable=True) from None

@@ -16,7 +16,7 @@ import msgspec
 
 from noetl.model.access_tokens import AccessToken
 from noetl.tools.running.egress import EgressPolicy
-from noetl.tools.running.files import FileCache, Files, Get, Put
+from noetl.tools.running.files import FileCache, Files, Get, Put, Screen
 from noetl.tools.running.python_calls import Sandbox
 from noetl.tools.running.spawner import Bounds
 
@@ -92,10 +92,19 @@ class ToolResources:
             self._threads = ThreadPoolExecutor(self.rules.threads, THREADS)
         return self._threads
 
-    def files(self, execution_id: str, seal: str, action_id: str, put: Put, get: Get) -> Files:
+    def files(
+        self,
+        execution_id: str,
+        seal: str,
+        action_id: str,
+        put: Put,
+        get: Get,
+        screen: Screen | None = None,
+    ) -> Files:
         """Files among the results of an execution, for one attempt; to be closed after it."""
         cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
-        return Files(execution_id, seal, action_id, put, get, cache, self.rules.max_file_bytes)
+        limit = self.rules.max_file_bytes
+        return Files(execution_id, seal, action_id, put, get, cache, limit, screen)
 
     def path(self, written: str) -> Path:
         """The file that a task means, with links followed; raises Refused outside `file_root`."""
