@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 
 import pytest
@@ -98,7 +97,7 @@ def test_auth_takes_the_name_of_an_entry_and_the_entry_itself(entry, header, wri
 
 _SECTION = re.compile(r"^## (\w+)$.*?^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXAMPLES = dict(_SECTION.findall(PAGE))
-STORED = re.compile(r"""^# noetl credential set (\w+) --data '(.*)'$""", re.MULTILINE)
+STORED = re.compile(r"^# noetl credential set (\w+)((?: \w+=\S+)+)$", re.MULTILINE)
 ELSEWHERE = {"postgres_credential", "secret_manager"}
 """They need a database or a manager outside; tests of their own ask real ones."""
 
@@ -130,8 +129,9 @@ def test_an_example_of_the_page_runs(kind, tmp_path, monkeypatch):
         text = EXAMPLES[kind].replace("https://api.example.com", web.url)
 
         async def work(bench: Bench) -> Run:
-            for name, data in STORED.findall(text):
-                await bench.system.keys.put(name, "any", json.loads(data))
+            for name, fields in STORED.findall(text):
+                data = dict(field.split("=", 1) for field in fields.split())
+                await bench.system.keys.put(name, "any", data)
             return await bench.run(text)
 
         run = on_bench(work, env_secrets=("SHOP_*",), secret_files=str(tmp_path))
