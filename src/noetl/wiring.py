@@ -325,7 +325,7 @@ async def rotate_keys(settings: Settings, keys: Keys) -> int:
     """
     await keys.prepare()
     key = operator_key(settings)
-    moved = await keys.rotate(key.renewed())
+    moved = await keys.rotate(key.renewed)
     key.forget_old()
     return moved
 
@@ -446,8 +446,8 @@ async def looking(settings: Settings) -> AsyncIterator[Store]:
 def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     from noetl.control.keys import Keys
 
-    def open_vault(may_create: bool) -> Vault:
-        return operator_key(settings).vault(may_create=may_create)
+    def open_vault(salt: str, may_create: bool) -> Vault:
+        return operator_key(settings).vault(salt, may_create=may_create)
 
     return Keys(store, open_vault, clock, secret_sources(settings))
 

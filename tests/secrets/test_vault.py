@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import threading
 
 import pytest
 
-from noetl.errors import Corrupted
+from noetl.errors import BadSetting, Corrupted
+from noetl.secrets.operator_key import OperatorKey
 from noetl.secrets.vault import (
     Vault,
     WrongKey,
@@ -143,10 +145,46 @@ def test_keys_are_added_before_the_old_ones_and_those_are_dropped(tmp_path):
 def test_a_setting_is_a_key_in_base64_or_hex_or_a_passphrase():
     secret = bytes(range(32))
 
-    assert key_from_text(secret.hex()) == key_of(secret)
-    assert key_from_text(base64.b64encode(secret).decode()) == key_of(secret)
-    assert key_from_text(base64.urlsafe_b64encode(secret).decode()) == key_of(secret)
-    assert key_from_text("correct-horse-battery") == key_from_text("correct-horse-battery")
-    assert key_from_text("correct-horse-battery") != key_from_text("correct-horse-batterx")
+    assert key_from_text(secret.hex(), "a") == key_of(secret)
+    assert key_from_text(base64.b64encode(secret).decode(), "a") == key_of(secret)
+    assert key_from_text(base64.urlsafe_b64encode(secret).decode(), "b") == key_of(secret)
+    made = key_from_text("correct-horse-battery", "a")
+    assert made == key_from_text("correct-horse-battery", "a")
+    assert made != key_from_text("correct-horse-batterx", "a")
+    assert made != key_from_text("correct-horse-battery", "b")
     with pytest.raises(WrongKey):
-        key_from_text("short")
+        key_from_text("short", "a")
+
+
+def test_s34_a_passphrase_is_stretched_with_a_salt_and_costs_as_much_as_is_advised():
+    made = key_from_text("correct-horse-battery", "a")
+    salt = b"noetl-vault-2:a"
+    again = hashlib.scrypt(
+        b"correct-horse-battery", salt=salt, n=2**17, r=8, p=1, maxmem=2**28, dklen=32
+    )
+
+    assert made.secret == again
+
+
+def test_s34_what_was_sealed_under_the_old_stretching_opens_and_is_moved():
+    words = "correct-horse-battery"
+    old = key_of(hashlib.scrypt(words.encode(), salt=b"noetl-vault-1", n=2**14, r=8, p=1, dklen=32))
+    sealed = Vault([old]).seal("shop", {"password": "canary"})
+    today = OperatorKey(words, None).vault("a")
+
+    assert today.open("shop", sealed) == {"password": "canary"}
+    assert not today.is_current(sealed)
+    moved = today.rotated("shop", sealed)
+    assert Vault([key_from_text(words, "a")]).open("shop", moved) == {"password": "canary"}
+
+
+@pytest.mark.parametrize(
+    "words", ["a" * 20, "passwordpassword", "1234567890abcdef"[:8] * 2, "abcdefghijklmnopqrst"]
+)
+def test_s34_a_weak_passphrase_is_refused_but_opens_what_it_sealed(words):
+    with pytest.raises(BadSetting, match="easily guessed"):
+        OperatorKey(words, None).vault("a", may_create=True)
+    with pytest.raises(BadSetting, match="easily guessed"):
+        OperatorKey(f"{words},correct-horse-battery", None).vault("a")
+
+    OperatorKey(words, None).vault("a")

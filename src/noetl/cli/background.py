@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from noetl.cli.exits import FAILED, OK
 from noetl.cli.printing import print_json, print_line, say
@@ -87,7 +87,7 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
     FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
     daemon.forget()
     read_end, write_end = os.pipe()
-    with daemon.log_file.open("ab") as log:
+    with _private(daemon.log_file, "ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(  # noqa: S603  our own command, with our own arguments
             [sys.executable, "-m", "noetl.cli", *arguments],
@@ -99,7 +99,8 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
             env={**os.environ, READY_FD: str(write_end)},
         )
     os.close(write_end)
-    daemon.pid_file.write_text(f"{process.pid}\n")  # now: whoever tires of waiting can stop it
+    with _private(daemon.pid_file, "wb") as file:  # now: whoever tires of waiting can stop it
+        file.write(f"{process.pid}\n".encode())
     with os.fdopen(read_end, "rb") as ready:
         is_decided, _, _ = select.select([ready], [], [], QUIET_SECONDS)
         if not is_decided:
@@ -114,12 +115,24 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         _show_log(daemon, said_before)
         return FAILED
     if is_decided:
-        daemon.ready_file.write_text(f"{said}\n")
+        with _private(daemon.ready_file, "wb") as file:
+            file.write(f"{said}\n".encode())
     say(f"{daemon.name} is running (pid {process.pid}): {said}")
     say(f"its log is {daemon.log_file}")
     if not is_decided:
         _show_log(daemon, said_before)
     return OK
+
+
+def _private(path: Path, mode: str) -> IO[bytes]:
+    """A file that nobody else reads, also if somebody else could read it before."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o600)
+
+    file: IO[bytes] = open(path, mode, opener=opener)  # noqa: SIM115  whoever asked closes it
+    os.fchmod(file.fileno(), 0o600)
+    return file
 
 
 def _show_log(daemon: Daemon, since: int) -> None:

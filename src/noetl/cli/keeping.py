@@ -88,7 +88,7 @@ class DatabaseKeeper:
         return {**documents.credential(row), "data": await self._system.keys.credential(name)}
 
     async def delete_credential(self, name: str) -> None:
-        if not await self._system.store.delete_credential(name):
+        if not await self._system.keys.delete(name):
             raise NotFound(f'there is no credential "{name}". `noetl credential list` shows all.')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from noetl.secrets.vault import Vault
 
 HANDED_OUT_SECONDS = 3600.0
-OpenVault = Callable[[bool], "Vault"]
-"""The vault; whether it may make a new key, because nothing is sealed yet."""
+OpenVault = Callable[[str, bool], "Vault"]
+"""The vault of an installation; whether it may make a new key, because nothing is sealed yet."""
 
 
 class Keys:
@@ -30,14 +31,18 @@ class Keys:
         self._store = store
         self._open_vault = open_vault
         self._opened: Vault | None = None
+        self._opening = asyncio.Lock()
         self._clock = clock
         self._sources = sources
 
     async def vault(self) -> Vault:
         """Opened when it is first needed: most executions use no stored credential."""
         if self._opened is None:
-            sealed = await self._store.credentials()
-            self._opened = self._open_vault(not sealed)
+            async with self._opening:  # a passphrase is slow on purpose
+                if self._opened is None:
+                    sealed = await self._store.credentials()
+                    salt = await self._store.installation()
+                    self._opened = await asyncio.to_thread(self._open_vault, salt, not sealed)
         return self._opened
 
     async def prepare(self) -> None:
@@ -52,7 +57,9 @@ class Keys:
     async def put(
         self, name: str, kind: str, fields: dict[str, Any], description: str = ""
     ) -> None:
-        """Create a credential, or replace it."""
+        """Create a credential, or replace it: nothing is left of the one before, nor of what was
+        fetched with it.
+        """
         now = self._clock.now()
         old = await self._store.credential(name)
         vault = await self.vault()
@@ -66,6 +73,7 @@ class Keys:
                 updated_at=now,
             )
         )
+        await self._store.forget_cached_secrets()
 
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""
@@ -79,15 +87,15 @@ class Keys:
         execution_id: ExecutionId | None = None,
         parent_execution_id: ExecutionId | None = None,
     ) -> dict[str, Any]:
-        """The fields of a credential for somebody outside; that it went out is kept for a while.
+        """The fields of a credential for somebody outside; that it went out is kept for a while,
+        without what went out.
 
         Raises NotFound.
         """
         row = await self._store.credential(name)
         if row is None:
             raise NotFound(f'there is no credential "{name}".')
-        vault = await self.vault()
-        fields = vault.open(name, row.data)
+        fields = (await self.vault()).open(name, row.data)
         now = self._clock.now()
         await self._store.put_cached_secret(
             CachedSecret(
@@ -98,7 +106,7 @@ class Keys:
                 scope_type="global" if execution_id is None else "execution",
                 execution_id=execution_id,
                 parent_execution_id=parent_execution_id,
-                data_encrypted=vault.seal(name, fields),
+                data_encrypted=b"",
                 expires_at=now + HANDED_OUT_SECONDS,
                 created_at=now,
                 accessed_at=now,
@@ -139,11 +147,18 @@ class Keys:
             )
         return found
 
-    async def rotate(self, new: Vault) -> int:
+    async def delete(self, name: str) -> bool:
+        """Whether there was one. Nothing of it is left, nor of what was fetched with it."""
+        known = await self._store.delete_credential(name)
+        await self._store.forget_cached_secrets()
+        return known
+
+    async def rotate(self, renew: Callable[[str], Vault]) -> int:
         """Put every credential under the newest key of another vault; how many were not yet.
 
         One that is changed meanwhile stays as changed, and is looked at again.
         """
+        new = await asyncio.to_thread(renew, await self._store.installation())
         # First, so that what is stored from now on is under the new key.
         self._opened = new
         moved = 0
@@ -151,6 +166,7 @@ class Keys:
             for found in old:
                 data = new.rotated(found.name, found.data)
                 moved += await self._store.reseal_credential(found.name, old=found.data, new=data)
+        await self._store.forget_cached_secrets()  # under the old key, and fetched again
         return moved
 
     async def _not_under(self, vault: Vault) -> list[StoredCredential]:

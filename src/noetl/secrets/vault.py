@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import itertools
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +28,15 @@ KEY_SIZE = 32
 ID_SIZE = 8
 NONCE_SIZE = 12
 TAG_SIZE = 16
-PASSPHRASE_MIN = 16
+PASSPHRASE_MIN, PASSPHRASE_DIFFERENT_MIN = 16, 8
+"""Characters, and different ones among them."""
+SCRYPT: dict[str, Any] = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28}
+"""As OWASP advises it: 128 MiB, a few tenths of a second."""
 _HEAD = len(MAGIC) + ID_SIZE + NONCE_SIZE + KEY_SIZE + TAG_SIZE
-_SALT = b"noetl-vault-1"
+_SALT = b"noetl-vault-2:"
+_OLD_SALT = b"noetl-vault-1"
+_OLD_SCRYPT: dict[str, Any] = {"n": 2**14, "r": 8, "p": 1}
+"""What passphrases were stretched with before: what was sealed then still opens."""
 
 
 class Key(NamedTuple):
@@ -49,15 +56,20 @@ def key_of(secret: bytes) -> Key:
 class Vault:
     """Seals with the first key, opens with any."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(
+        self, keys: Sequence[Key], older: Callable[[], Sequence[Key]] | None = None
+    ) -> None:
+        """`older` keys take a while to make, and are asked for only where none of `keys` fits."""
         assert keys
         self._keys = {key.id: key for key in keys}
         self._current = keys[0]
+        self._older = older
 
     @property
     def secrets(self) -> list[bytes]:
         """The keys, newest first, for what is derived from them."""
-        return [self._current.secret, *(key.secret for key in self._keys.values())]
+        others = (key.secret for key in self._keys.values() if key is not self._current)
+        return [self._current.secret, *others]
 
     def seal(self, name: str, fields: dict[str, Any]) -> bytes:
         own = AESGCM.generate_key(KEY_SIZE * 8)
@@ -95,6 +107,10 @@ class Vault:
         at = len(MAGIC)
         key_id, at = sealed[at : at + ID_SIZE], at + ID_SIZE
         key = self._keys.get(key_id)
+        if key is None and self._older is not None:
+            self._keys |= {older.id: older for older in self._older()}
+            self._older = None
+            key = self._keys.get(key_id)
         if key is None:
             known = ", ".join(one.hex() for one in self._keys)
             raise WrongKey(
@@ -120,8 +136,43 @@ def _damaged(name: str) -> Corrupted:
 # --- Where keys come from ----------------------------------------------------------------------
 
 
-def key_from_text(text: str) -> Key:
-    """From a setting: 32 bytes as base64 or hex, or a passphrase of at least 16 characters."""
+def key_from_text(text: str, salt: str) -> Key:
+    """From a setting: 32 bytes as base64 or hex, or a passphrase of at least 16 characters.
+
+    `salt` is the installation's own, so that nobody guesses the passphrases of all at once.
+    """
+    key = _written_out(text)
+    if key is not None:
+        return key
+    if len(text) < PASSPHRASE_MIN:
+        raise WrongKey(
+            f"NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex"
+            " (`openssl rand -base64 32`), or a passphrase of at least"
+            f" {PASSPHRASE_MIN} characters."
+        )
+    salted = _SALT + salt.encode()
+    return key_of(hashlib.scrypt(text.encode(), salt=salted, dklen=KEY_SIZE, **SCRYPT))
+
+
+def older_key_from_text(text: str) -> Key | None:
+    """The key that this passphrase was made into before; None for a key that is written out."""
+    if _written_out(text) is not None:
+        return None
+    made = hashlib.scrypt(text.encode(), salt=_OLD_SALT, dklen=KEY_SIZE, **_OLD_SCRYPT)
+    return key_of(made)
+
+
+def is_weak(text: str) -> bool:
+    """Whether a passphrase is among the first that somebody would try."""
+    if _written_out(text) is not None:
+        return False
+    steps = {ord(b) - ord(a) for a, b in itertools.pairwise(text)}
+    repeats = text in (text + text)[1:-1]
+    return repeats or len(set(text)) < PASSPHRASE_DIFFERENT_MIN or len(steps) <= 2
+
+
+def _written_out(text: str) -> Key | None:
+    """The key that a text is, if it is no passphrase."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text):
         return key_of(bytes.fromhex(text))
     try:
@@ -129,13 +180,8 @@ def key_from_text(text: str) -> Key:
         if len(secret) == KEY_SIZE:
             return key_of(secret)
     except binascii.Error:
-        secret = b""
-    if len(text) < PASSPHRASE_MIN:
-        raise WrongKey(
-            f"NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex, or a "
-            f"passphrase of at least {PASSPHRASE_MIN} characters."
-        )
-    return key_of(hashlib.scrypt(text.encode(), salt=_SALT, n=2**14, r=8, p=1, dklen=KEY_SIZE))
+        return None
+    return None
 
 
 def keys_from_file(path: Path, *, may_create: bool) -> list[Key]:

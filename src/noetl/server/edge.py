@@ -6,11 +6,13 @@ the routes that are open are matched here, letter by letter; all else is refused
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import re
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ import msgspec
 from litestar.enums import ScopeType
 
 from noetl.errors import BadText, NotAllowed, Unauthenticated
-from noetl.server.access import Access
+from noetl.server.access import KNOWN_SECONDS, Access
 from noetl.server.errors import problem_of
 from noetl.server.metrics import Metrics
 from noetl.server.rights import NOBODY, Principal
@@ -74,9 +76,11 @@ class Edge:
             return send(message)
 
         try:
-            scope["user"] = await self._admit(scope, headers)
+            scope["user"] = principal = await self._admit(scope, headers)
             _refuse_nul(scope)
-            await self._app(scope, receive, sending)
+            line = _Line(receive, sending, self._access, principal, headers)
+            await self._app(scope, line.receive, line.send)
+            await line.finish()
         except Exception as error:
             if took is None:
                 await _answer(sending, error, request_id)
@@ -123,6 +127,57 @@ class Edge:
                 "who": principal.name if isinstance(principal, Principal) else "",
             },
         )
+
+
+class _Line:
+    """The line to whoever asks: it ends soon after they are no longer let in.
+
+    Who waits for the end of the line, as everything does that may take long, hears of it as if the
+    client had gone.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        access: Access,
+        principal: Principal,
+        headers: dict[bytes, bytes],
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._access = access
+        self._principal = principal
+        self._headers = headers
+        self._is_whole = False
+        """The request has been read to its end."""
+        self._is_cut = False
+        self._is_open = False
+        """An answer was begun, and has not ended."""
+
+    async def receive(self) -> Any:
+        if not self._is_whole:
+            message = await self._receive()
+            self._is_whole = not message.get("more_body", False)
+            return message
+        while not self._is_cut:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KNOWN_SECONDS):
+                    return await self._receive()
+            if self._principal.kind != "nobody":
+                now = await self._access.who(_secret(self._headers))
+                self._is_cut = now != self._principal
+        return {"type": "http.disconnect"}
+
+    def send(self, message: Message) -> Awaitable[None]:
+        is_start = message["type"] == "http.response.start"
+        self._is_open = is_start or bool(message.get("more_body", False))
+        return self._send(message)
+
+    async def finish(self) -> None:
+        """End an answer that was cut."""
+        if self._is_cut and self._is_open:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _request_id(given: bytes) -> str:

@@ -141,5 +141,8 @@ class AccessStore(SessionStore, Protocol):
     async def put_cached_secret(self, secret: CachedSecret) -> None:
         """Keep it under its key; again: newer data and times, one access more."""
 
+    async def forget_cached_secrets(self) -> None:
+        """Forget all of them: what they were fetched with has changed."""
+
     async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
         """By key, if it has not expired."""

@@ -81,7 +81,7 @@ async def show(
 async def delete(services: Services, request: Asked, name: str) -> dict[str, str]:
     """Remove a credential."""
     row = await _named(services, name)
-    await services.store.delete_credential(row.name)
+    await services.keys.delete(row.name)
     await services.access.note(request.user.name, "credential.deleted", row.name)
     return {"deleted": row.name}
 

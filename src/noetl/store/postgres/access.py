@@ -104,5 +104,8 @@ class AccessMethods:
     async def put_cached_secret(self, secret: CachedSecret) -> None:
         await self._database.change("put_cached_secret", _values(secret))
 
+    async def forget_cached_secrets(self) -> None:
+        await self._database.change("forget_cached_secrets", {})
+
     async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
         return await self._row("cached_secret", CachedSecret, cache_key=cache_key, now=now)

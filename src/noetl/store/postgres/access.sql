@@ -72,6 +72,9 @@ DELETE FROM noetl.session WHERE expires_at <= %(now)s
 -- delete_expired_secrets --
 DELETE FROM noetl.auth_cache WHERE expires_at <= %(now)s
 
+-- forget_cached_secrets --
+DELETE FROM noetl.auth_cache
+
 -- put_audit --
 INSERT INTO noetl.audit (at, who, action, target, execution_id, details)
 VALUES (%(at)s, %(who)s, %(action)s, %(target)s, %(execution_id)s, %(details)s)

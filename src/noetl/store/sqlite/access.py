@@ -122,6 +122,9 @@ class AccessMethods:
     async def put_cached_secret(self, secret: CachedSecret) -> None:
         await self._write(lambda db: _changed(db, "put_cached_secret", **_values(secret)))
 
+    async def forget_cached_secrets(self) -> None:
+        await self._write(lambda db: _changed(db, "forget_cached_secrets"))
+
     async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
         return await self._read(
             lambda db: _row(db, "cached_secret", CachedSecret, cache_key=cache_key, now=now)

@@ -70,6 +70,9 @@ DELETE FROM noetl_session WHERE expires_at <= :now
 -- delete_expired_secrets --
 DELETE FROM noetl_auth_cache WHERE expires_at <= :now
 
+-- forget_cached_secrets --
+DELETE FROM noetl_auth_cache
+
 -- put_audit --
 INSERT INTO noetl_audit (at, who, action, target, execution_id, details)
 VALUES (:at, :who, :action, :target, :execution_id, :details)

@@ -1,0 +1,174 @@
+"""S32, S33 and S34: what is revoked, deleted or rotated is gone; files are nobody else's."""
+
+from __future__ import annotations
+
+import http.client
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import COMMAND, clean_environment
+from tests.server.conftest import Guarded
+from tests.server.processes import SECONDS_MAX, SECRET_KEY, Server, serving
+
+WAITING = """apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: t, path: tests/s32}
+workflow:
+- step: start
+  spec: {eval_mode: on_event}
+  case:
+  - when: "{{ event.name == 'message.received' }}"
+    then: {next: end}
+- step: end
+  tool: {kind: noop}
+"""
+
+
+@pytest.fixture(scope="module")
+def waiting(guarded: Guarded) -> str:
+    """An execution that goes on for ever."""
+    server, admin = guarded.server, guarded.tokens["admin"]
+    server.post("/api/catalog/register", {"content": WAITING}, token=admin)
+    return str(server.post("/api/execute", {"path": "tests/s32"}, token=admin)["execution_id"])
+
+
+def token(guarded: Guarded, name: str, role: str) -> str:
+    body = {"name": name, "roles": [role]}
+    made = guarded.server.post("/api/access/tokens", body, token=guarded.tokens["admin"])
+    return str(made["token"])
+
+
+def revoke(guarded: Guarded, name: str) -> None:
+    path = f"/api/access/tokens/{name}"
+    reply = guarded.server.ask("DELETE", path, token=guarded.tokens["admin"])
+    assert reply.status == 200
+
+
+@contextmanager
+def asked(
+    server: Server, method: str, path: str, shown: str, body: bytes | None = None
+) -> Iterator[Any]:
+    """A request whose answer takes long."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+    try:
+        headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
+        connection.request(method, path, body, headers)
+        yield connection
+    finally:
+        connection.close()
+
+
+def test_s32_a_revoked_token_ends_its_streams(guarded: Guarded, waiting: str):
+    shown = token(guarded, "reader", "viewer")
+    with asked(guarded.server, "GET", f"/api/executions/{waiting}/stream", shown) as connection:
+        answer = connection.getresponse()
+        assert b"playbook" in answer.readline() + answer.readline() + answer.readline()
+
+        revoke(guarded, "reader")
+        begun = time.monotonic()
+        answer.read()
+
+    assert time.monotonic() - begun < 5
+
+
+def test_s32_a_stream_of_somebody_who_is_still_let_in_goes_on(guarded: Guarded, waiting: str):
+    shown = token(guarded, "keeper", "viewer")
+    path = f"/api/executions/{waiting}/stream"
+    with asked(guarded.server, "GET", path, shown) as connection:
+        answer = connection.getresponse()
+        connection.sock.settimeout(6)
+        with pytest.raises(TimeoutError):
+            answer.read()
+
+
+def test_s32_a_revoked_token_ends_its_waiting_for_work(guarded: Guarded):
+    shown = token(guarded, "worker-1", "worker")
+    body = b'{"worker_id": "w", "pool": "s32", "wait": 30}'
+    with asked(guarded.server, "POST", "/api/commands/lease", shown, body) as connection:
+        time.sleep(0.5)  # it waits by now; if it does not yet, it is refused
+        revoke(guarded, "worker-1")
+        begun = time.monotonic()
+        connection.getresponse().read()
+
+    assert time.monotonic() - begun < 5
+
+
+# --- S33 -----------------------------------------------------------------------------------------
+
+
+def sealed_in(database: str) -> list[bytes]:
+    """Everything sealed that a database holds."""
+    if database.startswith("postgresql:"):
+        with closing(psycopg.connect(database)) as db:
+            found = db.execute(
+                "SELECT data FROM noetl.credential"
+                " UNION ALL SELECT data_encrypted FROM noetl.auth_cache"
+            ).fetchall()
+    else:
+        with closing(sqlite3.connect(database)) as db:
+            found = db.execute(
+                "SELECT data FROM noetl_credential"
+                " UNION ALL SELECT data_encrypted FROM noetl_auth_cache"
+            ).fetchall()
+    return [bytes(row[0]) for row in found if row[0]]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_s33_nothing_sealed_is_left_of_what_was_deleted_replaced_or_rotated(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+):
+    given = {"NOETL_SECRET_KEY": f"{SECRET_KEY}-2,{SECRET_KEY}"}
+    database = str(tmp_path / ".noetl" / "noetl.db")
+    if kind == "postgres":
+        database = given["NOETL_DATABASE_URL"] = request.getfixturevalue("database_url")
+    with serving(tmp_path, **given) as server:
+
+        def put(password: str) -> None:
+            body = {"name": "shop", "type": "basic", "data": {"password": password}}
+            server.post("/api/credentials", body)
+            server.get("/api/credentials/shop", include_data=True)
+            kept = {"token": "canary", "expires_in": 3600}
+            key = "k" * 32
+            assert server.ask("PUT", f"/api/auth-cache/{key}", kept).status == 200
+
+        put("one")
+        [first, token_of_first] = sealed_in(database)
+        put("two")
+        assert not {first, token_of_first} & set(sealed_in(database))
+        server.post("/api/keys/rotate")
+        assert len(sealed_in(database)) == 1
+        put("three")
+        assert server.ask("DELETE", "/api/credentials/shop").status == 200
+        assert sealed_in(database) == []
+
+
+# --- S34 -----------------------------------------------------------------------------------------
+
+
+def test_s34_logs_and_pid_files_are_nobody_elses(tmp_path: Path):
+    environment = clean_environment()
+    folder = tmp_path / ".noetl"
+    folder.mkdir()
+    (folder / "server.log").touch(mode=0o644)
+    words = ["server", "start", "--port", "0"]
+
+    def run(*arguments: str) -> None:
+        command = [*COMMAND, *arguments]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=SECONDS_MAX)
+
+    run(*words, "--detach")
+    try:
+        found = {file.name: file.stat().st_mode & 0o777 for file in folder.glob("server.*")}
+    finally:
+        run("server", "stop")
+
+    assert {"server.log", "server.pid"} <= found.keys()
+    assert set(found.values()) == {0o600}
