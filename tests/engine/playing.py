@@ -219,10 +219,10 @@ class Play:
         )
         return self.report(which, suspensions=(suspension,), closes=closes)
 
-    def lapse(self, which: Command | str, *, given_back: bool = False) -> None:
+    def lapse(self, which: Command | str, *, given_back: bool = False, alone: bool = False) -> None:
         command = self[which] if isinstance(which, str) else which
         del self.open[command.command_id]
-        self.happen("lapsed", command.command_id, "w-1", given_back=given_back)
+        self.happen("lapsed", command.command_id, "w-1", given_back=given_back, alone=alone)
 
     def fire(self, timer_id: str | None = None) -> None:
         """The next timer's moment comes."""

@@ -207,3 +207,37 @@ def test_a_timeout_cancels_the_child() -> None:
 
     assert played.cancelled_children == [child]
     assert played.status == "FAILED"
+
+
+def test_s24_a_command_that_killed_two_workers_that_ran_nothing_else_is_given_up() -> None:
+    played = play("workflow: [{step: start, tool: {kind: noop}}]")
+
+    played.lapse("start", alone=True)
+    assert played.status == "RUNNING"
+    played.lapse("start", given_back=True)
+    assert played.status == "RUNNING"
+    played.lapse("start", alone=True)
+
+    assert played.status == "FAILED"
+    assert played.state.failure is not None
+    assert played.state.failure.code == "poison"
+    assert "2 workers died while they ran this and nothing else" in played.state.failure.message
+
+
+def test_s24_a_command_that_gets_somewhere_is_not_suspected_any_more() -> None:
+    played = play("workflow: [{step: start, tool: {kind: noop}}]")
+
+    for _ in range(5):
+        command = played["start"]
+        done = TaskDone(
+            at=played.at,
+            step_run_id=command.step_run_id,
+            step="start",
+            task="start_task",
+            outcome=ok(),
+            progress=Progress(),
+        )
+        played.report(command, done)
+        played.lapse("start", alone=True)
+
+    assert played.status == "RUNNING"

@@ -6,8 +6,12 @@ What a worker had done and not yet said is done again by another, under the same
 from __future__ import annotations
 
 import math
+import os
 import random
+import signal
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +24,39 @@ from tests.faults.cluster import (
     check_ended,
     playbook,
     start_many,
+    until,
 )
 
 ALL_AT_ONCE = 20
 WORKERS = 6
 KILL_SECONDS = 2.0
-POISON = playbook("faults/poison", "- {step: start, tool: {kind: shell, command: kill -9 $PPID}}")
+POISON = playbook(
+    "faults/poison",
+    """
+- step: start
+  tool:
+    kind: shell
+    env: { PLACE: "{{ workload.place }}" }
+    command: |
+      parent() { sed 's/.*) //' /proc/$1/stat | cut -d' ' -f2; }
+      echo $(parent $(parent $PPID)) > $PLACE/$PPID.part
+      mv $PLACE/$PPID.part $PLACE/$PPID.doomed
+      sleep 600
+""",
+    "{place: ''}",
+)
+"""Names the worker that runs it: above the shell are its supervisor, the spawner and the worker.
+It is killed from outside, because tasks cannot signal their workers."""
+
+
+def strike_the_doomed(place: Path) -> int:
+    """Kill every worker that a poisonous task has named; how many."""
+    found = list(place.glob("*.doomed"))
+    for file in found:
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+        file.unlink()
+    return len(found)
 
 
 def test_t01_all_workers_are_killed_and_others_take_over(cluster: Cluster, counted: Effects):
@@ -83,19 +114,34 @@ def test_t02_a_third_of_the_workers_is_killed_every_other_second(
     assert killed >= WORKERS // 3, "all was done before the first was killed"
 
 
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_s24_a_command_that_killed_its_worker_twice_fails(cluster: Cluster, tmp_path: Path):
+    server = cluster.server()
+    [poison] = start_many(server, POISON, [{"place": str(tmp_path)}])
+
+    for _ in range(2):
+        cluster.worker(server)
+        until(lambda: strike_the_doomed(tmp_path), "the task names its worker")
+    document = server.ended(poison)
+
+    assert (document["status"], document["error"]["kind"]) == ("FAILED", "lease_lost")
+    assert "2 workers died while they ran this and nothing else" in document["error"]["message"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cluster", ["postgres"], indirect=True)
 def test_t32_work_that_kills_its_workers_is_given_up_and_stops_nobody(
-    cluster: Cluster, counted: Effects
+    cluster: Cluster, counted: Effects, tmp_path: Path
 ):
     server = cluster.server()
-    [poison] = start_many(server, POISON, [{}])
+    [poison] = start_many(server, POISON, [{"place": str(tmp_path)}])
     ids = start_many(server, WORKING, [{"url": counted.url}] * ALL_AT_ONCE)
     cluster.worker(server)
     enough = threading.Event()
 
     def replace_the_dead() -> None:
         while not enough.wait(LOOK_SECONDS):
+            strike_the_doomed(tmp_path)
             if cluster.workers[-1].process.poll() is not None:
                 cluster.worker(server)
 

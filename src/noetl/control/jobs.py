@@ -175,14 +175,27 @@ def leased_job(lease: Lease, worker_id: str, now: float) -> Job:
 
 
 def lapse_job(
-    execution_id: ExecutionId, command_id: CommandId, worker: str, now: float, *, given_back: bool
+    execution_id: ExecutionId,
+    command_id: CommandId,
+    worker: str,
+    now: float,
+    *,
+    given_back: bool,
+    alone: bool = False,
 ) -> Job:
     """Nobody works on a command any more."""
 
     def decide(live: Live) -> Decision:
         state = live.state
         return advance.lapsed(
-            live.program, state, execution_id, now, command_id, worker, given_back=given_back
+            live.program,
+            state,
+            execution_id,
+            now,
+            command_id,
+            worker,
+            given_back=given_back,
+            alone=alone,
         )
 
     return Job(execution_id, decide, closes=command_id)

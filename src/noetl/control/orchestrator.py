@@ -263,10 +263,16 @@ class Orchestrator(Rounds):
         worker: str,
         *,
         given_back: bool = False,
+        alone: bool = False,
     ) -> None:
-        """A lease ran out, or was given back: its work goes on under a new command."""
+        """A lease ran out, or was given back: its work goes on under a new command.
+
+        `alone`: its worker held no other lease.
+        """
         now = self._clock.now()
-        await self._submit(lapse_job(execution_id, command_id, worker, now, given_back=given_back))
+        await self._submit(
+            lapse_job(execution_id, command_id, worker, now, given_back=given_back, alone=alone)
+        )
 
     async def happen(
         self, execution_id: ExecutionId, decide: Callable[[Live, float], Decision]

@@ -27,6 +27,8 @@ NEIGHBOUR_SECONDS = 0.05
 """How often to look while timers of another server are due: ours may come next."""
 REST_MAX_SECONDS = 60.0
 """A timer that cannot fire is tried again after a second, then after two, up to so many."""
+RECENT_SECONDS = 120.0
+"""Leases that a worker loses within so long may have been lost by the same death."""
 BATCH = 200
 EVERY = 1_000_000
 
@@ -156,13 +158,14 @@ async def requeue_lapsed(
     """
     await clock.sleep(after)
     quiet = 0
+    losses = Losses()
     while True:
         await clock.sleep(POLL_SECONDS)
         quiet = max(0, quiet - 1)
         if quiet and not orchestrator.dispatch.held:
             continue
         try:
-            await _requeue_lapsed(orchestrator, store, clock, owns)
+            await _requeue_lapsed(orchestrator, store, clock, owns, losses)
             if store.exclusive and not await _is_work_out(orchestrator, store):
                 quiet = QUIET_LOOKS
         except StoreError as error:
@@ -175,24 +178,57 @@ async def _is_work_out(orchestrator: Orchestrator, store: Store) -> bool:
     return any(orchestrator.is_chosen(one.command.execution_id) for one in leased)
 
 
+class Losses:
+    """Which workers lost which runs of late: one that lost a single run was ended by it, perhaps;
+    of several nobody knows which it was.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[float, set[str]]] = {}
+
+    def note(self, worker: str, runs: set[str], now: float) -> bool:
+        """These were lost by, or are still leased to, a worker; whether it has but one run."""
+        self._runs = {
+            name: seen for name, seen in self._runs.items() if seen[0] > now - RECENT_SECONDS
+        }
+        _, known = self._runs.get(worker, (now, set()))
+        self._runs[worker] = (now, known | runs)
+        return len(self._runs[worker][1]) == 1
+
+
 async def _requeue_lapsed(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, losses: Losses
 ) -> None:
     limit = BATCH if orchestrator.chosen is None else EVERY
     now = clock.now()
-    for command, worker, expired_at in await store.lapsed(now=now, limit=limit):
+    lapsed = await store.lapsed(now=now, limit=limit)
+    if not lapsed:
+        return
+    leased: dict[str, set[str]] = {}
+    for one in await store.lapsed(now=math.inf, limit=EVERY):
+        leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
+    alone = {
+        worker: losses.note(worker, leased.get(worker, set()), now)
+        for worker in {worker for _, worker, _ in lapsed}
+    }
+    for command, worker, expired_at in lapsed:
         is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
         if is_ours and orchestrator.is_chosen(command.execution_id):
-            await _lapse(orchestrator, command, worker)
+            await _lapse(orchestrator, command, worker, alone=alone[worker])
 
 
 async def _lapse(
-    orchestrator: Orchestrator, command: Command, worker: str, *, given_back: bool = False
+    orchestrator: Orchestrator,
+    command: Command,
+    worker: str,
+    *,
+    given_back: bool = False,
+    alone: bool = False,
 ) -> bool:
     """Whether its work goes on. One that cannot must not stop the others."""
     try:
         await orchestrator.lapse(
-            command.execution_id, command.command_id, worker, given_back=given_back
+            command.execution_id, command.command_id, worker, given_back=given_back, alone=alone
         )
     except Exception:
         logger.exception(

@@ -22,6 +22,7 @@ from noetl.engine.program import Program
 from noetl.engine.reporting import (
     absorb_report,
     close_command,
+    killed_its_workers,
     lost_for_good,
     refuse_report,
     run_of,
@@ -58,6 +59,8 @@ from noetl.model.state import ExecutionState, Run, TimerState
 
 DELIVERIES_MAX = 20
 """A command that was lost so often is not lost by accident."""
+ALONE_MAX = 2
+"""A command whose workers died so often while they ran nothing else has killed them."""
 HALVE_AFTER = 3
 """A chunk that was delivered so often goes on in halves, until the one iteration is found that
 kills its workers."""
@@ -210,22 +213,26 @@ def lapsed(
     worker: str,
     *,
     given_back: bool = False,
+    alone: bool = False,
 ) -> Decision:
     """A lease ran out: the work goes on under a new command, from where it was recorded.
 
     `given_back`: its worker was stopped, so the command is not suspected of killing workers.
+    `alone`: its worker ran nothing else, so no other command is.
     """
 
     def happen(turn: Turn) -> None:
         run = run_of(turn.state, command_id)
         turn.last_word = command_id
         if run is not None:
-            _requeue(turn, run, command_id, worker, given_back)
+            _requeue(turn, run, command_id, worker, given_back, alone)
 
     return _advance(program, state, execution_id, at, happen)
 
 
-def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: bool) -> None:
+def _requeue(
+    turn: Turn, run: Run, command_id: str, worker: str, given_back: bool, alone: bool
+) -> None:
     turn.record(
         CommandLost(
             at=turn.at,
@@ -244,12 +251,16 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: boo
         looping.hand_out(turn, run)
         return
     deliveries = run.commands[command_id] + (not given_back)
+    died_alone = run.alone.get(command_id, 0) + (alone and not given_back)
     loop = run.loop if run.following is None else None
     half = None
-    if loop is not None and deliveries > HALVE_AFTER:
+    if loop is not None and (deliveries > HALVE_AFTER or died_alone >= ALONE_MAX):
         half = looping.half_of(loop, command_id)
+    if half is None and died_alone >= ALONE_MAX:
+        _give_up(turn, run, command_id, killed_its_workers(died_alone))
+        return
     if half is None and deliveries > DELIVERIES_MAX:
-        _give_up(turn, run, command_id, deliveries - 1)
+        _give_up(turn, run, command_id, lost_for_good(deliveries - 1))
         return
     again = derive(command_id, deliveries)
     turn.record(
@@ -258,7 +269,8 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: boo
             command_id=again,
             lost=command_id,
             step_run_id=run.step_run_id,
-            deliveries=deliveries if half is None else HALVE_AFTER,
+            deliveries=deliveries if half is None else min(deliveries, HALVE_AFTER),
+            alone=died_alone if half is None else min(died_alone, ALONE_MAX - 1),
             start=half[0] if half is not None else None,
             stop=half[1] if half is not None else None,
         )
@@ -270,9 +282,8 @@ def _requeue(turn: Turn, run: Run, command_id: str, worker: str, given_back: boo
         turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
 
 
-def _give_up(turn: Turn, run: Run, command_id: str, deliveries: int) -> None:
+def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     """Something kills its workers: the run fails, or of a loop the one iteration it was at."""
-    error = lost_for_good(deliveries)
     loop = run.loop if run.following is None else None
     iteration = looping.first_of(loop, command_id) if loop is not None else None
     if iteration is None:

@@ -180,6 +180,7 @@ def _heard(state: ExecutionState, fact: Reported) -> None:
     run.reported[fact.command_id] = fact.report
     if fact.settled:
         run.commands[fact.command_id] = 1
+        run.alone.pop(fact.command_id, None)
 
 
 def _unmatched(state: ExecutionState, fact: NextUnmatched | PolicyUnmatched) -> None:
@@ -300,6 +301,8 @@ def _command(
         case CommandRequeued():
             _close(state, run, fact.lost)
             _open(state, run, fact.command_id, fact.deliveries)
+            if fact.alone:
+                run.alone[fact.command_id] = fact.alone
             if run.loop is not None:
                 chunk_moved(run.loop, fact)
 
@@ -327,6 +330,7 @@ def _open(state: ExecutionState, run: Run, command_id: str, deliveries: int) -> 
 
 def _close(state: ExecutionState, run: Run, command_id: str) -> None:
     run.commands.pop(command_id, None)
+    run.alone.pop(command_id, None)
     run.reported.pop(command_id, None)
     run.paused.pop(command_id, None)
     state.holders.pop(command_id, None)

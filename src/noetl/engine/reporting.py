@@ -277,6 +277,16 @@ NO_ENDING = TaskError(
 LOST = "the workers that ran it died or lost their lease"
 
 
+def killed_its_workers(times: int) -> TaskError:
+    return TaskError(
+        kind="lease_lost",
+        code="poison",
+        message=f"given up after {times} workers died while they ran this and nothing else."
+        " Something in this step kills its worker: too much memory, a crash inside a library, a"
+        " signal. Look at the workers' logs.",
+    )
+
+
 def lost_for_good(deliveries: int) -> TaskError:
     return TaskError(
         kind="lease_lost",

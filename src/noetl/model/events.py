@@ -368,6 +368,8 @@ class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
     lost: CommandId
     step_run_id: StepRunId
     deliveries: int
+    alone: int = 0
+    """How many of its workers died while they ran nothing else, since it last got anywhere."""
     start: int | None = None
     stop: int | None = None
     """A chunk that is lost again and again goes on with a part; the rest is handed out anew."""

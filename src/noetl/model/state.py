@@ -126,6 +126,8 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where its pipeline goes on, after a crash or a wait."""
     commands: dict[CommandId, int] = {}
     """Open commands → how often each was delivered."""
+    alone: dict[CommandId, int] = {}
+    """Open commands → how many of their workers died while they ran nothing else."""
     paused: dict[CommandId, None] = {}
     """Open commands under which, its worker says, nothing more begins."""
     waiting: bool = False
