@@ -17,6 +17,8 @@ Every error a caller of this package can meet:
   + BadRequest             what was asked for makes no sense                          (caller)
     - TooLarge             it is larger than we read
     - BadText              a text holds what no database keeps
+    - UnknownKey           there is no such key; it may be misspelt
+    - KeyReused            the same Idempotency-Key came with another request
     - SignalRefused        the execution takes no such event, or the answer no such field
   + NotAllowed             whoever asks may not do this                               (caller)
     - Unauthenticated      we do not know who asks
@@ -163,6 +165,18 @@ class BadText(BadRequest):
     """A text holds the character NUL, which databases do not keep. Nothing was changed."""
 
     code = "bad_text"
+
+
+class UnknownKey(BadRequest):
+    """A key of the query or the body that is not known there. Nothing was done."""
+
+    code = "unknown_key"
+
+
+class KeyReused(BadRequest):
+    """An Idempotency-Key stands for one request, and this is another. Nothing was started."""
+
+    code = "idempotency_key_reused"
 
 
 class SignalRefused(BadRequest):

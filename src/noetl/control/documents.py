@@ -331,6 +331,7 @@ def credential(row: StoredCredential) -> dict[str, Any]:
         "name": row.name,
         "type": row.type,
         "description": row.description,
+        "tags": list(row.tags),
         "created_at": moment(row.created_at),
         "updated_at": moment(row.updated_at),
     }

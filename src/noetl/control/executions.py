@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from noetl.control import documents, waiting
 from noetl.control.clock import Clock
@@ -17,19 +17,31 @@ from noetl.control.requests import Request
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
-from noetl.errors import Conflict, Finished, NotFound, StoreError
+from noetl.errors import Conflict, Finished, KeyReused, NotFound, StoreError
 from noetl.model.events import LAST_EVENT, ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL, ExecutionState
-from noetl.store.base import EventRow, Store
+from noetl.store.base import EventRow, Store, Summary
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
+
+
+class _Asked(NamedTuple):
+    """What tells one request to start something from another."""
+
+    path: str
+    digest: str | None
+    payload: dict[str, Any]
+    parent: ExecutionId | None
+
+
+_WORDS = ("path", "version", "workload", "parent")
 
 
 class Executions:
@@ -52,15 +64,19 @@ class Executions:
         *,
         key: str | None = None,
         parent: ExecutionId | None = None,
+        is_newest: bool = False,
     ) -> ExecutionId:
-        """Start an execution. Under a key that was used before, it is that execution.
+        """Start an execution. Under a key that was used before for the same request, it is that
+        execution; raises KeyReused for another request.
 
-        A `parent` is listed as such; it does not wait for this one, as a playbook step would.
+        A `parent` is listed as such; it does not wait for this one, as a playbook step would. With
+        `is_newest` no version was asked for: under the same key, an older one is the same.
         """
+        asked = _Asked(path, None if is_newest else digest, payload, parent)
         if key is not None:
             known = await self._store.by_key(key)
             if known is not None:
-                return known.execution_id
+                return await self._same(known, key, asked)
         now = self._clock.now()
         execution_id = new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
@@ -85,10 +101,25 @@ class Executions:
         except (Conflict, StoreError):
             # Somebody may have used the same key at the same moment.
             known = await self._store.by_key(key) if key is not None else None
-            if known is None:
+            if known is None or key is None:
                 raise
-            return known.execution_id
+            return await self._same(known, key, asked)
         return execution_id
+
+    async def _same(self, known: Summary, key: str, asked: _Asked) -> ExecutionId:
+        """The execution that was started under the key, if it is what is asked for now."""
+        state = await self._orchestrator.last_known(known.execution_id)
+        digest = None if asked.digest is None else known.digest
+        before = _Asked(known.path, digest, state.payload, known.parent_execution_id)
+        if before != asked:
+            pairs = zip(_WORDS, before, asked, strict=True)
+            others = ", ".join(word for word, one, other in pairs if one != other)
+            raise KeyReused(
+                f"execution {known.execution_id} was started under the Idempotency-Key"
+                f" {key[:80]!r} with another {others}."
+                " Another request needs another key."
+            )
+        return known.execution_id
 
     async def _parent(self, execution_id: ExecutionId | None) -> Parent | None:
         if execution_id is None:
@@ -169,9 +200,21 @@ class Executions:
 
     async def cancel(
         self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True
-    ) -> None:
+    ) -> int:
+        """Stop it, and with `cascade` those below it; how many were stopped."""
         await self._refuse_finished(execution_id)
+        below = await self._below(execution_id) if cascade else []
         await self._orchestrator.cancel(execution_id, reason, cascade=cascade)
+        states = [await self._orchestrator.last_known(one) for one in (execution_id, *below)]
+        return sum(state.status == "CANCELLED" for state in states)
+
+    async def _below(self, execution_id: ExecutionId) -> list[ExecutionId]:
+        """Executions that its steps wait for, those that their steps wait for, and so on."""
+        found = [execution_id]
+        for one in found:
+            state = await self._orchestrator.last_known(one)
+            found += [child for run in state.runs.values() for child in run.children]
+        return found[1:]
 
     async def pause(self, execution_id: ExecutionId, reason: str = "") -> list[str]:
         """Begin nothing new. Calls that run end, and are the last.

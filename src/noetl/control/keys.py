@@ -55,7 +55,12 @@ class Keys:
         return self._opened.secrets
 
     async def put(
-        self, name: str, kind: str, fields: dict[str, Any], description: str = ""
+        self,
+        name: str,
+        kind: str,
+        fields: dict[str, Any],
+        description: str = "",
+        tags: tuple[str, ...] = (),
     ) -> None:
         """Create a credential, or replace it: nothing is left of the one before, nor of what was
         fetched with it.
@@ -69,6 +74,7 @@ class Keys:
                 type=kind,
                 data=vault.seal(name, fields),
                 description=description,
+                tags=tags,
                 created_at=old.created_at if old is not None else now,
                 updated_at=now,
             )

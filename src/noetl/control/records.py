@@ -99,6 +99,17 @@ class Records:
         """Executions, newest first."""
         return await self._store.summaries(status=status, path=path, since=since, limit=limit)
 
+    async def require(
+        self, execution_id: ExecutionId, types: tuple[str, ...], step: str | None
+    ) -> None:
+        """Raises BadRequest for a type that no event has, NotFound for a step that is none."""
+        for name in types:
+            if name not in NAMES:
+                hint = did_you_mean(name, NAMES)
+                raise BadRequest(f'there is no type of event "{name}".{hint}')
+        if step is not None:
+            await self._require_step(execution_id, step)
+
     async def events(
         self,
         execution_id: ExecutionId,
@@ -108,16 +119,8 @@ class Records:
         step: str | None = None,
         limit: int | None = None,
     ) -> list[EventRow]:
-        """Events with a seq above `after`, all of them unless there is a limit.
-
-        Raises BadRequest for a type that no event has, NotFound for a step that is none.
-        """
-        for name in types:
-            if name not in NAMES:
-                hint = did_you_mean(name, NAMES)
-                raise BadRequest(f'there is no type of event "{name}".{hint}')
-        if step is not None:
-            await self._require_step(execution_id, step)
+        """Events with a seq above `after`, all of them unless there is a limit."""
+        await self.require(execution_id, types, step)
         found: list[EventRow] = []
         while limit is None or len(found) < limit:
             room = PAGE if limit is None else min(PAGE, limit - len(found))

@@ -14,7 +14,8 @@ from litestar.openapi.spec import Components, SecurityScheme
 from noetl.server.direct import Direct
 from noetl.server.edge import COOKIE, Edge
 from noetl.server.errors import answer
-from noetl.server.routing import declared, may, refuse_nul
+from noetl.server.manners import Asked, refuse_strange
+from noetl.server.routing import declared, may
 from noetl.server.services import Services
 from noetl.server.table import TABLE
 from noetl.version import __version__
@@ -41,7 +42,8 @@ def framework(services: Services) -> Litestar:
     return Litestar(
         [*TABLE],
         guards=[may],
-        before_request=refuse_nul,
+        before_request=refuse_strange,
+        request_class=Asked,
         exception_handlers={Exception: answer},
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         request_max_body_size=BODY_MAX,

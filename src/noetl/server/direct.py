@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Litestar, Request
+from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from msgspec.structs import asdict, fields
 
-from noetl.server.routing import may, refuse_nul
+from noetl.server.manners import Asked, refuse_strange
+from noetl.server.routing import may
 from noetl.server.services import Services
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Direct:
             await self._framework(scope, receive, send)
 
 
-class _Request(Request[Any, Any, Any]):
+class _Request(Asked):
     """As the framework knows it, but for a header that is looked for among few."""
 
     @property
@@ -71,7 +72,7 @@ class _Way:
         request.scope["route_handler"] = self._handler
         request.scope["path_template"] = self._path
         await may(request, self._handler)
-        await refuse_nul(request)
+        await refuse_strange(request)
         try:
             given = self._read_query(request.scope["query_string"])
             if self._read_body is not None:

@@ -15,6 +15,7 @@ from noetl.errors import (
     BadText,
     Conflict,
     EvaluationFailed,
+    KeyReused,
     NoetlError,
     NotAllowed,
     NotFound,
@@ -23,7 +24,9 @@ from noetl.errors import (
     TooLarge,
     TooMany,
     Unauthenticated,
+    UnknownKey,
 )
+from noetl.server.manners import unknown_key
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ STATUS: dict[type[NoetlError], int] = {
     Conflict: 409,
     TooLarge: 413,
     BadText: 422,
+    UnknownKey: 422,
+    KeyReused: 422,
     PlaybookRejected: 422,
     EvaluationFailed: 422,
     TooMany: 429,
@@ -101,7 +106,9 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, Problem]:
 def _refused(error: HTTPException, request_id: str) -> tuple[int, Problem]:
     extra = error.extra if isinstance(error.extra, list) else []
     reasons = [
-        f"{one['key']}: {one['message']}" for one in extra if {"key", "message"} <= one.keys()
+        f"{_place(one['key'])}: {one['message']}"
+        for one in extra
+        if {"key", "message"} <= one.keys()
     ]
     message = "; ".join(reasons) or error.detail
     status = error.status_code
@@ -115,6 +122,12 @@ def _refused(error: HTTPException, request_id: str) -> tuple[int, Problem]:
 def said_of(error: Exception) -> str:
     """What kind of error it is, without where and what: for people who may not know that."""
     return " ".join((type(error).__doc__ or "").split())
+
+
+def _place(key: str) -> str:
+    """What people know it by: the body is called `data` by us alone."""
+    name, dot, rest = key.partition(".")
+    return f"the body{dot and ', ' + rest}" if name == "data" else key
 
 
 def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
@@ -132,5 +145,6 @@ def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
 
 def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Litestar's handler for everything that a route raises."""
+    error = unknown_key(request, error) or error
     status, problem = problem_of(error, str(request.scope.get("request_id", "")))
     return Response(problem, status_code=status, media_type="application/json")

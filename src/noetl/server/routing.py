@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from litestar import Litestar, Request
+from litestar import Litestar
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler, delete, get, post, put
 
-from noetl.errors import BadText, NoetlError, NotAllowed
+from noetl.errors import NoetlError, NotAllowed
 from noetl.server.errors import RESPONSES
 from noetl.server.rights import RIGHTS, Principal, Right
 
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""As JSON writes it; there is no other way to write it there."""
 _DECORATORS = {"GET": get, "POST": post, "PUT": put, "DELETE": delete}
 
 
@@ -27,19 +24,21 @@ def route(
     status: int = 200,
     direct: bool = False,
     raw: bool = False,
+    yaml: bool = False,
     **options: Any,
 ) -> Callable[[Any], HTTPRouteHandler]:
     """Declare a route. There is no default for the right: nothing is open by oversight.
 
     A `direct` one is asked so often that the framework is too slow for it: see `direct.py`. A `raw`
-    one takes its body as it is, whatever characters it holds.
+    one takes its body as it is, whatever characters it holds. A `yaml` one has a body with
+    `content`, which may also be sent as it is.
     """
     paths = [path] if isinstance(path, str) else list(path)
     decorate: Callable[[Any], HTTPRouteHandler] = _DECORATORS[method](
         paths,
         status_code=status,
         responses=RESPONSES,
-        opt={"right": right, "direct": direct, "raw": raw},
+        opt={"right": right, "direct": direct, "raw": raw, "yaml": yaml},
         **options,
     )
     return decorate
@@ -55,18 +54,6 @@ async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRoute
     if right is None or not isinstance(principal, Principal):
         raise NotAllowed("nobody may do this.")
     principal.require(right)
-
-
-async def refuse_nul(request: Request[Any, Any, Any]) -> None:
-    """Texts with the character NUL are refused: databases do not keep them.
-
-    Except for routes that are `raw`: what tasks yield is kept as it is.
-    """
-    if request.scope["route_handler"].opt.get("raw"):
-        return
-    body = await request.body()
-    if b"\\u0000" in body and _NUL.search(body):
-        raise BadText("a text in the body holds the character NUL, which databases do not keep.")
 
 
 class Declared(NamedTuple):

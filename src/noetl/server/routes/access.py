@@ -10,6 +10,7 @@ from litestar.params import Parameter
 
 from noetl.control.documents import moment
 from noetl.server.access import PASSWORD_MAX
+from noetl.server.manners import Body
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.store.access import AccessStore, AuditEntry, StoredToken, StoredUser
@@ -18,14 +19,14 @@ Asked = Request[Any, Any, Any]
 Limit = Annotated[int, Parameter(ge=1, le=1000)]
 
 
-class NewUser(msgspec.Struct, frozen=True, kw_only=True):
+class NewUser(Body, frozen=True, kw_only=True):
     name: str
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
     roles: tuple[str, ...]
     email: str = ""
 
 
-class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+class NewToken(Body, frozen=True, kw_only=True):
     name: str
     roles: tuple[str, ...]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None

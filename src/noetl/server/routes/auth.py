@@ -13,6 +13,7 @@ from noetl.control.documents import moment
 from noetl.errors import BadRequest
 from noetl.server.access import NAME_MAX, PASSWORD_MAX
 from noetl.server.edge import COOKIE
+from noetl.server.manners import Body
 from noetl.server.rights import Principal
 from noetl.server.routing import route
 from noetl.server.services import Services
@@ -24,7 +25,7 @@ LOGIN_BYTES_MAX = 16 * 1024
 ADDRESS_MAX = 64
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class Login(Body, frozen=True, kw_only=True):
     user: Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
 

@@ -9,13 +9,14 @@ from litestar import Request
 
 from noetl.control.rendering import seen_by
 from noetl.errors import BadRequest
+from noetl.server.manners import Body
 from noetl.server.routing import route
 from noetl.server.services import Services
 
 Asked = Request[Any, Any, Any]
 
 
-class Render(msgspec.Struct, frozen=True, kw_only=True):
+class Render(Body, frozen=True, kw_only=True):
     """A template, or an object of templates."""
 
     execution_id: str

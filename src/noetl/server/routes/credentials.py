@@ -11,21 +11,24 @@ from litestar.params import HeaderParameter, QueryParameter
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
 from noetl.errors import BadRequest, NotFound
+from noetl.server.manners import Body
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.store.base import StoredCredential
 
 Asked = Request[Any, Any, Any]
 Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
+TAGS = msgspec.Meta(max_length=100)
 
 
-class Credential(msgspec.Struct, frozen=True, kw_only=True):
+class Credential(Body, frozen=True, kw_only=True):
     """A secret to keep."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     data: dict[str, Any]
     type: str = "generic"
     description: str = ""
+    tags: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], TAGS] = ()
 
 
 @route("POST", "/api/credentials", right="secrets.write")
@@ -33,7 +36,7 @@ async def put(services: Services, request: Asked, data: Credential) -> dict[str,
     """Create a credential, or replace it."""
     if not data.data:
         raise BadRequest("`data` holds the fields of the credential; it is empty.")
-    await services.keys.put(data.name, data.type, data.data, data.description)
+    await services.keys.put(data.name, data.type, data.data, data.description, data.tags)
     await services.access.note(request.user.name, "credential.put", data.name)
     return about(await _named(services, data.name))
 

@@ -14,6 +14,8 @@ from noetl.control.task_logs import Logs
 from noetl.errors import BadRequest, NotFound
 from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
+from noetl.server.manners import Body
+from noetl.server.routes.catalog import Version, number_of
 from noetl.server.routing import route
 from noetl.server.services import Services
 from noetl.server.waiting import seconds, while_wanted
@@ -25,12 +27,12 @@ Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
 STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class Start(Body, frozen=True, kw_only=True):
     """Which playbook, and with what."""
 
     path: str | None = None
     catalog_id: str | None = None
-    version: int | None = None
+    version: Version = None
     workload: dict[str, Any] | None = None
     payload: dict[str, Any] | None = None
     """Another name for workload."""
@@ -49,7 +51,12 @@ class Paused(Started, frozen=True, kw_only=True):
     """Workers that have not confirmed the pause."""
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class Cancelled(Started, frozen=True, kw_only=True):
+    cancelled: int
+    """How many executions were: this one, and those below it that were not over."""
+
+
+class Reason(Body, frozen=True, kw_only=True):
     reason: str = ""
 
 
@@ -58,7 +65,7 @@ class Cancel(Reason, frozen=True, kw_only=True):
     """Executions that its steps called end with it; else they go on, and nobody waits for them."""
 
 
-class Rerun(msgspec.Struct, frozen=True, kw_only=True, rename={"step": "from"}):
+class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
     step: str | None = None
     workload: dict[str, Any] | None = None
 
@@ -71,7 +78,8 @@ async def start(services: Services, data: Start, key: Key = None) -> Started:
     """Start an execution; under a key that was used before, it is that execution."""
     if data.workload is not None and data.payload is not None:
         raise BadRequest("`payload` is another name for `workload`: give one of them.")
-    entry = await services.catalog.wanted(data.path, data.catalog_id, data.version)
+    version = number_of(data.version)
+    entry = await services.catalog.wanted(data.path, data.catalog_id, version)
     given = data.workload or data.payload or {}
     execution_id = await services.executions.start(
         entry.digest,
@@ -80,6 +88,7 @@ async def start(services: Services, data: Start, key: Key = None) -> Started:
         given,
         key=key,
         parent=data.parent_execution_id,
+        is_newest=version is None and data.catalog_id is None,
     )
     services.metrics.started.inc()
     return await _started(services, execution_id)
@@ -179,13 +188,10 @@ async def events(
     wait: float = 0.0,
 ) -> dict[str, Any]:
     """Events after a number; with `wait`, not before there is one or the time is over."""
+    types = tuple(event_type or ())
+    await services.records.require(execution_id, types, step)
     look = services.executions.next_events(
-        execution_id,
-        after=after,
-        limit=limit + 1,
-        wait=seconds(wait),
-        types=tuple(event_type or ()),
-        step=step,
+        execution_id, after=after, limit=limit + 1, wait=seconds(wait), types=types, step=step
     )
     rows = await while_wanted(services, request, look) or [] if wait else await look
     shown = rows[:limit]
@@ -267,11 +273,12 @@ async def why(services: Services, execution_id: str) -> dict[str, Any]:
 
 
 @route("POST", "/api/executions/{execution_id:str}/cancel", right="operate")
-async def cancel(services: Services, execution_id: str, data: Cancel | None = None) -> Started:
+async def cancel(services: Services, execution_id: str, data: Cancel | None = None) -> Cancelled:
     """Stop it for good. What runs just now is interrupted."""
     wish = data or Cancel()
-    await services.executions.cancel(execution_id, wish.reason, cascade=wish.cascade)
-    return await _started(services, execution_id)
+    count = await services.executions.cancel(execution_id, wish.reason, cascade=wish.cascade)
+    now = await _started(services, execution_id)
+    return Cancelled(**msgspec.structs.asdict(now), cancelled=count)
 
 
 @route("POST", "/api/executions/{execution_id:str}/pause", right="operate")

@@ -10,6 +10,7 @@ from litestar import Request
 from noetl.errors import BadRequest
 from noetl.model.commands import Report
 from noetl.server.describing import described
+from noetl.server.manners import Body, unknown_field
 from noetl.server.routes.commands import take_report
 from noetl.server.routing import route
 from noetl.server.services import Services
@@ -18,7 +19,7 @@ EVENTS_MAX = 1000
 Asked = Request[Any, Any, Any]
 
 
-class External(msgspec.Struct, frozen=True, kw_only=True):
+class External(Body, frozen=True, kw_only=True):
     """Something the world says to an execution."""
 
     name: str
@@ -53,7 +54,8 @@ async def events(services: Services, request: Asked) -> dict[str, Any]:
         sent = several if isinstance(several, list) else [several]
         found = [_read(one) for one in sent]
     except msgspec.MsgspecError as error:
-        raise BadRequest(f"this is no event: {error}.") from None
+        strange = unknown_field(str(error), Addressed)
+        raise strange or BadRequest(f"this is no event: {error}.") from None
     if len(found) > EVENTS_MAX:
         raise BadRequest(f"at most {EVENTS_MAX} events at once.")
     outcomes = []

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from noetl.control.variables import change
 from noetl.errors import NotFound
+from noetl.server.manners import Body
 from noetl.server.routing import route
 from noetl.server.services import Services
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(Body, frozen=True, kw_only=True):
     value: Any
 
 

@@ -1,0 +1,218 @@
+"""What all routes do alike: they refuse what they do not know, and read what people write."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.server.test_routes import CALLING, HELLO, SLOW, WAITING, WRONG
+
+
+def message(reply: Any) -> str:
+    return str(reply.json["error"]["message"])
+
+
+# --- Keys that are not known -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "meant"),
+    [
+        ("/api/execute", {"path": "tried/hello", "worklod": {"name": "x"}}, "workload"),
+        ("/api/catalog/register", {"contents": HELLO}, "content"),
+        ("/api/catalog/list", {"resourse_type": "Playbook"}, "resource_type"),
+        ("/api/catalog/resource", {"path": "tried/hello", "versoin": 1}, "version"),
+        ("/api/credentials", {"name": "a", "data": {"x": 1}, "kind": "generic"}, ""),
+        ("/api/executions/1/cancel", {"reson": "enough"}, "reason"),
+        ("/api/executions/1/rerun", {"form": "start"}, "from"),
+        ("/api/executions/1/events", {"name": "a.b", "dta": 1}, "data"),
+        ("/api/events", {"name": "a.b", "execution_id": "1", "dta": 1}, "data"),
+        ("/api/context/render", {"execution_id": "1", "templte": "x"}, "template"),
+        ("/api/access/tokens", {"name": "a", "roles": ["admin"], "expire_in": 1}, "expires_in"),
+    ],
+)
+def test_a_key_that_the_body_does_not_have_is_refused_by_name(dev, path, body, meant):
+    refused = dev.ask("POST", path, body)
+
+    assert (refused.status, refused.code) == (422, "unknown_key"), refused.raw
+    strange = next(key for key in body if f'"{key}"' in message(refused))
+    assert strange in body
+    if meant:
+        assert f'Did you mean "{meant}"?' in message(refused)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "meant"),
+    [
+        ("/api/executions", "stauts", "status"),
+        ("/api/executions/1/events", "types", "type"),
+        ("/api/executions/1/stream", "aftr", "after"),
+        ("/api/catalog/tried/hello", "vrsion", "version"),
+        ("/api/credentials", "typ", "type"),
+        ("/health", "verbose", ""),
+    ],
+)
+def test_a_key_that_the_query_does_not_have_is_refused_by_name(dev, path, key, meant):
+    refused = dev.ask("GET", path, **{key: "1"})
+
+    assert (refused.status, refused.code) == (422, "unknown_key"), refused.raw
+    assert f'"{key}"' in message(refused)
+    if meant:
+        assert f'Did you mean "{meant}"?' in message(refused)
+
+
+def test_what_others_send_beside_the_type_is_let_through(dev):
+    body = {"content": HELLO, "resource_type": "Playbook", "resource_kind": "playbook"}
+    assert dev.post("/api/catalog/register", body)["path"] == "tried/hello"
+    assert dev.post("/api/catalog/list", {"resource_kind": "playbook"})["entries"]
+    assert dev.get("/api/catalog/tried/hello", resource_kind="playbook")["kind"] == "Playbook"
+
+
+def test_workers_of_a_later_release_may_say_more(dev):
+    body = {"worker_id": "w", "pool": "nobody", "slots": 1, "colour": "blue"}
+    assert dev.post("/api/commands/lease?shape=round", body)["commands"] == []
+
+
+# --- Bodies ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw", [None, b"", b"{}"])
+def test_no_body_is_an_empty_object(dev, raw):
+    dev.post("/api/catalog/register", {"content": HELLO})
+
+    assert dev.ask("POST", "/api/catalog/list", raw=raw).json["entries"]
+    refused = dev.ask("POST", "/api/catalog/register", raw=raw)
+    assert refused.status == 400
+    assert message(refused) == "the body: Object missing required field `content`"
+    refused = dev.ask("POST", "/api/execute", raw=raw)
+    assert "say which playbook" in message(refused)
+
+
+def test_a_playbook_may_be_sent_as_it_is(dev):
+    headers = {"Content-Type": "application/yaml; charset=utf-8"}
+    text = HELLO.replace("says hello", "grüßt").encode()
+
+    sent = dev.ask("POST", "/api/catalog/register", raw=text, headers=headers)
+    again = dev.ask("POST", "/api/catalog/register", raw=text, headers=headers)
+    wrong = dev.ask("POST", "/api/catalog/register", raw=WRONG.encode(), headers=headers)
+    broken = dev.ask("POST", "/api/catalog/register", raw=b"\xff\xfe", headers=headers)
+    checked = dev.ask("POST", "/api/catalog/validate", raw=text, headers=headers)
+
+    assert sent.json["path"] == "tried/hello"
+    assert again.json["version"] == sent.json["version"]
+    assert (wrong.status, wrong.code) == (422, "playbook_rejected")
+    assert (broken.status, message(broken)) == (400, "the body is not UTF-8.")
+    assert checked.json["valid"] is True
+
+
+def test_several_playbooks_are_registered_together_or_not_at_all(dev):
+    texts = [HELLO.replace("tried/hello", f"tried/batch{number}") for number in (1, 2)]
+    both = {"resources": [{"content": text} for text in texts]}
+    spoilt = {"resources": [{"content": texts[0].replace("world", "x")}, {"content": WRONG}]}
+
+    entries = dev.post("/api/catalog/register/batch", both)["entries"]
+    refused = dev.ask("POST", "/api/catalog/register/batch", spoilt)
+
+    assert [entry["path"] for entry in entries] == ["tried/batch1", "tried/batch2"]
+    assert (refused.status, refused.code) == (422, "playbook_rejected")
+    problems = refused.json["error"]["details"]["problems"]
+    assert problems
+    assert all(problem["path"].startswith("resources[1].") for problem in problems)
+    assert dev.get("/api/catalog/tried/batch1")["version"] == 1
+    assert dev.ask("POST", "/api/catalog/register/batch", {"resources": []}).status == 400
+
+
+def test_names_are_compared_as_people_write_them(dev):
+    entry = dev.post("/api/catalog/register", {"content": HELLO, "resource_type": "PLAYBOOK"})
+
+    for kind in ("playbook", "Playbook", "PLAYBOOK"):
+        found = dev.post("/api/catalog/list", {"resource_type": kind, "path_prefix": "tried/hello"})
+        assert [one["path"] for one in found["entries"]] == ["tried/hello"]
+    wanted = {"path": "tried/hello", "version": "latest"}
+    assert dev.get("/api/catalog/tried/hello", version="latest")["version"] == entry["version"]
+    assert dev.get("/api/catalog/tried/hello", version=1)["version"] == 1
+    assert dev.post("/api/catalog/resource", wanted)["version"] == entry["version"]
+    assert dev.post("/api/execute", wanted)["version"] == entry["version"]
+    assert dev.ask("POST", "/api/execute", {**wanted, "version": "newest"}).status == 400
+    assert dev.ask("GET", "/api/catalog/tried/hello", version="newest").status == 400
+
+
+def test_a_credential_keeps_its_tags(dev):
+    body = {"name": "tagged", "type": "generic", "data": {"a": "b"}, "tags": ["prod", "eu"]}
+
+    assert dev.post("/api/credentials", body)["tags"] == ["prod", "eu"]
+    assert dev.get("/api/credentials/tagged")["tags"] == ["prod", "eu"]
+    listed = {one["name"]: one["tags"] for one in dev.get("/api/credentials")["credentials"]}
+    assert listed["tagged"] == ["prod", "eu"]
+
+
+# --- Starting and stopping ---------------------------------------------------------------------
+
+
+def test_a_key_of_one_request_is_not_taken_for_another(dev):
+    first = dev.post("/api/catalog/register", {"content": HELLO})
+    dev.post("/api/catalog/register", {"content": SLOW})
+    headers = {"Idempotency-Key": f"key-{uuid.uuid4()}"}
+    body = {"path": "tried/hello", "workload": {"name": "a", "n": 1}}
+
+    def start(**changed: Any) -> Any:
+        return dev.ask("POST", "/api/execute", {**body, **changed}, headers=headers)
+
+    started = start().json["execution_id"]
+    newer = dev.post("/api/catalog/register", {"content": HELLO.replace("{a: 1", "{a: 7")})
+    assert newer["version"] != first["version"]
+
+    assert start().json["execution_id"] == started
+    assert start(workload={"n": 1.0, "name": "a"}).json["execution_id"] == started
+    assert start(version=first["version"]).json["execution_id"] == started
+    for changed, word in [
+        ({"workload": {"name": "b", "n": 1}}, "workload"),
+        ({"path": "tried/slow"}, "path"),
+        ({"version": newer["version"]}, "version"),
+        ({"parent_execution_id": started}, "parent"),
+    ]:
+        refused = start(**changed)
+        assert (refused.status, refused.code) == (422, "idempotency_key_reused"), changed
+        assert word in message(refused)
+        assert started in message(refused)
+
+
+@pytest.mark.parametrize(("cascade", "count"), [(True, 3), (False, 1)])
+def test_cancelling_says_how_many_were_stopped(dev, cascade, count):
+    dev.post("/api/catalog/register", {"content": WAITING})
+    middle = CALLING.replace("calling", "middle")
+    dev.post("/api/catalog/register", {"content": middle})
+    above = dev.start(CALLING.replace("calling", "above").replace("tried/waits", "tried/middle"))
+    child = dev.wait_for(above, "child.started")["payload"]["child"]
+    below = dev.wait_for(child, "child.started")["payload"]["child"]
+    dev.wait_for(below, "step.waiting")
+
+    answer = dev.post(f"/api/executions/{above}/cancel", {"cascade": cascade})
+
+    assert (answer["status"], answer["cancelled"]) == ("CANCELLED", count)
+    if not cascade:
+        assert dev.post(f"/api/executions/{child}/cancel")["cancelled"] == 2
+
+
+def test_every_event_has_a_status(dev):
+    done = dev.start(HELLO)
+    failed = dev.start(HELLO.replace("word.upper()", "word.nothing()"))
+    stopped = dev.start(SLOW)
+    dev.wait_for(stopped, "step.started")
+    dev.post(f"/api/executions/{stopped}/pause")
+    dev.post(f"/api/executions/{stopped}/cancel")
+
+    statuses: dict[str, set[str]] = {}
+    for execution_id in (done, failed, stopped):
+        dev.ended(execution_id)
+        for event in dev.events(execution_id):
+            statuses.setdefault(event["name"], set()).add(event["status"])
+
+    assert set().union(*statuses.values()) == {"in_progress", "success", "error", "paused"}
+    assert statuses["task.done"] == statuses["playbook.processed"] == {"success", "error"}
+    assert statuses["step.scheduled"] == statuses["task.started"] == {"in_progress"}
+    assert statuses["step.done"] == {"success"}
+    assert statuses["step.failed"] == {"error"}
+    assert statuses["playbook.paused"] == {"paused"}
