@@ -149,6 +149,12 @@ def _libs(text: str) -> str:
     return text.lower()
 
 
+def _switch(text: str) -> bool:
+    if text.lower() not in SWITCHES:
+        raise ValueError
+    return SWITCHES[text.lower()]
+
+
 def _store(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("file", "s3", "gs", "az") or not (parts.netloc or parts.path):
@@ -157,6 +163,7 @@ def _store(text: str) -> str:
 
 
 PERMISSIONS = ("allow", "refuse")
+SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DATABASE = Kind(
     _url("sqlite", "postgresql"),
@@ -174,6 +181,7 @@ NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHO
 PATH = Kind(_path, "the path of a directory")
 PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
+SWITCH = Kind(_switch, "on or off")
 LIBS = Kind(_libs, "one of present, install")
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
@@ -321,6 +329,13 @@ TABLE: tuple[Setting, ...] = (
         help="Largest file that such a task may write.",
     ),
     Setting(
+        name="NOETL_STRICT",
+        field="strict",
+        kind=SWITCH,
+        default=False,
+        help="Whether older forms of the language are refused: on or off.",
+    ),
+    Setting(
         name="NOETL_LOG",
         field="log",
         kind=LEVEL,
@@ -376,6 +391,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     env_secrets: tuple[str, ...]
     task_env: tuple[str, ...]
     secret_files: str | None
+    strict: bool
     private_networks: str
     files: str | None
     max_response_bytes: int

@@ -52,8 +52,8 @@ def compiler(settings: Settings) -> Callable[[str], Compiled]:
     from noetl.tools.registry import shapes
 
     tools = shapes()
-    limits = settings.limits
-    return lambda text: compile_text(text, tools=tools, limits=limits)
+    limits, strict = settings.limits, settings.strict
+    return lambda text: compile_text(text, tools=tools, limits=limits, strict=strict)
 
 
 def plain_value(text: str) -> Any:

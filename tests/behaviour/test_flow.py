@@ -259,10 +259,30 @@ def test_when_the_tries_are_used_up_the_next_rules_decide():
         policy:
           rules:
             - { when: "{{ outcome.status == 'error' }}", then: { do: retry, attempts: 2 } }
-            - { else: { then: { do: continue, set_ctx: { gave: up } } } }
+            - when: "{{ outcome.error.code == 1 }}"
+              then: { do: continue, set_ctx: { gave: up } }
+            - { else: { then: { do: continue, set_ctx: { gave: nothing } } } }
     - { name: last, kind: noop, result: "{{ ctx.gave }} after {{ _attempt }}" }
 """
     assert ran(playbook(flow)).result == "up after 1"
+
+
+def test_used_up_tries_do_not_fall_into_else():
+    flow = """
+- step: end
+  tool:
+    kind: shell
+    cmd: exit 3
+    spec:
+      policy:
+        rules:
+          - { when: "{{ outcome.status == 'error' }}", then: { do: retry, attempts: 2 } }
+          - { else: { then: { do: continue } } }
+"""
+    found = ran(playbook(flow))
+
+    assert found.document["status"] == "FAILED"
+    assert found.error["code"] == 3
 
 
 def test_hooks_run_around_a_task_and_finally_whatever_happens(tmp_path):
@@ -413,7 +433,12 @@ def test_a_failed_iteration_fails_the_loop_and_says_which():
     done = ran(playbook(flow))
 
     assert done.error["message"].startswith("iteration 1 failed: ")
-    assert done.step("start")["loop"] == {"total": 3, "done": 1, "failed": 1}
+    told = done.step("start")["loop"]
+    assert {key: told[key] for key in ("total", "done", "failed")} == {
+        "total": 3,
+        "done": 1,
+        "failed": 1,
+    }
 
 
 def test_parallel_writes_of_one_key_without_a_reducer_are_a_conflict():

@@ -108,7 +108,9 @@ def test_every_kind_is_on_the_page(kind):
     assert f"`{kind}`" in PAGE
 
 
-@pytest.mark.parametrize("field", sorted(KEYCHAIN_ENTRY.fields))
+@pytest.mark.parametrize(
+    "field", sorted(key for key, field in KEYCHAIN_ENTRY.fields.items() if not field.older)
+)
 def test_every_field_is_on_the_page(field):
     assert f"`{field}`" in PAGE
 

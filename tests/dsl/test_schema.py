@@ -47,6 +47,7 @@ BEYOND_A_SCHEMA = {
     "retry_scope_on_a_task": "one shape of `retry`, wherever it stands",
     "task_label_with_a_blank": "a label is a key, and keys are free",
     "task_name_with_a_blank": "a task's name is any text to a schema",
+    "unknown_key_in_metadata": "further keys are kept as labels; only a near miss is refused",
     "unknown_key_in_range": "a mapping to go over may have the keys of a range",
     "unknown_tool_in_hook": "a hook may be empty in any way",
 }

@@ -62,7 +62,7 @@ ELSE = "{else: {then: {next: end}}}"
         (f"[{READS_ERROR}]", FAILED, ["case_0"]),
         (f"[{READS_ERROR}]", DONE, []),
         (f"[{ON_EXIT}]", ENDED, ["case_0"]),
-        (f"[{ON_EXIT}]", exiting(ok=True, looped=True), ["case_0"]),
+        (f"[{ON_EXIT}]", exiting(ok=True, looped=True), []),
         (f"[{ON_EXIT}]", BROKEN, []),
         (f"[{UNNAMED}]", entering(), []),
         (f"[{UNNAMED}]", DONE, ["case_0"]),
@@ -93,8 +93,10 @@ def test_the_first_rule_that_holds_answers_and_inclusive_all_of_them():
 
 def test_mapping_form_rules_of_different_events_do_not_exclude_each_other():
     loop = "{when: \"{{ event.name == 'loop.done' }}\", then: {next: end}}"
+    both = "{when: \"{{ event.name in ['loop.done', 'step.exit'] }}\", then: {next: end}}"
 
-    assert answering(f"[{loop}, {ON_EXIT}]", exiting(ok=True, looped=True)) == ["case_0", "case_1"]
+    assert answering(f"[{loop}, {ON_EXIT}]", exiting(ok=True, looped=True)) == ["case_0"]
+    assert answering(f"[{loop}, {both}]", exiting(ok=True, looped=False)) == ["case_1"]
     assert answering(f"[{READS_ERROR}, {ON_ERROR}]", FAILED, error={}) == ["case_0"]
 
 

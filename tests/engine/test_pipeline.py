@@ -129,7 +129,7 @@ def test_a_success_that_the_rules_would_try_for_ever_fails_in_the_end() -> None:
 def test_the_operators_limit_on_attempts_wins() -> None:
     task = policy(RETRY_THEN % "{else: {then: {do: continue}}}")
 
-    assert judge(task, FAILED, attempt=2, limits=Limits(max_attempts=2)).kind == "continue"
+    assert judge(task, FAILED, attempt=2, limits=Limits(max_attempts=2)).kind == "fail"
     assert judge(task, FAILED, attempt=2, limits=Limits(max_attempts=9)).kind == "retry"
 
 

@@ -29,6 +29,7 @@ class Where(Enum):
     WORKLOAD = "a workload default"
     KEYCHAIN = "a keychain entry"
     STEP = "a step's own config"
+    LOOP_ARGS = "the args of a looped step"
     ADMIT = "an admission rule"
     LOOP = "a loop's collection"
     TASK = "a task"
@@ -95,6 +96,11 @@ class Building:
             if part_place is not None:
                 self._places[id(thing), part] = part_place
 
+    def mark_as(self, thing: object, like: object) -> None:
+        """It stands where that other thing stood."""
+        parts = {part: self.written(like, part) for part in ("name", "kind", "task")}
+        self.mark(thing, self.at(like), **parts)
+
     def written(self, thing: object, part: str) -> Place | None:
         """Where that part of it was written; None if it was not."""
         return self._places.get((id(thing), part))
@@ -146,23 +152,29 @@ class Building:
         return node.value if length == node.value or length is None else length
 
     def patch(self, node: Node | None, where: Where, home: Home) -> Patch | None:
-        """`set: {ctx.a: …, iter.b: …, ctx: {c: …}, d: …}`."""
+        """`set: {ctx.a: …, iter.b: …, vars.v: …, ctx: {c: …}, d: …}`."""
         written = self.values(node, where, home)
         if not written:
             return None
         ctx: Values = {}
         iteration: Values = {}
+        variables: Values = {}
         local: Values = {}
         for key, value in written.items():
             root, dot, rest = key.partition(".")
-            target = {"ctx": ctx, "iter": iteration}.get(root, local)
+            target = {"ctx": ctx, "iter": iteration, "vars": variables}.get(root, local)
             if target is not local and dot:
                 target[rest] = value
             elif target is not local and isinstance(value, dict):
                 target.update(value)
             else:
                 local[key] = value
-        patch = Patch(ctx=_sorted(ctx), iter=_sorted(iteration), local=_sorted(local))
+        patch = Patch(
+            ctx=_sorted(ctx),
+            iter=_sorted(iteration),
+            local=_sorted(local),
+            vars=_sorted(variables),
+        )
         assert node is not None
         self.mark(patch, node.place)
         return patch

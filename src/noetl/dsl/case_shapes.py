@@ -30,6 +30,7 @@ from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
     COLLECT,
     POLL,
+    RULE_SET,
     VALUES,
     RuleList,
     RuleShape,
@@ -98,7 +99,7 @@ ACTIONS: dict[str, Field] = {
     "retry": Field(_RETRY, "The same call again, after a wait."),
     "collect": Field(COLLECT, "Keep a part of the answer."),
     "sink": Field(Defined("sink"), "Store something."),
-    "set": Field(VALUES, "Write values."),
+    "set": Field(RULE_SET, "Write values."),
     "result": Field(
         Record(
             "a `result`",
@@ -164,7 +165,18 @@ def _looks_like_task(node: Node) -> bool:
 
 
 _ACTIONS = Defined("actions")
-THEN = Either(
+
+
+class _Then(Either):
+    """A list of steps is an older form of `next`."""
+
+    def schema(self) -> Schema:
+        found = super().schema()
+        older = {"type": "array", "items": TARGET.schema(), "deprecated": True}
+        return {"anyOf": [*found["anyOf"], older | {"description": "Write `{next: …}`."}]}
+
+
+THEN = _Then(
     "a mapping or a list of actions",
     (is_list, ListOf(_ACTIONS, "actions", filled=True)),
     (lambda _: True, _ACTIONS),

@@ -33,7 +33,8 @@ def check_document(building: Building, root: Mapping) -> None:
     if version is not None and nodes.text_of(version) not in (API_VERSION, None):
         building.report.add(
             "unsupported-version",
-            f'apiVersion is "{nodes.text_of(version)}"; this is a compiler for {API_VERSION}.',
+            f'apiVersion is "{nodes.text_of(version)}"; today it is {API_VERSION}. `noetl migrate`'
+            " rewrites a playbook of an older dialect.",
             version.place,
         )
     kind = field(root, "kind")

@@ -52,6 +52,8 @@ SHAPE = _errors(
     reserved_name="A name that already means something in templates.",
 ) | _warnings(
     root_hoisted="`name` or `path` at the root; they belong into `metadata`.",
+    older_form="An older way to write something; it is read as today's, which the message names.",
+    hint_ignored="A key that is accepted and has no effect here.",
 )
 
 RULES = _errors(

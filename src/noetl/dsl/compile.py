@@ -11,6 +11,7 @@ from noetl.dsl.build import build
 from noetl.dsl.building import Building
 from noetl.dsl.checks import CHECKS, check_document
 from noetl.dsl.grammar import Inspection
+from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.scoping import check_names
@@ -41,17 +42,22 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_text(
-    text: str, *, tools: Mapping[str, ToolShape], limits: Limits | None = None
+    text: str,
+    *,
+    tools: Mapping[str, ToolShape],
+    limits: Limits | None = None,
+    strict: bool = False,
 ) -> Compiled:
     """Compile a playbook. Never raises for bad input: the problems say what is wrong.
 
     `tools` are the kinds that exist; `limits` are the operator's, which nothing in the playbook
-    can exceed.
+    can exceed. `strict` refuses older forms instead of reading them with a warning.
     """
-    report = Report()
+    report = Report(refused=OLDER if strict else frozenset())
     root = read(text, report)
     if root is None:
         return Compiled(net=None, problems=report.problems(None))
+    read_older_forms(root, report, tools)
     PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
     building = Building(report, tools, limits or Limits(), text)
     check_document(building, root)

@@ -27,6 +27,7 @@ from noetl.dsl.grammar import (
     is_list,
     is_mapping,
     is_text,
+    older_keys,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -37,6 +38,8 @@ from noetl.dsl.policy_shapes import (
 )
 
 CURSOR_KINDS = ("postgres", "sqlite", "duckdb", "sql", "mysql", "mssql", "oracle")
+FRAME_HINTS = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
+"""Keys of a cursor's frame that people write and that have no effect."""
 REDUCERS = ("append", "extend", "sum", "min", "max", "merge", "count", "last", "first")
 
 # --- Loops -------------------------------------------------------------------------------------
@@ -50,8 +53,9 @@ LOOP_POLICY = Record(
         "reduce": Field(MapOf(OneOf(*REDUCERS)), "How parallel writes of a ctx key combine."),
         "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
         "max_in_flight": _MAX_IN_FLIGHT,
-    },
-    astray=astray_policies("a loop"),
+    }
+    | older_keys(results="Results are always in the order of the collection; leave it out."),
+    astray=astray_policies("a loop", "results"),
 )
 LOOP_SPEC = Record(
     "a loop's `spec`",
@@ -69,7 +73,8 @@ LOOP_SPEC = Record(
                     "row_concurrency": Field(Number(whole=True, least=1), "Rows at once."),
                     "lease_seconds": Field(Duration(), "How long a claim holds."),
                     "max_attempts": Field(Number(whole=True, least=1), "Tries per claim."),
-                },
+                }
+                | older_keys(**dict.fromkeys(FRAME_HINTS, "It has no effect; leave it out.")),
             ),
             "How a cursor claims rows.",
         ),
@@ -171,6 +176,14 @@ LOOP = LoopShape(
 
 # --- Routing -----------------------------------------------------------------------------------
 
+
+class _Quiet(OneOf):
+    """`complete` is an older word for what happens anyway."""
+
+    def schema(self) -> Schema:
+        return {"enum": [*self.words, "complete"]}
+
+
 ROUTER = Record(
     "a router",
     {
@@ -179,6 +192,9 @@ ROUTER = Record(
                 "a router's `spec`",
                 {
                     "mode": Field(OneOf("exclusive", "inclusive"), "First arc, or all that hold."),
+                    "on_no_match": Field(
+                        _Quiet("quiet"), "Say nothing when no arc holds: the token may end here."
+                    ),
                     "policy": Field(
                         Record("a router's policy", {}, astray=astray_policies("a router"))
                     ),

@@ -317,6 +317,9 @@ class Field(msgspec.Struct, frozen=True):
     required: bool = False
     same_as: str | None = None
     """This key is another spelling of that one."""
+    older: str = ""
+    """An older form, and what to write today. It is rewritten before anything is checked, so it
+    stands here for editors only."""
 
 
 class Record(Shape):
@@ -342,7 +345,7 @@ class Record(Shape):
             return
         for key, value in node.entries.items():
             field = self.fields.get(key)
-            if field is None:
+            if field is None or field.older:
                 self.unknown(key, node, look)
             elif not nodes.is_null(value) or field.required or isinstance(field.shape, When):
                 # A key with nothing behind it is as good as none, but not where one must be.
@@ -383,7 +386,11 @@ class Record(Shape):
                 place,
             )
         else:
-            known = [name for name in self.fields if name not in node.entries]
+            known = [
+                name
+                for name, field in self.fields.items()
+                if name not in node.entries and not field.older
+            ]
             look.report.add(
                 "unknown-key",
                 f"{self.title} has no `{key[:60]}`."
@@ -415,6 +422,8 @@ class Record(Shape):
 
 
 def _described(field: Field) -> Schema:
+    if field.older:
+        return {"deprecated": True, "description": f"Older form: {field.older}"}
     schema = field.shape.schema()
     if not field.help:
         return schema
@@ -424,7 +433,7 @@ def _described(field: Field) -> Schema:
 
 
 def _known_keys(fields: Mapping[str, Field]) -> str:
-    main = [key for key, field in fields.items() if field.same_as is None]
+    main = [key for key, field in fields.items() if field.same_as is None and not field.older]
     return f" It may have: {', '.join(main)}." if main else " It has no keys."
 
 
@@ -457,6 +466,11 @@ class Defined(Shape):
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self._name}"}
+
+
+def older_keys(**instead: str) -> dict[str, Field]:
+    """Keys of a record that are older forms, each with what to write today."""
+    return {key: Field(Anything(), older=today) for key, today in instead.items()}
 
 
 DEFINITIONS: dict[str, Shape] = {}

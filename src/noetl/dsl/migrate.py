@@ -15,6 +15,7 @@ from noetl.dsl.fmt_tree import Branch, Entry, parse_tree
 from noetl.dsl.migrate_edit import (
     Change,
     Remark,
+    TreeWritten,
     Work,
     children,
     gather,
@@ -29,6 +30,7 @@ from noetl.dsl.migrate_edit import (
     pair,
     remove,
     rename,
+    scalar,
     text_at,
     text_in,
 )
@@ -42,8 +44,9 @@ from noetl.dsl.migrate_tasks import (
     tasks_of,
 )
 from noetl.dsl.migrate_templates import rewrite
+from noetl.dsl.older import rewrite as rewrite_older_forms
+from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.step_shapes import STEP
-from noetl.dsl.task_shapes import is_config
 from noetl.model.toolshape import ToolShape
 
 __all__ = ["Change", "Migration", "Remark", "migrate_text"]
@@ -62,6 +65,7 @@ def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
     read_data(text)
     root = parse_tree(text)
     work = Work(tools)
+    rewrite_older_forms(TreeWritten(work, root, "a playbook"), tools)
     _migrate_root(work, root)
     for entry in items(root.get("workflow")):
         _migrate_step(work, entry)
@@ -76,6 +80,10 @@ def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
 def _migrate_root(work: Work, root: Branch) -> None:
     if merges(root):
         return
+    version = root.find("apiVersion")
+    if version is not None and text_in(version.value) not in (API_VERSION, None):
+        version.value = scalar(API_VERSION)
+        work.changed(version, f"`apiVersion` is {API_VERSION} today.")
     for name in ("name", "path"):
         _hoist(work, root, name)
     steps = root.find("steps")
@@ -210,7 +218,7 @@ def _migrate_type(work: Work, step: Branch) -> None:
     moved = [
         part
         for part in step.entries
-        if part.name == "with" or (is_config(part.name, tool) and part.name not in STEP.fields)
+        if part.name == "with" or (tool.takes(part.name) and part.name not in STEP.fields)
     ]
     for part in moved:
         remove(step, part)

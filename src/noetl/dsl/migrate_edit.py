@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from noetl.dsl.expressions import Expressions
 from noetl.dsl.fmt_tree import Alias, Branch, Entry, Leaf, Lines, Tree, quoted
 from noetl.dsl.scalars import resolve
+from noetl.model.forms import Written
 from noetl.model.toolshape import ToolShape
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -194,3 +196,176 @@ def _comments(entry: Entry, spared: set[int]) -> Iterator[str]:
         yield from (line for line in _comments(child, spared) if line)
     if not isinstance(entry.value, Alias):
         yield from filter(None, entry.value.tail)
+
+
+# --- Older forms -------------------------------------------------------------------------------
+
+
+class TreeWritten:
+    """A mapping of the text, for the older forms that `dsl.older` puts into today's words."""
+
+    is_text = True
+
+    def __init__(self, work: Work, branch: Branch, what: str) -> None:
+        self._work = work
+        self._branch = branch
+        self.what = what
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self._branch.entries]
+
+    def has(self, key: str) -> bool:
+        return not is_null(self._branch.get(key))
+
+    def plain(self, key: str) -> Any:
+        return plain_of(self._branch.get(key))
+
+    def text(self, key: str) -> str | None:
+        return text_at(self._branch, key)
+
+    def below(self, key: str, what: str = "") -> TreeWritten | None:
+        found = mapping_at(self._branch, key)
+        # What an anchor or a merge key shares may mean more than this place.
+        if found is None or merges(found) or found.props:
+            return None
+        return TreeWritten(self._work, found, what or f"`{key}` of {self.what}")
+
+    def each(self, key: str, what: str = "") -> list[Written]:
+        found: list[Written] = []
+        for entry in items(self._branch.get(key)):
+            branch = mapping_at(entry.value)
+            if branch is not None and not merges(branch) and not branch.props:
+                found.append(TreeWritten(self._work, branch, what or f"an entry of `{key}`"))
+        return found
+
+    def room(self, *path: str) -> TreeWritten | None:
+        if not has_room(self._branch, *path):
+            return None
+        return TreeWritten(self._work, make_room(self._branch, *path), self.what)
+
+    def rename(self, key: str, new: str) -> None:
+        self.move(key, self, new, f"it is `{new}` today")
+
+    def move(self, key: str, to: Written, new: str, today: str, code: str = "older-form") -> None:
+        assert isinstance(to, TreeWritten)
+        entry = self._entry(key)
+        if to._branch.find(new) is not None:
+            self._work.kept(entry, f"`{key}` is an older form of `{new}`, which is written, too.")
+            return
+        self.note(key, today)
+        rename(entry, new)
+        if to._branch is not self._branch:
+            remove(self._branch, entry)
+            entry.lead = [line for line in entry.lead if line]
+            to._branch.entries.append(entry)
+
+    def spread(self, prefixes: Mapping[str, str], to: str) -> None:
+        parts = {key: mapping_at(self._branch, key) for key in prefixes}
+        first = self._entry(next(iter(prefixes)))
+        if self._branch.find(to) is not None or any(
+            part is None or merges(part) or part.props for part in parts.values()
+        ):
+            self._work.kept(first, f"`{to}` is written, too, or this is no plain mapping.")
+            return
+        joined: list[Entry] = []
+        for key, part in parts.items():
+            self.note(key, f"write `{to}: {{{prefixes[key]}x: …}}`")
+            for entry in children(part):
+                rename(entry, f"{prefixes[key]}{entry.name}")
+                joined.append(entry)
+        made = pair(to, mapping(*joined), first)
+        made.lead = [line for key in prefixes for line in gather(self._entry(key), joined) if line]
+        made.side = ""
+        for key in list(prefixes)[1:]:
+            remove(self._branch, self._entry(key))
+        replace(self._branch, first, made)
+
+    def gather(self, key: str, prefix: str, today: str) -> None:
+        entry = self._entry(key)
+        made: list[Entry] = []
+        for item in items(entry.value):
+            branch = mapping_at(item.value)
+            assert branch is not None
+            value = branch.find("value")
+            assert value is not None
+            rename(value, f"{prefix}{text_at(branch, 'name')}")
+            value.lead = [line for line in gather(item, [value]) if line] + value.lead
+            made.append(value)
+        self.note(key, today)
+        entry.value = mapping(*made)
+
+    def wrap(self, key: str, inner: str, today: str) -> None:
+        entry = self._entry(key)
+        self.note(key, today)
+        entry.value = mapping(pair(inner, entry.value))
+
+    def put(self, key: str, value: Any, today: str) -> None:
+        entry = self._entry(key)
+        self.note(key, today)
+        lost = [line for line in gather(entry) if line and line not in entry.lead]
+        entry.lead += [line for line in lost if line != entry.side]
+        entry.value = tree_of(value)
+
+    def leave_out(self, key: str, today: str) -> None:
+        self.note(key, today)
+        self._take(key)
+
+    def discard(self, key: str) -> None:
+        self._take(key)
+
+    def ignore(self, key: str, why: str) -> None:
+        self._work.changed(self._entry(key), f"`{key}` of {self.what} had no effect: {why}.")
+        self._take(key)
+
+    def note(self, key: str, today: str) -> None:
+        self._work.changed(self._entry(key), f"`{key}` of {self.what}: {today}.")
+
+    def refuse(self, key: str, code: str, message: str) -> None:
+        self._work.kept(self._entry(key), message)
+
+    def _entry(self, key: str) -> Entry:
+        entry = self._branch.find(key)
+        assert entry is not None
+        return entry
+
+    def _take(self, key: str) -> None:
+        """Remove an entry; its comments stay with what follows."""
+        entry = self._entry(key)
+        lines = [line for line in gather(entry) if line]
+        at = next(n for n, other in enumerate(self._branch.entries) if other is entry)
+        remove(self._branch, entry)
+        if at < len(self._branch.entries):
+            self._branch.entries[at].lead[:0] = lines
+        else:
+            self._branch.tail[:0] = lines
+
+
+def plain_of(tree: Tree | None) -> Any:
+    """The data that a tree stands for; None for what stands elsewhere."""
+    match tree:
+        case Leaf():
+            return tree.data
+        case Branch(is_map=True):
+            return {entry.name: plain_of(entry.value) for entry in tree.entries}
+        case Branch():
+            return [plain_of(entry.value) for entry in tree.entries]
+        case _:
+            return None
+
+
+def tree_of(value: Any) -> Tree:
+    """Data as a tree; a text of several lines becomes a block."""
+    match value:
+        case dict():
+            return mapping(*(pair(str(key), tree_of(part)) for key, part in value.items()))
+        case list():
+            return listing(*(tree_of(part) for part in value))
+        case str() if "\n" in value and value[0] not in " \n\t" and not value.endswith("\n\n"):
+            is_whole = value.endswith("\n")
+            return Leaf(value, value if is_whole else f"{value}\n", "|", "" if is_whole else "-")
+        case str() | int():
+            return scalar(value)
+        case None:
+            return Leaf("null", "null")
+        case _:
+            return Leaf(str(value), str(value))

@@ -23,6 +23,8 @@ from noetl.dsl.migrate_tasks import migrate_condition
 from noetl.dsl.migrate_templates import fits
 
 _AT_THE_END = frozenset({"step.exit"})
+_OF_A_LOOP = frozenset({"loop.done"})
+"""In a looped step `step.exit` is the end of each iteration, of which arcs do not hear."""
 _OF_A_CALL = frozenset({"call.done", "call.error"})
 _CASE_DEFAULTS = {
     "case_mode": "exclusive",
@@ -276,7 +278,8 @@ def _why_case_stays(work: Work, step: Branch, case: Entry) -> tuple[str | None, 
     if reason is not None or not rules:
         return reason or "it is no list of rules", []
     local = _local_names(step)
-    allowed = _AT_THE_END | _OF_A_CALL if _calls_once(step) else _AT_THE_END
+    at_the_end = _OF_A_LOOP if step.find("loop") is not None else _AT_THE_END
+    allowed = at_the_end | _OF_A_CALL if _calls_once(step) else at_the_end
     ways: list[_Way] = []
     seen: set[str] = set()
     for rule in rules:
@@ -288,7 +291,7 @@ def _why_case_stays(work: Work, step: Branch, case: Entry) -> tuple[str | None, 
         if not events or not events <= allowed:
             return (
                 f"the rule on line {rule.line} can fire before the step has ended, and an arc"
-                " cannot; test `event.name` for `step.exit`",
+                f" cannot; test `event.name` for `{next(iter(at_the_end))}`",
                 [],
             )
         if events & _OF_A_CALL and seen & _AT_THE_END:

@@ -26,7 +26,7 @@ from noetl.dsl.migrate_edit import (
 )
 from noetl.dsl.migrate_templates import fits, output_is_outcome, reads_of, rewrite
 from noetl.dsl.policies import ON_ANY_ERROR
-from noetl.dsl.task_shapes import SUGAR, is_config
+from noetl.dsl.task_shapes import SUGAR
 
 _RETRY_KEYS = {
     "max_attempts": "attempts",
@@ -54,9 +54,30 @@ def migrate_pipeline(work: Work, holder: Entry, *, inherits: bool = False) -> No
     if isinstance(tool, Branch) and tool.is_map:
         _name_task(work, holder)
         _migrate_entry(work, holder, inherits)
-    for entry in items(tool):
+    for number, entry in enumerate(items(tool)):
         _name_task(work, entry)
+        if number > 0:
+            _migrate_output(work, entry)
         _migrate_entry(work, entry, inherits)
+
+
+def _migrate_output(work: Work, holder: Entry) -> None:
+    """`output` in a later task is the outcome of the task before; its data is `_prev`."""
+    task = holder.value
+    if not isinstance(task, Branch) or not task.is_map or task.get("kind") is None:
+        return
+    for entry in task.entries:
+        if entry.name in ("spec", "set", "retry", "poll", "output", "output_select"):
+            continue
+        before = [leaf.value for leaf in leaves(entry.value)]
+        rewrite(entry.value, _previous_for_output)
+        if before != [leaf.value for leaf in leaves(entry.value)]:
+            work.changed(entry, "`output.data` of the task before is `_prev`.")
+
+
+def _previous_for_output(path: list[str]) -> list[str]:
+    is_result = path[0] == "output" and path[1:2] and path[1] in ("data", "result")
+    return ["_prev", *path[2:]] if is_result else path
 
 
 def _migrate_entry(work: Work, holder: Entry, inherits: bool) -> None:
@@ -163,9 +184,9 @@ def _migrate_inputs(work: Work, task: Branch) -> None:
     tool = work.tools.get(text_at(task, "kind") or "")
     for name in ("input", "with"):
         entry = task.find(name)
-        if entry is None or tool is None or is_config(name, tool):
+        if entry is None or tool is None or tool.takes(name):
             continue
-        if task.find("args") is not None or is_config("args", tool):
+        if task.find("args") is not None or tool.takes("args"):
             work.kept(entry, f"`{name}` is `args`, which stands here too. Join them by hand.")
             continue
         rename(entry, "args")

@@ -28,10 +28,26 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_scalar,
     is_text,
+    older_keys,
 )
 from noetl.dsl.nodes import Mapping, Node
 
 VALUES = define("values", MapOf(Anything()))
+
+
+class _Set(Shape):
+    """What a rule writes; a list of `{name, value}` is an older form."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        VALUES.check(node, what, look)
+
+    def schema(self) -> Schema:
+        named = {"type": "object", "required": ["name", "value"]}
+        older = {"type": "array", "items": named, "deprecated": True}
+        return {"anyOf": [VALUES.schema(), older | {"description": "Write `{vars.x: …}`."}]}
+
+
+RULE_SET = define("rule_set", _Set())
 
 TIMEOUT = Either(
     "seconds, or connect/read/total",
@@ -117,12 +133,12 @@ POLICY_KEYS = {
 }
 
 
-def astray_policies(scope: str) -> dict[str, tuple[str, str]]:
-    """Policy keys that are at home elsewhere, for the records of `scope`."""
+def astray_policies(scope: str, *older: str) -> dict[str, tuple[str, str]]:
+    """Policy keys that are at home elsewhere, for the records of `scope`, but for older forms."""
     found = {
         key: ("policy-out-of-place", f"it is a policy of {home}.")
         for key, home in POLICY_KEYS.items()
-        if home != scope
+        if home != scope and key not in older
     }
     if scope != "a task":
         found |= dict.fromkeys(("do", "rules", "before", "after", "finally"), CONTROL)
@@ -145,7 +161,7 @@ DIRECTIVE = Record(
         "error": Field(Anything(), "fail: what to report."),
         "set_iter": Field(VALUES, "Write into the iteration's scratchpad."),
         "set_ctx": Field(VALUES, "Write into the execution's state."),
-        "set": Field(VALUES, "Write `ctx.x` and `iter.y` by their full names."),
+        "set": Field(RULE_SET, "Write `ctx.x`, `iter.y`, `vars.z` by their full names."),
     },
 )
 
@@ -201,7 +217,11 @@ class RuleShape(Shape):
         record = self._record.schema()
         then = self._then.schema()
         record["properties"]["else"] = {"anyOf": [self._else.schema(), then]}
-        return record | {"oneOf": [{"required": ["when", "then"]}, {"required": ["else"]}]}
+        # `{else: null, then: …}` is an older form.
+        record["properties"]["else"]["anyOf"].append({"type": "null", "deprecated": True})
+        older = {"required": ["else", "then"], "properties": {"else": {"type": "null"}}}
+        today = {"required": ["else"], "properties": {"else": {"not": {"type": "null"}}}}
+        return record | {"oneOf": [{"required": ["when", "then"]}, today, older]}
 
 
 class RuleList(Shape):
@@ -280,6 +300,18 @@ TASK_SPEC = Record(
     },
 )
 
+
+class _Seconds(Anything):
+    """`backoff: 5` is an older form of `delay: 5`."""
+
+    def schema(self) -> Schema:
+        return {"type": "number", "deprecated": True, "description": "Older form: write `delay`."}
+
+
+def _is_number(node: Node) -> bool:
+    return is_scalar(node) and not is_text(node)
+
+
 RETRY_MAPPING_FIELDS = {
     "max_attempts": Field(Number(whole=True, least=1), "Tries in total."),
     "attempts": Field(Number(whole=True, least=1), same_as="max_attempts"),
@@ -294,6 +326,7 @@ RETRY_MAPPING_FIELDS = {
         Either(
             "a word or a mapping",
             (is_text, BACKOFF),
+            (_is_number, _Seconds()),
             (
                 is_mapping,
                 Record(
@@ -312,7 +345,7 @@ RETRY_MAPPING_FIELDS = {
         ),
         "How the wait grows.",
     ),
-}
+} | older_keys(backoff_seconds="Write `delay`.")
 
 COLLECT = Record(
     "a `collect`",
@@ -324,10 +357,20 @@ COLLECT = Record(
         "strategy": Field(OneOf("append", "extend", "replace", "merge"), same_as="mode"),
     },
 )
+
+
+class _SinkTool(Defined):
+    """The task of a sink; `event_log` is an older name of a noop there."""
+
+    def schema(self) -> Schema:
+        log = {"type": "object", "properties": {"kind": {"const": "event_log"}}, "deprecated": True}
+        return {"anyOf": [super().schema(), log | {"required": ["kind"]}]}
+
+
 SINK = Record(
     "a sink",
     {
-        "tool": Field(Defined("task"), "The tool that stores.", required=True),
+        "tool": Field(_SinkTool("task"), "The tool that stores.", required=True),
         "args": Field(VALUES, "What to store."),
         "retry": Field(Defined("retry")),
     },
@@ -343,6 +386,12 @@ RETRY_MAPPING = Record(
         ),
         "when": Field(When(), "Which outcomes to retry. Default: every error."),
     }
+    | older_keys(
+        retry_on="Write `on`.",
+        retry_on_status="Write `when` with a condition on `error.status`.",
+        args="It asks for another page: write `call`.",
+        params="It asks for another page: write `call`.",
+    )
     | RETRY_MAPPING_FIELDS,
 )
 RETRY_POLICY = Record(

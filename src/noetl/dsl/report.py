@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from noetl.dsl.codes import CODES
 from noetl.dsl.nodes import Node, paths
-from noetl.model.problems import Place, Problem
+from noetl.model.problems import Place, Problem, Severity
 from noetl.model.spelling import did_you_mean
 
 PROBLEMS_MAX = 500
@@ -20,16 +20,27 @@ SUGGESTIONS_MAX = 50
 class Report:
     """Collects problems while a document is compiled."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: frozenset[str] = frozenset()) -> None:
+        self._refused = refused
+        """Warnings that count as errors here."""
         self._found: dict[tuple[Place, str, str], None] = {}
         self._suggestions = 0
+        self._paths: dict[Place, str] = {}
         self.has_errors = False
 
     def add(self, code: str, message: str, place: Place) -> None:
-        if CODES[code].severity == "error":
+        if self._severity(code) == "error":
             self.has_errors = True
         if len(self._found) < PROBLEMS_MAX:
             self._found.setdefault((place, code, message))
+
+    def _severity(self, code: str) -> Severity:
+        return "error" if code in self._refused else CODES[code].severity
+
+    def remember_paths(self, root: Node) -> None:
+        """Before pieces of the document are moved: problems name where they were written."""
+        if not self._paths:
+            self._paths = paths(root)
 
     def suggest(self, word: str, known: Iterable[str]) -> str:
         """ " Did you mean …?", as long as anybody would still read it."""
@@ -42,11 +53,11 @@ class Report:
         """All problems in the order of the text."""
         if not self._found:
             return ()
-        where = paths(root) if root is not None else {}
+        where = self._paths or (paths(root) if root is not None else {})
         return tuple(
             Problem(
                 code=code,
-                severity=CODES[code].severity,
+                severity=self._severity(code),
                 message=message,
                 line=place.line,
                 column=place.column,

@@ -18,6 +18,9 @@ from noetl.dsl.nodes import Mapping, Node, is_null, text_of
 from noetl.model.net import Arc, Condition, Patch, Router, Target
 
 FAILURE_NAMES = frozenset({"event", "error"})
+FAILURE_PATHS = frozenset(
+    (root, part) for root in ("outcome", "output") for part in ("status", "error")
+)
 
 
 def router(building: Building, node: Node | None, home: Home) -> Router:
@@ -25,8 +28,13 @@ def router(building: Building, node: Node | None, home: Home) -> Router:
     if isinstance(node, Mapping) and {"arcs", "spec"} & set(node.entries):
         arcs = tuple(_arc(building, arc, home) for arc in items(field(node, "arcs")))
         # With one arc the two modes mean the same; one spelling keeps the nets equal.
-        is_fork = text(field(node, "spec"), "mode") == "inclusive" and len(arcs) > 1
-        return Router(mode="inclusive" if is_fork else "exclusive", arcs=arcs)
+        spec = field(node, "spec")
+        is_fork = text(spec, "mode") == "inclusive" and len(arcs) > 1
+        return Router(
+            mode="inclusive" if is_fork else "exclusive",
+            arcs=arcs,
+            quiet=text(spec, "on_no_match") == "quiet",
+        )
     found = targets(building, node, home, Where.ARC)
     arcs = tuple(_plain_arc(building, target) for target in found)
     return Router(mode="inclusive" if len(arcs) > 1 else "exclusive", arcs=arcs)
@@ -44,6 +52,13 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
     args = building.values(field(node, "args"), Where.ARC, home)
     if written is not None:
         args = merge(args, written.local)
+        if written.vars:
+            building.report.add(
+                "bad-value",
+                "an arc writes `ctx.…` or carries args; `vars.…` belongs into a rule's `set` or the"
+                " step's `vars`.",
+                building.at(written),
+            )
     step = field(node, "step")
     arc = Arc(
         step=building.value(step, Where.ARC, home) if text_of(step) else "",
@@ -67,7 +82,10 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
 def _reads_failure(building: Building, when: Condition | None) -> bool:
     if not isinstance(when, str):
         return False
-    return any(path[0] in FAILURE_NAMES for path in building.expressions.reads(when))
+    return any(
+        path[0] in FAILURE_NAMES or path[:2] in FAILURE_PATHS
+        for path in building.expressions.reads(when)
+    )
 
 
 def targets(building: Building, node: Node | None, home: Home, where: Where) -> tuple[Target, ...]:

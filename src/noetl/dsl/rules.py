@@ -109,7 +109,8 @@ def _action(building: Building, key: str, node: Node, label: str, frame: Frame) 
     home = frame.home
     match key:
         case "call":
-            return Call(overrides=building.values(node, Where.CASE_TASK, home))
+            overrides = building.values(node, Where.CASE_TASK, home)
+            return Call(max_calls=overrides.pop("max_calls", None), overrides=overrides)
         case "retry":
             check_scope(building, node, ("tool",))
             return retry(building, node, home, Where.CASE)

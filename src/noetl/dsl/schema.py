@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Defined, Schema
+from noetl.dsl.policy_shapes import TASK_SPEC
 from noetl.dsl.shapes import API_VERSION, PLAYBOOK
 from noetl.dsl.task_shapes import TASK
 from noetl.model.toolshape import ToolShape
@@ -90,12 +91,35 @@ def _kind_schema(tool: ToolShape, config: str) -> Schema:
         "properties": {
             "kind": {"const": tool.kind},
             **{key: _property(_SHARED, key) for key in shared},
-            **{key: _property(config, main) for key, main in own.items()},
+            "spec": _spec(tool),
+            **{key: _own(tool, config, key, main) for key, main in own.items()},
+            **{
+                key: {"deprecated": True, "description": f"Older form: {today}"}
+                for key, today in tool.deprecated.items()
+            },
         },
         "additionalProperties": False,
     }
     needs = [_one_of_group(group, tool) for group in tool.needs if tool.kind != "workbook"]
     return found | {"allOf": needs} if needs else found
+
+
+def _own(tool: ToolShape, config: str, key: str, main: str) -> Schema:
+    """A key of the kind, perhaps with an older way to write its value."""
+    today = _property(config, main)
+    older = tool.older_shapes.get(key)
+    return today if older is None else {"anyOf": [today, older | {"deprecated": True}]}
+
+
+def _spec(tool: ToolShape) -> Schema:
+    """A task's `spec`; in an older form it also holds config of the tool."""
+    found = TASK_SPEC.schema()
+    astray = [*tool.config.__struct_encode_fields__, *tool.aliases, "args", "input", "with"]
+    note = "Older form: write it on the task itself."
+    return found | {
+        "properties": {key: {"deprecated": True, "description": note} for key in astray}
+        | found["properties"]
+    }
 
 
 def _property(definition: str, key: str) -> Schema:
@@ -104,7 +128,15 @@ def _property(definition: str, key: str) -> Schema:
 
 def _one_of_group(group: tuple[str, ...], tool: ToolShape) -> Schema:
     spellings = [*group, *(alias for alias, main in tool.aliases.items() if main in group)]
-    return {"anyOf": [{"required": [key]} for key in spellings]}
+    spellings += tool.deprecated
+    ways: list[Schema] = [{"required": [key]} for key in spellings]
+    # Older forms have some of them in `spec`, or among the inputs.
+    inside = {"anyOf": list(ways)}
+    ways += [
+        {"required": [place], "properties": {place: inside}}
+        for place in (("spec", "args") if tool.deprecated else ("spec",))
+    ]
+    return {"anyOf": ways}
 
 
 def _rendered(schema: Any) -> Any:

@@ -37,9 +37,10 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.WORKLOAD: frozenset({"workload", "execution_id", "job"}),
     Where.KEYCHAIN: EVERYWHERE | _SECRETS,
     Where.STEP: EVERYWHERE | _ARGS | {"event"},
+    Where.LOOP_ARGS: EVERYWHERE | _ARGS | {"event", "iter", "loop", "loop_index"},
     Where.ADMIT: EVERYWHERE | _ARGS | {"event"},
     Where.LOOP: EVERYWHERE | _ARGS | {"event"},
-    Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS,
+    Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS | {"output"},
     Where.HOOK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _SECRETS,
     Where.POLICY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME,
     Where.RETRY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES,
@@ -47,8 +48,8 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.AFTER: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
     Where.CASE: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
     Where.CASE_TASK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
-    Where.CASE_NEXT: EVERYWHERE | _ARGS | ANSWER,
-    Where.ARC: EVERYWHERE | _ARGS | ANSWER,
+    Where.CASE_NEXT: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
+    Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
 _INSTEAD = {
@@ -81,9 +82,17 @@ def check_names(building: Building, net: Net) -> None:
 def _check_root(building: Building, use: Use, name: str, known: _Known, guarded: bool) -> None:
     if name in RESERVED or (name in _PAGES and name in IN_SCOPE[use.where]):
         if name not in _visible(use):
+            code = "not-in-scope" if not guarded else "unknown-name"
             building.report.add(
-                "not-in-scope" if name != "keychain" else "secret-outside-tool",
-                _elsewhere(use, name),
+                code if name != "keychain" else "secret-outside-tool",
+                _elsewhere(use, name) + (" Here it is undefined." if guarded else ""),
+                use.place,
+            )
+        elif name == "output" and use.where is Where.TASK:
+            building.report.add(
+                "older-form",
+                "`output` in a task is the outcome of the task before: write `_prev`, or the"
+                " name of that task. `noetl migrate` rewrites it.",
                 use.place,
             )
         return

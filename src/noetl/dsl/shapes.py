@@ -24,6 +24,7 @@ from noetl.dsl.grammar import (
     has_key,
     is_list,
     is_mapping,
+    older_keys,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -33,7 +34,7 @@ from noetl.dsl.policy_shapes import (
     astray_policies,
 )
 from noetl.dsl.step_shapes import A_STEP
-from noetl.dsl.task_shapes import PIPELINE, TASK
+from noetl.dsl.task_shapes import ASSERT, PIPELINE, TASK
 
 API_VERSION = "noetl.io/v2"
 KEYCHAIN_KINDS = (
@@ -51,7 +52,15 @@ KEYCHAIN_KINDS = (
 
 # --- The document ------------------------------------------------------------------------------
 
-METADATA = Record(
+
+class _Metadata(Record):
+    """Further keys are kept as labels."""
+
+    def schema(self) -> Schema:
+        return super().schema() | {"additionalProperties": True}
+
+
+METADATA = _Metadata(
     "`metadata`",
     {
         "name": Field(Text(), "Short name."),
@@ -77,6 +86,7 @@ KEYCHAIN_ENTRY = Record(
                 "provider": "Which secret manager.",
                 "path": "Path of the secret.",
                 "key": "Field of the secret.",
+                "map": "secrets, secret_manager: field → path of its own.",
                 "version": "Version of the secret.",
                 "project": "Project or account of the secret manager.",
                 "region": "Region of the secret manager.",
@@ -98,7 +108,14 @@ KEYCHAIN_ENTRY = Record(
                 "scope": "Shared by `global` or kept per `execution`.",
             }.items()
         },
-    },
+    }
+    | older_keys(
+        endpoint="oauth2: write `token_url`.",
+        method="oauth2: it is always POST; leave it out.",
+        headers="oauth2: a token request is always a form; leave it out.",
+        auto_renew="oauth2: tokens are always renewed; leave it out.",
+        grant_type="oauth2: it is always client_credentials; leave it out.",
+    ),
 )
 EXECUTOR_POLICY = Record(
     "the executor's policy",
@@ -131,11 +148,17 @@ EXECUTOR_POLICY = Record(
     },
     astray=astray_policies("the executor"),
 )
+_EXECUTOR_OLDER = older_keys(
+    version="It has no effect; leave it out.",
+    requires="Its tools are checked; it has no other effect. Leave it out.",
+    defaults="Write `spec.policy.defaults.timeouts.step`.",
+)
 EXECUTOR = Record(
     "the executor",
     {
         "kind": Field(OneOf("local", "distributed"), "Where it wants to run."),
         "profile": Field(Text(), "Named runtime profile."),
+        **_EXECUTOR_OLDER,
         "spec": Field(
             Record(
                 "the executor's `spec`",
@@ -143,6 +166,7 @@ EXECUTOR = Record(
                     "entry_step": Field(StepName(), "Where the first token goes."),
                     "no_next_is_error": Field(Flag(), "A token with no way out is an error."),
                     "policy": Field(EXECUTOR_POLICY, "Defaults and limits."),
+                    **_EXECUTOR_OLDER,
                 }
                 | PLACED_KNOBS,
             )
@@ -156,6 +180,7 @@ _BLOCK_FIELDS = {
     "args": Field(VALUES, "Default inputs."),
     "input": Field(VALUES, same_as="args"),
     "with": Field(VALUES, same_as="args"),
+    "assert": Field(ASSERT, "What must be there before and after it."),
     "loop": Field(A_LOOP, "Run the tasks once per element."),
     "tool": Field(TASKS, "The task or tasks.", required=True),
 }
@@ -246,5 +271,9 @@ PLAYBOOK = Record(
     removed={
         "vars": "put inputs into `workload`; state is written by `set_ctx` or a step's `vars`.",
         "steps": "list the steps under `workflow`.",
+        "tasks": "list the steps under `workflow`; tasks to call by name stand under `workbook`.",
+        "jobs": "list the steps under `workflow`.",
+        "inputs": "inputs and their defaults stand under `workload`.",
+        "spec": "what a playbook asks of its runtime stands under `executor.spec`.",
     },
 )

@@ -32,6 +32,7 @@ from noetl.dsl.grammar import (
     is_list,
     is_mapping,
     is_text,
+    older_keys,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -216,7 +217,8 @@ class StepShape(Record):
                 node.place,
             )
         keys = set(node.entries) if isinstance(node, Mapping) else {"tool"}
-        if "step" in keys and not {"tool", "next", "case"} & keys:
+        name = nodes.text_of(node.get("step")) if isinstance(node, Mapping) else None
+        if "step" in keys and not {"tool", "next", "case"} & keys and name != "end":
             look.report.add(
                 "empty-step",
                 "a step needs at least one of `tool`, `next`, `case`; this one does nothing."
@@ -226,7 +228,10 @@ class StepShape(Record):
 
     def schema(self) -> Schema:
         return super().schema() | {
-            "anyOf": [{"required": [key]} for key in ("tool", "next", "case")]
+            "anyOf": [
+                *({"required": [key]} for key in ("tool", "next", "case")),
+                {"properties": {"step": {"const": "end"}}},
+            ]
         }
 
 
@@ -247,7 +252,12 @@ STEP = StepShape(
         "set": Field(VALUES, "Write `ctx.x` after success."),
         "case": Field(CASE, "Rules for the step's events."),
         "next": Field(NEXT, "Where to go."),
-    },
+    }
+    | older_keys(
+        set_ctx="Write `set: {ctx.x: …}`.",
+        output="Write it on the step's last task.",
+        result="Write `output` on the step's last task.",
+    ),
     removed={
         "when": "use `spec.policy.admit.rules`, or a guard on the arc that leads here.",
         "type": "write `tool: {kind: …}`.",

@@ -17,6 +17,7 @@ from noetl.dsl.building import (
     text,
     word,
 )
+from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import merge, noted_knobs, within
 from noetl.dsl.loops import iterator_of, loop
 from noetl.dsl.nodes import Mapping, Node, Scalar
@@ -24,7 +25,7 @@ from noetl.dsl.policies import default_retry, else_body, retry_rules
 from noetl.dsl.routing import router
 from noetl.dsl.rules import case_settings, event_rules
 from noetl.dsl.shapes import is_task_table
-from noetl.dsl.tasks import Frame, pipeline, sink_task
+from noetl.dsl.tasks import Frame, pipeline, promises, sink_task
 from noetl.dsl.walk import all_tasks
 from noetl.model.net import (
     Admit,
@@ -34,6 +35,7 @@ from noetl.model.net import (
     Join,
     Needs,
     Step,
+    Task,
     Timer,
     Values,
 )
@@ -43,6 +45,7 @@ BODY = frozenset(
     {
         Where.KEYCHAIN,
         Where.STEP,
+        Where.LOOP_ARGS,
         Where.LOOP,
         Where.TASK,
         Where.HOOK,
@@ -72,7 +75,9 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
     made = Step(
         name=name,
         description=text(node, "desc", "description") or "",
-        args=building.values(field(node, "args", "input"), Where.STEP, home),
+        args=building.values(
+            field(node, "args", "input"), Where.LOOP_ARGS if iterator else Where.STEP, home
+        ),
         admit=_admission(building, field(policy, "admit"), home),
         join=_join(field(spec, "join")),
         loop=loop(building, field(node, "loop"), home),
@@ -257,6 +262,33 @@ def workbook(building: Building, node: Node | None, outer: Values) -> tuple[Bloc
     return tuple(_block(building, name, place, body, outer) for name, place, body in written)
 
 
+def _promising(building: Building, tasks: tuple[Task, ...], promised: Values) -> tuple[Task, ...]:
+    """What an entry expects its first task expects; what it returns its last task returns."""
+    if not promised or not tasks:
+        return tasks
+    found = list(tasks)
+    for index, key in ((0, "expects"), (-1, "returns")):
+        names = promised["assert"].get(key)
+        if names:
+            own = found[index].spec.get("assert", {})
+            spec = {**found[index].spec, "assert": {**own, key: names}}
+            changed = msgspec.structs.replace(found[index], spec=spec)
+            building.mark_as(changed, found[index])
+            found[index] = changed
+    return tuple(found)
+
+
+def _holds_template(value: object) -> bool:
+    match value:
+        case str():
+            return has_template(value)
+        case list():
+            return any(map(_holds_template, value))
+        case dict():
+            return any(map(_holds_template, value.values()))
+    return False
+
+
 def _block(building: Building, name: str, place: Place, node: Node, outer: Values) -> Block:
     loop_node = field(node, "loop")
     iterator = iterator_of(loop_node)
@@ -265,14 +297,23 @@ def _block(building: Building, name: str, place: Place, node: Node, outer: Value
     layered = merge(outer, noted_knobs(building, field(loop_node, "spec"), home))
     frame = Frame(home=home, spec=layered)
     is_task = "kind" in entries(node)
+    tasks = pipeline(building, node if is_task or items(node) else field(node, "tool"), frame)
+    if is_task and tasks:
+        # What a task that is an entry writes out are defaults of the entry.
+        inputs = {k: v for k, v in tasks[0].inputs.items() if not _holds_template(v)}
+        computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
+        only = msgspec.structs.replace(tasks[0], inputs=computed)
+        building.mark_as(only, tasks[0])
+        tasks = (only,)
+    else:
+        inputs = building.values(field(node, "args", "input", "with"), Where.TASK, home)
+    tasks = _promising(building, tasks, promises(field(node, "assert")) if not is_task else {})
     made = Block(
         name=name,
         description=text(node, "desc", "description") or "",
-        inputs={}
-        if is_task
-        else building.values(field(node, "args", "input", "with"), Where.TASK, home),
+        inputs=inputs,
         loop=loop(building, loop_node, home),
-        tasks=pipeline(building, node if is_task or items(node) else field(node, "tool"), frame),
+        tasks=tasks,
     )
     building.mark(made, place)
     building.blocks[name] = (made, building.uses[first_use:])

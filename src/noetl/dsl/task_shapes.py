@@ -27,6 +27,7 @@ from noetl.dsl.grammar import (
     has_template,
     is_list,
     is_mapping,
+    older_keys,
 )
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
@@ -35,8 +36,25 @@ from noetl.model.toolshape import ToolShape
 
 SUGAR = ("choose", "while", "until")
 
-_SELECT = ListOf(
-    Record(
+
+class _SelectList(ListOf):
+    """A mapping here is an older form without effect."""
+
+    def schema(self) -> Schema:
+        ignored = {"type": "object", "deprecated": True, "description": "It has no effect."}
+        return {"anyOf": [super().schema(), ignored]}
+
+
+class _Selected(Record):
+    """A field to keep inline; a path alone is an older form."""
+
+    def schema(self) -> Schema:
+        path: Schema = {"type": "string", "deprecated": True, "description": "Write `{path: …}`."}
+        return {"anyOf": [super().schema(), path]}
+
+
+_SELECT = _SelectList(
+    _Selected(
         "a selected field",
         {
             "path": Field(Text(), "Path inside the result.", required=True),
@@ -46,6 +64,13 @@ _SELECT = ListOf(
     "{path, as}",
 )
 _INPUTS = "The task's inputs."
+ASSERT = Record(
+    "an `assert`",
+    {
+        "expects": Field(ListOf(Text(), "names"), "Inputs that must be there."),
+        "returns": Field(ListOf(Text(), "names"), "Keys that the result must have."),
+    },
+)
 TASK_FIELDS = {
     "name": Field(Text(), "The task's name, for jumps and templates."),
     "kind": Field(Text(), "The tool to run.", required=True),
@@ -58,12 +83,33 @@ TASK_FIELDS = {
     "retry": Field(Defined("retry"), "Repeat the call."),
     "poll": Field(POLL, "Call until a condition holds."),
     "set": Field(VALUES, "Write `ctx.x` and `iter.y` after success."),
+    "assert": Field(ASSERT, "What must be there before and after the call."),
     "output": Field(
-        Record("an `output`", {"select": Field(_SELECT, "Fields that stay inline.")}),
+        Record(
+            "an `output`",
+            {
+                "select": Field(_SELECT, "Fields that stay inline."),
+                "inline_max_bytes": Field(
+                    Number(whole=True, least=0, templates=False),
+                    "Larger results are kept by reference; can only lower the limit.",
+                ),
+            }
+            | older_keys(
+                output_select="Write `select`.",
+                store="It has no effect; leave it out.",
+                preview_max_bytes="It has no effect; leave it out.",
+                scope="It has no effect; leave it out.",
+            ),
+        ),
         "What to keep of a large result.",
     ),
     "output_select": Field(_SELECT, "Fields of a large result that stay inline."),
-}
+} | older_keys(
+    timeout="Write `spec: {timeout: …}`.",
+    timeout_seconds="Write `spec: {timeout: …}`.",
+    set_ctx="Write `set: {ctx.x: …}`.",
+    set_iter="Write `set: {iter.x: …}`.",
+)
 _REMOVED = {
     "eval": "write `spec.policy.rules` with `when` and `then`.",
     "expr": "write the condition as `when`.",
@@ -71,6 +117,20 @@ _REMOVED = {
     "type": "write `kind`.",
     "when": "use `spec.policy.rules`, or `choose` in the pipeline.",
 }
+
+
+_SHELL = " Commands run with `kind: shell`."
+_ELSEWHERE = {
+    **dict.fromkeys(("bash", "sh", "command", "cmd", "exec", "run"), _SHELL),
+    "script": " Code runs with `kind: python`, commands with `kind: shell`.",
+    "event_log": " As a sink it is a `noop` whose args are recorded.",
+    **dict.fromkeys(("rest", "api", "request"), " Web services are asked with `kind: http`."),
+    **dict.fromkeys(("sleep", "wait"), " A wait is `spec: {delay: …}` of an arc."),
+    **dict.fromkeys(("subflow", "workflow"), " Playbooks are called with `kind: playbook`."),
+    **dict.fromkeys(("gcs", "s3", "object_store"), " Objects are kept with `kind: store`."),
+    **dict.fromkeys(("pg", "postgresql"), ' Did you mean "postgres"?'),
+}
+"""Kinds that other tools have, and what does the same here."""
 
 
 class TaskShape(Record):
@@ -89,14 +149,14 @@ class TaskShape(Record):
             look.report.add(
                 "unknown-tool",
                 f'there is no tool kind "{kind[:60]}".'
-                + look.report.suggest(kind, look.tools)
+                + (_ELSEWHERE.get(kind.lower(), "") or look.report.suggest(kind, look.tools))
                 + " Kinds that are not built in come from plug-ins.",
                 node.entries["kind"].place,
             )
         for key, value in node.entries.items():
-            if tool is not None and is_config(key, tool):
+            if tool is not None and tool.takes(key):
                 _check_config(key, value, tool, look)
-            elif key in self.fields:
+            elif key in self.fields and not self.fields[key].older:
                 self.fields[key].shape.check(value, f"`{key}` of a task", look)
             elif tool is not None or key in self.removed:
                 self.unknown(key, node, look, self._hint(key, tool, look) if tool else "")
@@ -106,7 +166,8 @@ class TaskShape(Record):
             _check_needs(node, tool, look)
 
     def _hint(self, key: str, tool: ToolShape, look: Inspection) -> str:
-        known = [*tool.config.__struct_fields__, *tool.aliases, *self.fields]
+        today = [name for name, field in self.fields.items() if not field.older]
+        known = [*tool.config.__struct_fields__, *tool.aliases, *today]
         if key in KNOBS:
             return f" It belongs into `spec`: `spec: {{{key}: …}}`."
         return (
@@ -121,11 +182,6 @@ class TaskShape(Record):
         return found
 
 
-def is_config(key: str, tool: ToolShape) -> bool:
-    """Whether this key belongs to the tool; a tool's own field wins over a general one."""
-    return key in tool.config.__struct_fields__ or key in tool.aliases
-
-
 def _check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
     _check_value(key, node, field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
 
@@ -134,7 +190,7 @@ def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspe
     """Check a value as far as it is written out.
 
     A template stands for a value we cannot know, so where one is refused we take it away and
-    look at the rest; what is missing then is not missed.
+    look at the rest; what we took away is not missed.
     """
     if isinstance(node, Scalar) and _is_template(node):
         return
@@ -145,6 +201,7 @@ def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspe
             _check_value(key, part, get_args(bare)[1], tool, look)
         return
     value = nodes.plain(node)
+    taken: list[list[str | int]] = []
     for _ in range(TEMPLATES_TAKEN_AWAY_MAX):
         try:
             msgspec.convert(value, wanted, strict=True)
@@ -153,16 +210,18 @@ def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspe
             path = found.group(1) if found else ""
             part = _part(node, path)
             if isinstance(part, Scalar) and _is_template(part):
+                taken.append(_steps(path))
                 value = _without(value, _steps(path))
                 continue
-            missing = str(error).startswith("Object missing required field")
-            if not (missing and _holds_template(part)):
+            missing = _MISSING_FIELD.match(str(error))
+            if missing is None or [*_steps(path), missing.group(1)] not in taken:
                 _report_config(key, node, wanted, tool, str(error), look)
         return
 
 
 TEMPLATES_TAKEN_AWAY_MAX = 20
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*?)`")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
@@ -178,6 +237,11 @@ def _report_config(
     if unknown and place is not None:
         name = unknown.group(1)
         look.report.add("unknown-key", f"`{key}` of kind {tool.kind} has no `{name}`.", place)
+        return
+    lacks = _MISSING_FIELD.match(reason)
+    if lacks is not None:
+        name = lacks.group(1)
+        look.report.add("missing-key", f"`{key}` of kind {tool.kind} needs `{name}`.", part.place)
         return
     code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
     told = f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from noetl.dsl import nodes
@@ -14,16 +16,20 @@ from noetl.dsl.building import (
     field,
     items,
     text,
+    whole,
 )
 from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import merge, noted_knobs, within
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policies import policy_of, retry_rules, task_rules
 from noetl.dsl.sugar import expand
-from noetl.dsl.task_shapes import is_config, is_labelled, is_sugar
+from noetl.dsl.task_shapes import is_labelled, is_sugar
 from noetl.model.net import Amount, Poll, Rule, Select, Task, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import CodeProblem, ToolShape
+
+_TO_JSON = re.compile(r"^\s*\{\{[^{}]*\|\s*tojson\s*\}\}\s*$")
+"""A text that a final `| tojson` makes: in a json column it is that JSON."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -102,6 +108,17 @@ def task(
     before = msgspec.structs.replace(frame, retries=())
     after = msgspec.structs.replace(before, where=Where.HOOK)
     timeout = spec.pop("timeout", None)
+    spec |= promises(field(node, "assert"))
+    json_inputs = [
+        name
+        for name, value in entries(field(node, "args", "input", "with")).items()
+        if _TO_JSON.search(nodes.text_of(value) or "")
+    ]
+    if json_inputs and field(node, "table") is not None:
+        spec["json_inputs"] = sorted(json_inputs)
+    inline_max = whole(field(node, "output"), "inline_max_bytes")
+    if inline_max is not None:
+        spec["inline_max_bytes"] = inline_max
     made = Task(
         name=name,
         kind=kind,
@@ -130,6 +147,16 @@ def task(
     return made
 
 
+def promises(node: Node | None) -> Values:
+    """`assert` as a knob of the task that it holds for."""
+    found = {
+        key: [name for item in items(field(node, key)) if (name := nodes.text_of(item))]
+        for key in ("expects", "returns")
+    }
+    written = {key: names for key, names in found.items() if names}
+    return {"assert": written} if written else {}
+
+
 def _hook(
     building: Building, policy: Node | None, hook: str, name: str, frame: Frame
 ) -> tuple[Task, ...]:
@@ -150,7 +177,7 @@ def _config(
         return {}
     found: Values = {}
     for key, value in entries(node).items():
-        if is_config(key, tool) and key != "name":
+        if tool.takes(key) and key != "name":
             found[tool.aliases.get(key, key)] = building.value(value, frame.where, frame.home)
     if tool.kind == "workbook" and "task" not in found:
         found["task"] = text(node, "name") or name

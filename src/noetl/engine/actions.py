@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Protocol
 
 from noetl.engine.durations import duration
 from noetl.engine.pipeline import RetryProgram as RetryProgram
-from noetl.engine.pipeline import TaskProgram, rendered, said_error
+from noetl.engine.pipeline import TaskProgram, number, rendered, said_error
 from noetl.errors import EvaluationFailed
-from noetl.model.chains import Again, Chain, Goal, NextPolicy, Routing
+from noetl.model.chains import Again, Chain, Goal, NextPolicy, Routing, Tries
 from noetl.model.net import (
     AnyAction,
     Call,
     Collect,
     Fail,
+    Limits,
     Patch,
     Result,
     Retry,
@@ -39,7 +41,9 @@ class Writing(Protocol):
     @property
     def scope(self) -> Scope: ...
 
-    def write(self, ctx: Values, iteration: Values, local: Values) -> None: ...
+    def write(
+        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
+    ) -> None: ...
 
     def say_result(self, value: Any) -> None:
         """A rule says what the step yields."""
@@ -51,7 +55,8 @@ class PatchProgram:
 
     def __init__(self, action: Patch, label: str) -> None:
         self._label = label
-        self._parts = tuple(compile_value(part) for part in (action.ctx, action.iter, action.local))
+        written = (action.ctx, action.iter, action.local, action.vars)
+        self._parts = tuple(compile_value(part) for part in written)
         self.reads = frozenset().union(*(part.reads for part in self._parts))
 
     def perform(self, writing: Writing) -> None:
@@ -178,7 +183,15 @@ class CallProgram:
     def __init__(self, action: Call, label: str) -> None:
         self._label = label
         self._overrides = compile_value(action.overrides)
-        self.reads = self._overrides.reads
+        self._most = compile_value(action.max_calls)
+        self.reads = self._overrides.reads | self._most.reads
+
+    def used(self, tries: Tries) -> int:
+        """How many calls there have been: each is a page of its own."""
+        return tries.page + 1
+
+    def is_exhausted(self, scope: Scope, used: int, limits: Limits) -> bool:
+        return used >= number(self._most, scope, f"max_calls of {self._label}", math.inf)
 
     def again(self, scope: Scope) -> Again:
         return Again(overrides=rendered(self._overrides, scope, f"call of {self._label}"))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from noetl.engine import looping, signalling
-from noetl.engine.evolve import evolve
+from noetl.engine.evolve import CHILD_TIMEOUT, evolve
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
 from noetl.engine.listening import fail_run
@@ -243,8 +243,8 @@ def _requeue(
         )
     )
     if turn.state.status == "PAUSED":
-        close_command(turn, run, command_id)
-        return  # resuming hands it out again
+        _keep_until_resumed(turn, run, command_id)
+        return
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
         # All it had begun is waiting by now: the rest is handed out when there is room.
         close_command(turn, run, command_id)
@@ -280,6 +280,18 @@ def _requeue(
         looping.hand_out(turn, run)
     else:
         turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
+
+
+def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
+    """Resuming hands the work of a lost command out again."""
+    loop = run.loop if run.following is None else None
+    alone = loop.alone.get(command_id) if loop is not None else None
+    close_command(turn, run, command_id)
+    if alone is not None:
+        # An iteration that had waited is no part of a chunk: it is ready to go on by itself.
+        turn.record(
+            StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=alone)
+        )
 
 
 def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
@@ -336,8 +348,36 @@ def _on_timer(turn: Turn, timer: TimerState) -> None:
                 retryable=True,
             )
             fail_run(turn, run.step_run_id, error)
+        case "child":
+            _stop_child(turn, run, timer)
         case _:
             pass
+
+
+def _stop_child(turn: Turn, run: Run, timer: TimerState) -> None:
+    """A child took longer than the task that called it allows: the task ends, the child, too."""
+    child = timer.name
+    if child not in run.children:
+        return
+    reason = f"it took longer than the timeout of step {run.step!r}"
+    error = TaskError(
+        kind="timeout",
+        code=CHILD_TIMEOUT,
+        message="it took longer than the task's timeout and was cancelled.",
+        retryable=True,
+    )
+    turn.record(
+        ChildFinished(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            child=child,
+            status="FAILED",
+            error=error,
+            iteration=timer.iteration,
+        )
+    )
+    turn.effect(CancelChild(child, reason))
+    _wake(turn, run, timer.iteration)
 
 
 def signalled(

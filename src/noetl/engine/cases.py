@@ -15,12 +15,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from noetl.engine.actions import ActionProgram, RetryProgram, RunProgram, program_of
+from noetl.engine.actions import (
+    ActionProgram,
+    CallProgram,
+    RetryProgram,
+    RunProgram,
+    program_of,
+)
 from noetl.model.facts import Undefined, near_misses
 from noetl.model.net import CaseSettings, EventRule, Run, Step
 from noetl.templates import Condition, EventView, Scope, compile_condition
 
 Kind = Literal["enter", "call", "exit", "external"]
+Repeat = RetryProgram | CallProgram
+"""What asks for another call."""
 SINK = "sink"
 """The label under which a step's own `sink` is followed, as if it were a rule."""
 
@@ -60,18 +68,23 @@ def called(*, ok: bool, last: bool) -> Happening:
 
 
 def exiting(*, ok: bool, looped: bool) -> Happening:
-    """The body of the step is through."""
+    """The body of the step is through; with `looped`, the whole loop is.
+
+    In a looped step `step.exit` is the end of each iteration, and `loop.done` that of the loop.
+    """
+    if looped:
+        loop = frozenset({"loop.finished", "LoopFinished", "LoopDone"})
+        if ok:
+            return Happening(kind="exit", name="loop.done", aliases=loop)
+        return Happening(kind="exit", name="loop.failed", general=loop | {"loop.done"}, failed=True)
     general = frozenset({"step.exit", "step.finished", "StepFinished"})
-    loop = frozenset({"loop.finished", "LoopFinished", "LoopDone"}) if looped else frozenset()
     if ok:
-        name = "loop.done" if looped else "step.done"
-        aliases = general | loop | ({"step.done"} if looped else frozenset())
-        return Happening(kind="exit", name=name, aliases=aliases)
+        return Happening(kind="exit", name="step.done", aliases=general)
     return Happening(
         kind="exit",
         name="step.failed",
         aliases=frozenset({"StepFailed"}),
-        general=general | loop | ({"loop.done"} if looped else frozenset()),
+        general=general,
         failed=True,
     )
 
@@ -106,7 +119,10 @@ class EventRuleProgram:
             program_of(action, rule.label, f"{step}#{rule.label}.{index}")
             for index, action in enumerate(rule.actions)
         )
-        self.retries = tuple(one for one in self.actions if isinstance(one, RetryProgram))
+        self.repeats: tuple[RetryProgram | CallProgram, ...] = tuple(
+            one for one in self.actions if isinstance(one, RetryProgram | CallProgram)
+        )
+        """What asks for another call, which may be one too many."""
         self.restart = RetryProgram(rule.retry, rule.label) if rule.retry is not None else None
 
     @cached_property
@@ -190,11 +206,11 @@ class CaseProgram:
         happening: Happening,
         scope: Scope,
         event: dict[str, Any],
-        exhausted: Callable[[RetryProgram], bool],
+        exhausted: Callable[[Repeat], bool],
     ) -> list[EventRuleProgram]:
         """The rules that answer, in the order in which they are followed.
 
-        A rule whose `retry` has no tries left does not hold. Raises EvaluationFailed.
+        A rule whose `retry` or `call` has no tries left does not hold. Raises EvaluationFailed.
         """
         found: list[EventRuleProgram] = []
         for rule in self.rules:
@@ -202,7 +218,7 @@ class CaseProgram:
                 continue
             scope.roots["event"] = _shown(happening, event, rule)
             assert rule.when is not None
-            if rule.when.holds(scope) and not any(exhausted(retry) for retry in rule.retries):
+            if rule.when.holds(scope) and not any(map(exhausted, rule.repeats)):
                 found.append(rule)
         if not found and self.otherwise is not None and self._considers(self.otherwise, happening):
             found.append(self.otherwise)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.engine.failing import error_from
-from noetl.engine.scope import event_names, server_scope, shown_names, step_view
+from noetl.engine.scope import WholeResult, event_names, server_scope, shown_names, step_view
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import CtxPatched, StepDone, StepFailed, StepSkipped, VarsSet
@@ -63,9 +63,9 @@ def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) ->
 def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     """`vars` and `set` of the step, rendered with its result."""
     program = turn.program.steps[run.step]
-    shown = step_view(
-        turn.program, run.step, StepResult(value=result, tasks=tasks), turn.state.seal
-    )
+    own = StepResult(value=result, tasks=tasks)
+    shown = step_view(turn.program, run.step, own, turn.state.seal)
+    outcome = WholeResult(program.kind, {"status": "ok", "result": result, "error": None})
     scope = server_scope(
         turn.program,
         turn.state,
@@ -76,7 +76,8 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         args=run.args,
         names=shown_names(turn.program, run, turn.state.seal)
         | event_names("step.done", run.step, result, None, shown)
-        | {"outcome": {"status": "ok", "result": result}, "output": shown},
+        | {"outcome": outcome, "output": outcome},
+        own=own,
     )
     values = program.vars.render(scope, f"vars of step {run.step}")
     patch = program.patch.render(scope, f"set of step {run.step}")

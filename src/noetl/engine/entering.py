@@ -145,7 +145,7 @@ def _seen(
     for token in tokens:
         carried |= token.args
     if program.enters_plainly:
-        return _args(program, program.step.args, carried, tokens), NOTHING
+        return _args(program, program.entry_args, carried, tokens), NOTHING
     reads_event = "event" in program.reads
     scope = server_scope(
         turn.program,

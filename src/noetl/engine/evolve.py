@@ -384,6 +384,10 @@ def _hand_over(run: Run, iteration: int | None, outcome: Outcome) -> None:
         run.progress = msgspec.structs.replace(run.progress or Progress(), pending=outcome)
 
 
+CHILD_TIMEOUT = "child_timeout"
+"""Of a child that its caller's `spec.timeout` has stopped."""
+
+
 def child_outcome(fact: ChildFinished) -> Outcome:
     """What a child's end is to the task that called it."""
     if fact.status == "COMPLETED":
@@ -393,6 +397,8 @@ def child_outcome(fact: ChildFinished) -> Outcome:
         kind=cause.kind,
         code=cause.code,
         message=f"child execution {fact.child} failed: {cause.message}",
+        # The caller's own limit may be reached again or not; what broke a child breaks it again.
+        retryable=cause.code == CHILD_TIMEOUT,
         # Where the child's code broke, or what it was answered, with the id of the child itself.
         details={
             **(cause.details if isinstance(cause.details, dict) else {}),

@@ -9,22 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.engine.actions import (
-    RetryProgram,
     advanced,
     checked_goals,
     perform,
     suppressed,
     winner,
 )
-from noetl.engine.cases import CaseProgram, EventRuleProgram, Happening, needs_worker
+from noetl.engine.cases import (
+    CaseProgram,
+    EventRuleProgram,
+    Happening,
+    Repeat,
+    needs_worker,
+)
 from noetl.engine.evolve import put
 from noetl.engine.failing import error_from
 from noetl.engine.running import issue, let_go
-from noetl.engine.scope import server_scope, shown_names, step_view
+from noetl.engine.scope import outcome_names, server_scope, shown_names, step_view
 from noetl.engine.turn import CancelChild, Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
-from noetl.model.events import CtxPatched
+from noetl.model.events import CtxPatched, VarsSet
 from noetl.model.facts import Undefined
 from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError, error_value
@@ -54,11 +59,19 @@ class _Notes:
         self.scope = scope
         self.ctx: Values = {}
         self.local: Values = {}
+        self.vars: Values = {}
         self.yields: tuple[Any, ...] = ()
         scope.roots["ctx"] = dict(ctx)
 
-    def write(self, ctx: Values, iteration: Values, local: Values) -> None:
+    def write(
+        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
+    ) -> None:
         """In a step without iteration under way `iter` is the step run's own scratchpad."""
+        if variables:
+            self.vars |= variables
+            known = self.scope.roots["vars"]
+            assert isinstance(known, dict)
+            self.scope.roots["vars"] = {**known, **variables}
         seen = self.scope.roots["ctx"]
         assert isinstance(seen, dict)
         for path, value in ctx.items():
@@ -129,7 +142,7 @@ def _warn_of_misspelt(turn: Turn, run: Run, undefined: Undefined, happening: Hap
         )
 
 
-def _never(_: RetryProgram) -> bool:
+def _never(_: Repeat) -> bool:
     return False
 
 
@@ -144,10 +157,13 @@ def _scope(
     turn: Turn, run: Run, happening: Happening, outcome: Outcome | None, tasks: Values
 ) -> Scope:
     names: dict[str, object] = shown_names(turn.program, run, turn.state.seal)
+    own = None
+    if outcome is not None:
+        kind = turn.program.steps[run.step].kind
+        names |= outcome_names(kind, outcome.result, outcome.error)
     if outcome is not None and outcome.is_ok:
-        shown = step_view(
-            turn.program, run.step, StepResult(value=outcome.result, tasks=tasks), turn.state.seal
-        )
+        own = StepResult(value=outcome.result, tasks=tasks)
+        shown = step_view(turn.program, run.step, own, turn.state.seal)
         envelope = {"status": "ok", "result": outcome.result}
         names |= {"result": shown, "response": shown, "this": envelope}
     elif outcome is not None:
@@ -162,6 +178,7 @@ def _scope(
         seed=run.step_run_id + happening.name,
         args=run.args,
         names=names,
+        own=own,
     )
 
 
@@ -216,6 +233,10 @@ def _follow(
     if notes.ctx:
         turn.record(
             CtxPatched(at=turn.at, values=notes.ctx, step_run_id=run.step_run_id, step=run.step)
+        )
+    if notes.vars:
+        turn.record(
+            VarsSet(at=turn.at, values=notes.vars, step_run_id=run.step_run_id, step=run.step)
         )
     if notes.local or notes.yields:
         turn.record(

@@ -256,7 +256,8 @@ def _result(turn: Turn, run: Run) -> Values:
     assert run.loop is not None
     stats = _stats(run.loop)
     errors = sorted(run.loop.errors, key=lambda one: one["index"])
-    return {"results": results_of(turn, run), "stats": stats, "errors": errors}
+    result = {"results": results_of(turn, run), "stats": stats}
+    return {**result, "errors": errors} if errors else result
 
 
 def _stats(state: LoopState) -> dict[str, int]:

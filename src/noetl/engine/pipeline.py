@@ -1,7 +1,8 @@
 """Task policy: what an outcome leads to. Pure; the worker performs it.
 
-The first rule that holds decides. A `retry` whose tries are used up no longer holds, and the rules
-after it are tried; if none of them says otherwise the task fails. Without rules: ok goes on, an
+The first rule that holds decides. A `retry` whose tries are used up no longer holds: the rules
+after it that have a condition are tried, but not `else`, because a rule did match; if none of them
+says otherwise the task fails with its last error. Without rules: ok goes on, an
 error fails. With rules of which none holds: the pipeline goes on, and that is recorded.
 """
 
@@ -49,6 +50,7 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     ctx: Values = {}
     iter: Values = {}
     local: Values = {}
+    vars: Values = {}
     overrides: Values = {}
     new_page: bool = False
     """A retry that is another logical call: the next page, or the next look of a poll."""
@@ -127,7 +129,9 @@ class RuleProgram:
         self.rule = rule
         self.when: Condition | None = None if rule.when is None else compile_condition(rule.when)
         self.patches = tuple(
-            tuple(compile_value(part) for part in (action.ctx, action.iter, action.local))
+            tuple(
+                compile_value(part) for part in (action.ctx, action.iter, action.local, action.vars)
+            )
             for action in rule.actions
             if isinstance(action, Patch)
         )
@@ -169,7 +173,9 @@ class TaskProgram:
         "judges_nothing",
         "max_jumps",
         "patch",
+        "patch_after_error",
         "poll",
+        "reads_output",
         "retries",
         "rules",
         "task",
@@ -183,16 +189,43 @@ class TaskProgram:
         self.config = compile_value(task.config)
         self.inputs = compile_value(task.inputs)
         self.is_literal = self.config.is_literal and self.inputs.is_literal
+        self.reads_output = any(
+            path[0] == "output" for path in self.config.reads | self.inputs.reads
+        )
+        """It wants the outcome of the task before it."""
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)
         self.retries = tuple(RuleProgram(rule) for rule in task.retries)
         self.poll = PollProgram(task.poll, task.name) if task.poll is not None else None
         self.judges_nothing = not (task.rules or task.retries or task.poll or task.patch)
         """A success is simply followed by the next task."""
         patch = task.patch or Patch()
-        self.patch = tuple(compile_value(part) for part in (patch.ctx, patch.iter, patch.local))
+        written = (patch.ctx, patch.iter, patch.local, patch.vars)
+        self.patch = tuple(compile_value(part) for part in written)
+        self.patch_after_error = tuple(
+            compile_value(_without_result(part, task.name)) for part in written
+        )
+        """After an error that the policy tolerates: entries that read the result are left out."""
         self.before = tuple(TaskProgram(hook) for hook in task.before)
         self.after = tuple(TaskProgram(hook) for hook in task.after)
         self.finally_ = tuple(TaskProgram(hook) for hook in task.finally_)
+
+
+_RESULT_PATHS = {
+    *(("outcome", "result"), ("output", "result"), ("output", "data"), ("outcome", "data")),
+    *(("this", "result"), ("this", "data")),
+}
+
+
+def _without_result(values: Values, task: str) -> Values:
+    """Those entries of a `set` that do not read the result of their task."""
+
+    def reads_result(value: Any) -> bool:
+        return any(
+            path[0] in ("result", "response", task) or path[:2] in _RESULT_PATHS
+            for path in compile_value(value).reads
+        )
+
+    return {name: value for name, value in values.items() if not reads_result(value)}
 
 
 def decide(
@@ -207,7 +240,7 @@ def decide(
     """What this outcome leads to. Raises EvaluationFailed if a rule cannot be evaluated."""
     exhausted = False
     for rule in (*program.retries, *program.rules):
-        if rule.when is not None and not rule.when.holds(scope):
+        if exhausted if rule.when is None else not rule.when.holds(scope):
             continue
         if rule.again is not None:
             used = rule.again.used(tries)
@@ -241,8 +274,7 @@ def _exhausted(program: TaskProgram, attempt: int) -> TaskError:
 
 
 def _directive(rule: RuleProgram, outcome: Outcome, scope: Scope) -> Directive:
-    ctx, iteration, local = _written(rule, scope)
-    written: dict[str, Any] = {"ctx": ctx, "iter": iteration, "local": local}
+    written = _written(rule, scope)
     match rule.last:
         case Jump(to=to):
             return Directive(kind="jump", to=to, **written)
@@ -254,10 +286,10 @@ def _directive(rule: RuleProgram, outcome: Outcome, scope: Scope) -> Directive:
             return Directive(kind="continue", **written)
 
 
-def _written(rule: RuleProgram, scope: Scope) -> tuple[Values, Values, Values]:
-    found: tuple[Values, Values, Values] = ({}, {}, {})
+def _written(rule: RuleProgram, scope: Scope) -> dict[str, Any]:
+    found: dict[str, Values] = {"ctx": {}, "iter": {}, "local": {}, "vars": {}}
     for parts in rule.patches:
-        for target, part in zip(found, parts, strict=True):
+        for target, part in zip(found.values(), parts, strict=True):
             target.update(rendered(part, scope, f"set of {rule.rule.label}"))
     return found
 
@@ -288,13 +320,10 @@ def said_error(said: Any, cause: TaskError | None, otherwise: str) -> TaskError:
 def _retry(
     rule: RuleProgram, again: RetryProgram, outcome: Outcome, scope: Scope, used: int, seed: str
 ) -> Directive:
-    ctx, iteration, local = _written(rule, scope)
     return Directive(
         kind="retry",
         delay=again.delay(scope, used, outcome.error, seed),
-        ctx=ctx,
-        iter=iteration,
-        local=local,
+        **_written(rule, scope),
         overrides=rendered(again.overrides, scope, f"next_call of {rule.rule.label}"),
         new_page=bool(again.action.overrides),
         rule=rule.rule.label if rule.extras else "",

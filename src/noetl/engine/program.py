@@ -12,8 +12,9 @@ from msgspec import Struct, to_builtins
 
 from noetl.engine.actions import RouteProgram
 from noetl.engine.cases import CaseProgram
-from noetl.model.net import Arc, Block, Net, Step, Values
+from noetl.model.net import Arc, Block, Collect, Net, Patch, Step, Values
 from noetl.templates import Condition, compile_condition, compile_value
+from noetl.templates.views import LOOP
 
 
 class Sending(Struct, frozen=True):
@@ -60,8 +61,12 @@ class StepProgram:
             (rule.allow, None if rule.when is None else compile_condition(rule.when))
             for rule in step.admit
         )
-        self.args = compile_value(step.args)
         loop = step.loop
+        varying = _varying(step)
+        self.entry_args = {k: v for k, v in step.args.items() if k not in varying}
+        self.args = compile_value(self.entry_args)
+        self.iteration_args = compile_value(varying)
+        """Those that read the iteration, which are rendered for each."""
         self.items = compile_value(loop.items if loop is not None else None)
         self.in_flight = compile_value(loop.max_in_flight if loop is not None else None)
         self.batch = compile_value(loop.batch_size if loop is not None else None)
@@ -76,9 +81,10 @@ class StepProgram:
         self.is_limited = step.timeout is not None or step.deadline is not None
         self.has_one_command = bool(step.tasks) and loop is None
         """One command does all of it."""
-        self.vars = compile_value(step.vars)
+        # `set: {vars.x: …}` of a step is one more way to write its `vars`.
+        self.vars = compile_value({**step.vars, **(step.patch.vars if step.patch else {})})
         self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
-        self.keeps = bool(step.vars or self.patch.source)
+        self.keeps = bool(self.vars.source or self.patch.source)
         """It writes something when it is done."""
         self.match: Condition | None = None if step.match is None else compile_condition(step.match)
         self.timers = tuple(
@@ -103,6 +109,18 @@ class StepProgram:
         return all(part.is_literal for part in (self.args, self.timeout, self.deadline)) and all(
             when.template is None for when in asked
         )
+
+    @cached_property
+    def names_itself(self) -> bool:
+        """A rule of it writes a name of its own that is the step's: then that name is meant."""
+        rules = [*self.step.rules]
+        for task in self.step.tasks:
+            rules += [*task.rules, *task.retries]  # type: ignore[list-item]
+        actions = [action for rule in rules for action in rule.actions]
+        patches = [action for action in actions if isinstance(action, Patch)]
+        patches += [task.patch for task in self.step.tasks if task.patch is not None]
+        collected = {action.into for action in actions if isinstance(action, Collect)}
+        return self.step.name in collected.union(*(patch.local for patch in patches))
 
     @cached_property
     def ways(self) -> tuple[tuple[str, str | None], ...]:
@@ -138,7 +156,21 @@ class StepProgram:
     @cached_property
     def kind(self) -> str:
         """The kind whose result this step yields."""
-        return self.step.tasks[-1].kind if self.step.tasks and self.step.loop is None else ""
+        if self.step.loop is not None:
+            return LOOP
+        return self.step.tasks[-1].kind if self.step.tasks else ""
+
+
+def _varying(step: Step) -> Values:
+    """The args of a looped step that read the iteration."""
+    if step.loop is None:
+        return {}
+    own = {step.loop.iterator, "iter", "loop", "loop_index"}
+    return {
+        name: value
+        for name, value in step.args.items()
+        if any(path[0] in own for path in compile_value(value).reads)
+    }
 
 
 class Program:

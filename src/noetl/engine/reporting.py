@@ -267,6 +267,18 @@ def _start_child(
         return_step=request.return_step,
     )
     turn.effect(StartChild(child, request, parent))
+    if request.timeout is not None:
+        turn.record(
+            TimerSet(
+                at=turn.at,
+                timer_id=derive(run.step_run_id, "child", child),
+                fires_at=turn.at + request.timeout,
+                purpose="child",
+                step_run_id=run.step_run_id,
+                iteration=iteration,
+                name=child,
+            )
+        )
 
 
 NO_ENDING = TaskError(

@@ -8,6 +8,7 @@ from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
     NOTHING,
     event_names,
+    outcome_names,
     server_scope,
     shown_names,
     step_view,
@@ -74,7 +75,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         )
     elif unhandled is not None:
         _fail(turn, ended, unhandled)
-    elif program.arcs and decided is None:
+    elif program.arcs and decided is None and not program.step.router.quiet:
         _unmatched(turn, ended, program, scope)
 
 
@@ -127,7 +128,9 @@ def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskErro
         seed=ended.step_run_id,
         args=turn.ended[ended.step_run_id].args,
         names=shown_names(turn.program, turn.ended[ended.step_run_id], turn.state.seal)
-        | event_names(event, ended.step, ended.result, error, shown),
+        | event_names(event, ended.step, ended.result, error, shown)
+        | outcome_names(turn.program.steps[ended.step].kind, ended.result, error),
+        own=result if error is None or ended.result is not None else None,
     )
 
 

@@ -15,6 +15,7 @@ from noetl.templates import (
     EventView,
     KeptView,
     LostView,
+    OutcomeView,
     Scope,
     StepView,
     Tainted,
@@ -107,18 +108,20 @@ def server_scope(
     seed: str,
     args: Values,
     names: Mapping[str, object] | None = None,
+    own: StepResult | None = None,
 ) -> Scope:
-    """What admission, routing, loops and values after success of this step can see."""
+    """What admission, routing, loops and values after success of this step can see.
+
+    `own` is the result that the step has just come to: under its own name it reads that one, not
+    the result of its run before.
+    """
     read = program.steps[step].reads
     wanted = state.results if "steps" in read else read & state.results.keys()
+    results = {name: state.results[name] for name in wanted}
+    if own is not None and not program.steps[step].names_itself:
+        results[step] = own
     roots = common_roots(
-        program,
-        execution_id,
-        state.workload,
-        state.ctx,
-        state.vars,
-        {name: state.results[name] for name in wanted},
-        state.seal,
+        program, execution_id, state.workload, state.ctx, state.vars, results, state.seal
     )
     roots["args"] = args
     if names:
@@ -144,8 +147,24 @@ def common_roots(
         "ctx": ctx,
         "vars": variables,
         "execution_id": execution_id,
-        "job": {"uuid": execution_id},
+        "job": job_value(execution_id),
     }
+
+
+def job_value(execution_id: str) -> Values:
+    """`job`: the execution under the names that playbooks know it by."""
+    return dict.fromkeys(("uuid", "execution_id", "id"), execution_id)
+
+
+class WholeResult(OutcomeView):
+    """An outcome as `set` sees it: read whole it is the result, not the envelope."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> object:
+        found = self.get("result")
+        return found.plain if isinstance(found, View) else found
 
 
 def event_names(
@@ -160,6 +179,13 @@ def event_names(
     else:
         names |= {"error": plain_error, "this": {"status": "error", "error": plain_error}}
     return names
+
+
+def outcome_names(kind: str, data: Any, error: TaskError | None) -> dict[str, object]:
+    """`outcome` and `output` at the end of a step: the envelope of what it came to."""
+    status = "ok" if error is None else "error"
+    envelope = {"status": status, "result": data, "error": error_value(error)}
+    return dict.fromkeys(("outcome", "output"), OutcomeView(kind, envelope))
 
 
 def local_names(run: Run) -> dict[str, object]:

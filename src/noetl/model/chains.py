@@ -14,9 +14,10 @@ from noetl.model.net import Values
 from noetl.model.outcome import Outcome, TaskError
 
 NextPolicy = Literal["end_step", "break_chain", "defer"]
-Stage = Literal["call", "page", "sink", "enter", "exit", "event"]
-"""What a chain answers: a call of the step, its next page, its success, its beginning, its end, or
-something the world said. The last three are heard by the server."""
+Stage = Literal["call", "page", "sink", "iteration", "enter", "exit", "event"]
+"""What a chain answers: a call of the step, its next page, its success, the end of an iteration,
+the beginning of the step, its end, or something the world said. The last three are heard by the
+server."""
 SERVER_STAGES = ("enter", "exit", "event")
 
 

@@ -100,6 +100,8 @@ class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     version: int | None = None
     workload: Values = {}
     return_step: str | None = None
+    timeout: float | None = None
+    """Seconds after which the child is cancelled, and the task ends as `timeout`."""
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -397,12 +397,12 @@ class CommandClosed(Fact, frozen=True, kw_only=True, tag="command.closed"):
 class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):
     timer_id: str
     fires_at: float
-    purpose: Literal["token", "wake", "timeout", "deadline", "listener"]
+    purpose: Literal["token", "wake", "timeout", "deadline", "listener", "child"]
     step_run_id: StepRunId | None = None
     token_id: TokenId | None = None
     iteration: int | None = None
     name: str = ""
-    """What the playbook calls it (`spec.timers`)."""
+    """What the playbook calls it (`spec.timers`); of a child's time limit, the child."""
 
 
 class TimerFired(Fact, frozen=True, kw_only=True, tag="timer.fired"):

@@ -76,6 +76,8 @@ class Call(Action, frozen=True, kw_only=True, tag="call"):
     """Invoke the step's tool again with some of its config changed."""
 
     overrides: Values = {}
+    max_calls: Amount | None = None
+    """After so many calls the rule no longer holds."""
 
 
 class Collect(Action, frozen=True, kw_only=True, tag="collect"):
@@ -92,6 +94,7 @@ class Patch(Action, frozen=True, kw_only=True, tag="set"):
     ctx: Values = {}
     iter: Values = {}
     local: Values = {}
+    vars: Values = {}
 
 
 class Result(Action, frozen=True, kw_only=True, tag="result"):
@@ -286,6 +289,8 @@ class Router(Record, frozen=True, kw_only=True):
 
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     arcs: tuple[Arc, ...] = ()
+    quiet: bool = False
+    """That no arc held is nothing to speak of (`on_no_match: quiet`)."""
 
 
 class CaseSettings(Record, frozen=True, kw_only=True):

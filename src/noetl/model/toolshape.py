@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
+
+from noetl.model.forms import Form
 
 
 class CodeProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +40,16 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with such a text as a program, as far as it can be told without running it."""
     code_inputs: str = "args"
     """What to recommend instead of a template in a code field."""
+    older: Form | None = None
+    """Puts older ways to write this kind into today's words."""
+    deprecated: Mapping[str, str] = {}
+    """Keys that `older` reads, and what to write instead; shown in the JSON Schema."""
+
+    older_shapes: Mapping[str, dict[str, Any]] = {}
+    """JSON Schema of older ways to write the value of a key that is still there."""
+
+    def takes(self, key: str) -> bool:
+        """Whether a task of this kind may write this key; a kind's own field wins over one that
+        all tasks have.
+        """
+        return key in self.config.__struct_fields__ or key in self.aliases

@@ -84,6 +84,12 @@ async def resolve(
 
     Raises NotFound, naming what is missing, or NotAllowed. Neither repeats a value.
     """
+    paths = entry.config.get("map")
+    if isinstance(paths, dict) and entry.kind in ("secret_manager", "secrets"):
+        return {
+            str(field): await _single(entry, str(path), stored, sources, ask)
+            for field, path in paths.items()
+        }
     provider = manager_of(entry)
     if provider is None:
         fields = await _fields(entry, stored, sources or Sources())
@@ -97,6 +103,28 @@ async def resolve(
     if str(wanted) not in fields:
         raise NotFound(f'keychain entry "{entry.name}": the secret has no field "{wanted}".')
     return {**fields, "value": fields[str(wanted)]}
+
+
+async def _single(
+    entry: KeychainEntry,
+    path: str,
+    stored: Stored,
+    sources: Sources | None,
+    ask: Ask | None,
+) -> Any:
+    """The one value of the secret at a path; `map` gives each field a path of its own."""
+    config = {key: value for key, value in entry.config.items() if key != "map"}
+    alone = KeychainEntry(name=entry.name, kind=entry.kind, config={**config, "path": path})
+    fields = await resolve(alone, stored, sources, ask)
+    if "value" in fields:
+        return fields["value"]
+    values = [value for name, value in fields.items() if name != "type"]
+    if len(values) != 1:
+        raise NotFound(
+            f'keychain entry "{entry.name}": the secret "{path}" has {len(values)} fields'
+            f" ({', '.join(sorted(fields))}). Name one with `key`, or read it without `map`."
+        )
+    return values[0]
 
 
 async def _fields(entry: KeychainEntry, stored: Stored, sources: Sources) -> dict[str, Any]:

@@ -123,6 +123,12 @@ def _check_arguments(
         yield "template-syntax", fault, name
 
 
+_DECLARED = dict.fromkeys(
+    ("token", "secret", "credential"),
+    " What a playbook needs is declared: write `auth: name`, or `{{ keychain.name }}`.",
+)
+
+
 def _check_call(node: nodes.Call) -> Iterator[Found]:
     callee = node.node
     if isinstance(callee, nodes.Name):
@@ -132,7 +138,7 @@ def _check_call(node: nodes.Call) -> Iterator[Found]:
             yield (
                 "unknown-function",
                 f'there is no function "{callee.name}": templates have now(), uuid() and range().'
-                + _instead(callee.name, FUNCTIONS),
+                + (_DECLARED.get(callee.name) or _instead(callee.name, FUNCTIONS)),
                 callee.name,
             )
     elif isinstance(callee, nodes.Getattr):

@@ -32,6 +32,8 @@ SQL_KINDS = frozenset(
         "oracle",
     ]
 )
+LOOP = "loop"
+"""Of what a loop yields, in the place of a tool kind."""
 TIME_FIELDS: dict[type, tuple[str, ...]] = {
     datetime: ("year", "month", "day", "hour", "minute", "second"),
     date: ("year", "month", "day"),
@@ -115,7 +117,9 @@ class ResultView(View):
 
 
 class HttpView(ResultView):
-    """An answer of `kind: http`: what the envelope lacks is looked up in the body."""
+    """An answer of `kind: http`: what the envelope lacks is looked up in the body, and `body` is
+    another name of `data`.
+    """
 
     __slots__ = ()
 
@@ -125,9 +129,21 @@ class HttpView(ResultView):
             return found
         body = lookup(self._plain, "data")
         found = lookup(body, key)
+        if found is MISSING and key == "body":
+            return body
         if found is MISSING and key in ("data", "result"):
             return self
         return found
+
+
+class LoopView(ResultView):
+    """What a loop yields: `.errors` is there also when no iteration failed."""
+
+    __slots__ = ()
+
+    def get(self, key: object) -> object:
+        found = super().get(key)
+        return [] if found is MISSING and key == "errors" else found
 
 
 class SqlView(ResultView):
@@ -207,6 +223,10 @@ class ViewsByName(View):
 
     def get(self, key: object) -> object:
         return lookup(self._views, key)
+
+    def with_one(self, name: str, shown: object) -> ViewsByName:
+        """The same, but for one of them."""
+        return ViewsByName({**self._views, name: shown})
 
 
 class StepView(View):
@@ -288,6 +308,8 @@ def view(kind: str, plain: object) -> View | Tainted:
         return HttpView(plain)
     if kind in SQL_KINDS:
         return SqlView(plain)
+    if kind == LOOP:
+        return LoopView(plain)
     return ResultView(plain)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from noetl.model.forms import Written
 from noetl.model.outcome import Outcome
 from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, ToolContext, about
 
@@ -44,6 +45,25 @@ EXAMPLE = """\
     limit: 100
 """
 
+
+def _older(task: Written) -> None:
+    action = task.text("action")
+    if action == "get":
+        task.leave_out("action", "reading is all that this kind does")
+    elif action is not None:
+        told = f"kind artifact does not `{action[:20]}`; use `kind: store` with `action: put`."
+        task.refuse("action", "bad-value", told)
+    for key in ("result_ref", "uri"):
+        if task.has(key):
+            task.rename(key, "ref")
+    inputs = task.below("args", "`args`")
+    for key in ("ref", "result_ref", "uri"):
+        if inputs is not None and inputs.has(key):
+            inputs.move(key, task, "ref", "write `ref` on the task itself")
+    if inputs is not None and not inputs.names():
+        task.discard("args")
+
+
 TOOL = Tool(
     kind="artifact",
     example=EXAMPLE,
@@ -53,4 +73,10 @@ TOOL = Tool(
     errors=("not_found", "parse", "client_error", "schema"),
     aliases={"reference": "ref"},
     needs=(("ref",),),
+    older=_older,
+    deprecated={
+        "action": "This kind reads; leave it out.",
+        "result_ref": "Write `ref`.",
+        "uri": "Write `ref`.",
+    },
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import ToolShape
 
@@ -169,6 +170,9 @@ class SqlConfig(ToolConfig, frozen=True, kw_only=True):
         str | tuple[str, ...] | None,
         about("Statements to run in order, in the same transaction."),
     ] = None
+    script: Annotated[
+        str | None, about("File or address to load the SQL from, instead of `command`.")
+    ] = None
     params: Annotated[
         Params, about("Values bound to the statements' placeholders, by name or position.")
     ] = {}
@@ -176,7 +180,8 @@ class SqlConfig(ToolConfig, frozen=True, kw_only=True):
         Name | None, about("Table to write to: `rows`, or the task's `args` as one row.")
     ] = None
     rows: Annotated[
-        Rows | None, about("Rows for `table`: a list, a result reference, or a file's address.")
+        Rows | None,
+        about("Rows for `table`: a list, one mapping, a result reference, or a file's address."),
     ] = None
     mode: Annotated[
         WriteMode, about("What to do with a row whose `key` exists: fail, replace it, skip it.")
@@ -229,14 +234,102 @@ def sql_tool(
         extra=extra,
         example=example,
         aliases={"query": "command", "credential": "auth"},
-        needs=(("command", "commands", "table"), *needs),
+        needs=(("command", "commands", "script", "table"), *needs),
         code_fields=("command", "commands"),
         code_inputs="params",
+        older=_older_sql,
+        deprecated={
+            "statement": "Write `command`.",
+            "data": "With `table`: write `args` for one row, `rows` for several.",
+            "pool": "Write `spec.timeout.connect`; the pool is the worker's.",
+        },
+        older_shapes={"script": OLDER_SCRIPT},
     )
+
+
+def _older_sql(task: Written) -> None:
+    if task.has("statement"):
+        task.rename("statement", "command")
+    if task.has("data") and task.has("table"):
+        task.rename("data", "args" if isinstance(task.plain("data"), dict) else "rows")
+    older_script(task, "command", "store_auth")
+    auth = task.below("auth", "`auth`")
+    if auth is not None and auth.text("credential") and set(auth.names()) <= {"type", "credential"}:
+        task.put("auth", auth.text("credential"), "write the credential's name: `auth: name`")
+    _older_pool(task)
+
+
+def _older_pool(task: Written) -> None:
+    """`pool: {timeout, …}` of 004 §5.2: how long to wait for a connection."""
+    pool = task.below("pool", "`pool`")
+    if pool is None:
+        return
+    for key in pool.names():
+        if key != "timeout":
+            pool.ignore(key, "connections are pooled by the worker")
+    spec = task.room("spec")
+    if pool.has("timeout") and spec is not None:
+        written = spec.plain("timeout")
+        if written is not None and not isinstance(written, dict):
+            total = {"total": written, "connect": pool.plain("timeout")}
+            spec.put("timeout", total, "write `spec: {timeout: {total, connect}}`")
+            pool.discard("timeout")
+        elif (limits := spec.room("timeout")) is not None:
+            pool.move("timeout", limits, "connect", "write `spec: {timeout: {connect: …}}`")
+    if not pool.names():
+        task.discard("pool")
+
+
+OLDER_SCRIPT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"uri": {"type": "string"}, "source": {"type": "object"}},
+    "additionalProperties": False,
+    "description": "Older form: write the address.",
+}
+_ADDRESSES = {
+    "file": ("file",),
+    "http": ("http", "https"),
+    "https": ("http", "https"),
+    "gcs": ("gs", "gcs"),
+    "s3": ("s3",),
+}
+
+
+def older_script(task: Written, inline: str, auth: str = "auth") -> None:
+    """`script: {uri, source: {type, auth, …}}`.
+
+    `inline`: where program text itself belongs; `auth`: where the credential to read it does.
+    """
+    script = task.below("script", "`script`")
+    if script is None:
+        return
+    source = script.below("source", "`source`")
+    kind = source.text("type") if source is not None else None
+    if source is not None and kind == "inline":
+        source.move("code", task, inline, f"write `{inline}`")
+        task.discard("script")
+        return
+    uri = script.text("uri")
+    if uri is None:
+        task.refuse("script", "missing-key", "`script` needs `uri`: where the text stands.")
+        return
+    scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if "{{" not in uri and kind is not None and scheme not in _ADDRESSES.get(kind, ()):
+        told = f'`type` of a script\'s source is "{kind}", which does not fit "{uri[:60]}".'
+        task.refuse("script", "bad-value", told)
+        return
+    if source is not None:
+        for key in ("region", "endpoint"):
+            if source.has(key):
+                source.ignore(key, "the credential says where its store is")
+        if source.has("auth"):
+            source.move("auth", task, auth, f"write `{auth}` on the task itself")
+    task.put("script", uri, "write the address: `script: …`")
 
 
 __all__ = [
     "DATABASE_ERRORS",
+    "OLDER_SCRIPT",
     "Count",
     "Credential",
     "Duration",
@@ -256,5 +349,6 @@ __all__ = [
     "ToolShape",
     "WriteMode",
     "about",
+    "older_script",
     "sql_tool",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from noetl.model.forms import Written
 from noetl.tools.base import Count, Name, Tool, ToolConfig, about
 
 
@@ -32,6 +33,12 @@ EXAMPLE = """\
     return_step: send_invoice
 """
 
+
+def _older(task: Written) -> None:
+    if task.has("task"):
+        task.ignore("task", "a child starts at its entry step")
+
+
 TOOL = Tool(
     kind="playbook",
     example=EXAMPLE,
@@ -39,4 +46,6 @@ TOOL = Tool(
     config=Playbook,
     errors=("not_found", "cancelled", "timeout"),
     needs=(("path",),),
+    older=_older,
+    deprecated={"task": "A child starts at its entry step; leave it out."},
 )

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import ast
 import warnings
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from noetl.model.forms import Written
 from noetl.model.outcome import Outcome
 from noetl.model.toolshape import CodeProblem
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import (
+    OLDER_SCRIPT,
+    Credential,
+    Duration,
+    Name,
+    Options,
+    Tool,
+    ToolConfig,
+    ToolContext,
+    about,
+    older_script,
+)
+
+
+class Import(Options, frozen=True, kw_only=True):
+    """A name of a module, bound for the code."""
+
+    module: Annotated[Name, about("The module.")] = msgspec.field(name="from")
+    name: Annotated[Name, about("What to take from it.")] = msgspec.field(name="import")
 
 
 class Python(ToolConfig, frozen=True, kw_only=True):
@@ -22,7 +44,8 @@ class Python(ToolConfig, frozen=True, kw_only=True):
         Credential | None, about("Credential to read `script` with, where its address needs one.")
     ] = None
     libs: Annotated[
-        tuple[Name, ...], about("Packages the code imports, as requirement specifiers.")
+        tuple[Name, ...] | dict[str, Name | Import],
+        about("Packages the code imports, as requirement specifiers."),
     ] = ()
     result_as: Annotated[
         Literal["value", "ndjson"],
@@ -67,6 +90,44 @@ def check(code: str) -> CodeProblem | None:
     return None
 
 
+def _older(task: Written) -> None:
+    older_script(task, "code")
+    libs = task.plain("libs")
+    if isinstance(libs, dict):
+        _older_libs(task, libs)
+
+
+def _older_libs(task: Written, libs: dict[str, Any]) -> None:
+    """`libs: {alias: module}` binds names before the code runs; today the code imports them."""
+    code = task.text("code")
+    if not libs:
+        task.leave_out("libs", "it names nothing")
+        return
+    if not task.is_text or code is None or "{{" in code:
+        task.note("libs", "import the modules in the code")
+        return
+    try:
+        imports = imports_of(msgspec.convert(libs, dict[str, Name | Import]))
+    except ValueError:
+        return  # the shape check will say what is wrong with it
+    task.put("code", "\n".join([*imports, code]), "it imports what `libs` named")
+    task.leave_out("libs", "the code imports the modules")
+
+
+def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
+    """The statements that bind these names; raises ValueError for what is no name."""
+    found = []
+    for alias, written in libs.items():
+        parts = (written.module, written.name) if isinstance(written, Import) else (written, "")
+        for name in (alias, *filter(None, parts)):
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ValueError(f'`libs`: "{name[:60]}" is no name of a module')
+        module, taken = parts
+        bound = "" if alias == (taken or module) else f" as {alias}"
+        found.append(f"from {module} import {taken}{bound}" if taken else f"import {module}{bound}")
+    return tuple(found)
+
+
 TOOL = Tool(
     kind="python",
     example=EXAMPLE,
@@ -82,4 +143,6 @@ TOOL = Tool(
     code_fields=("code",),
     code_check=check,
     code_inputs="args",
+    older=_older,
+    older_shapes={"script": OLDER_SCRIPT},
 )

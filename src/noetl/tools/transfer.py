@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.forms import Written
 from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
@@ -206,6 +207,18 @@ EXAMPLE = """\
     batch_size: 5000
 """
 
+
+def _older(task: Written) -> None:
+    for key in ("source", "target"):
+        end = task.below(key, f"`{key}`")
+        if end is None:
+            continue
+        if end.has("type"):
+            end.rename("type", "kind")
+        if end.has("mapping") and key == "target":
+            end.move("mapping", task, "mapping", "write `mapping` on the task itself")
+
+
 TOOL = Tool(
     kind="transfer",
     example=EXAMPLE,
@@ -218,4 +231,13 @@ TOOL = Tool(
         *("db_timeout", "parse", "schema"),
     ),
     needs=(("source",), ("target",)),
+    older=_older,
+    older_shapes={
+        "source": {"type": "object", "required": ["type"], "description": "Write `kind`."},
+        "target": {
+            "type": "object",
+            "anyOf": [{"required": ["type"]}, {"required": ["mapping"]}],
+            "description": "Write `kind`; `mapping` belongs to the task.",
+        },
+    },
 )

@@ -28,8 +28,9 @@ from noetl.model.outcome import (
 )
 from noetl.templates import Scope, compile_value
 from noetl.tools.running.limits import time_limit
+from noetl.tools.workbook import TOOL as WORKBOOK
 from noetl.worker.allowances import timeout_of
-from noetl.worker.calls import total_seconds
+from noetl.worker.calls import overridden, total_seconds, unmet
 from noetl.worker.frame import Frame
 from noetl.worker.printing import NOTHING, Printed
 
@@ -59,6 +60,9 @@ async def run_block(
     try:
         limit = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
+        _, given = overridden({}, given, frame.tries.overrides, WORKBOOK)
+        if (lacking := unmet(caller.task, given)) is not None:
+            return lacking, NOTHING
         async with time_limit(limit):
             return await run_entry(runner, block, frame, given, action_id), NOTHING
     except EvaluationFailed as error:
@@ -73,8 +77,15 @@ async def run_entry(
 ) -> Outcome:
     """Run an entry with these inputs over its own. Raises EvaluationFailed and Interrupted."""
     inner, frame.inner = frame.inner, None
-    defaults = rendered(compile_value(block.inputs), frame.scope, f"args of {block.name}")
-    inputs = {**defaults, **given}
+    own = compile_value(block.inputs)
+    written = rendered(own, frame.scope, f"args of {block.name}")
+    # What an entry writes out is a default; what it computes is its own.
+    computed = {
+        name: value
+        for name, value in written.items()
+        if not compile_value(block.inputs[name]).is_literal
+    }
+    inputs = {**written, **given, **computed}
     if block.loop is None:
         start = inner.passes[0] if inner is not None else None
         ended = await _pass(runner, block, frame, inputs, cause, start)
@@ -207,7 +218,8 @@ class Passes:
         stats = {"total": count, "success": len(ended) - len(errors), "failed": len(errors)}
         reasons = [loop_error(index, error) for index, error in errors.items() if error is not None]
         shown = reasons[:LOOP_ERRORS_MAX]
-        return ok({"results": results, "stats": stats, "errors": shown})
+        result = {"results": results, "stats": stats}
+        return ok({**result, "errors": shown} if shown else result)
 
 
 async def _pass(
@@ -242,6 +254,7 @@ async def _pass(
         frame.names[block.loop.iterator] = own[block.loop.iterator]
     ended = await runner.pipeline(runner.pipelines.block(block.name), frame, inside=True)
     outer.ctx_writes.update(frame.ctx_writes)
+    outer.vars_writes.update(frame.vars_writes)
     if isinstance(ended, Suspension):
         return ended
     if ended.error is not None:

@@ -74,7 +74,11 @@ class Bodies:
                 frame.local_stored[name] = (value, reference)
 
     async def stored(
-        self, outcome: Outcome, action_id: str, mask: Mask | None = None
+        self,
+        outcome: Outcome,
+        action_id: str,
+        mask: Mask | None = None,
+        inline_max: int = refs.INLINE_MAX,
     ) -> tuple[Outcome, Outcome]:
         """The outcome, and how it is recorded: a large result is kept by reference. The `mask` is
         for its preview, which people read.
@@ -92,7 +96,7 @@ class Bodies:
             wrong = TaskError(kind="schema", code="not_json", message=message)
             bad = msgspec.structs.replace(outcome, status="error", result=None, error=wrong)
             return bad, bad
-        if len(body) <= refs.INLINE_MAX:
+        if len(body) <= min(inline_max, refs.INLINE_MAX):
             return outcome, outcome
         # By its content: the next try of the same call may yield another body.
         key = derive(action_id, hashlib.sha256(body).hexdigest())

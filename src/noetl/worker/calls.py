@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from noetl.engine.pipeline import TaskProgram, rendered
+from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.call_events import TaskLogged, TaskWaiting
 from noetl.model.ids import derive
 from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
+from noetl.model.toolshape import ToolShape
 from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
-from noetl.templates import Tainted, reveal
+from noetl.templates import Tainted, mask, reveal, view
+from noetl.templates.views import MISSING
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.files import Files
@@ -135,12 +138,15 @@ class Caller:
                 frame.names.pop("keychain", None)
             else:
                 await call.keyring.show(frame.scope, program.config, program.inputs)
-            config, inputs = _rendered(call)
+            config, inputs = _rendered(call, tool)
             try:
                 typed = msgspec.convert(config, tool.config, strict=False)
             except msgspec.ValidationError as error:
                 message = f"kind {kind}: {call.mask.text(str(error))}"
                 return failed("schema", message, code="config")
+            lacking = unmet(program.task, {**_args(frame), **inputs})
+            if lacking is not None:
+                return lacking
             if "rate" in program.task.spec:
                 with waiting("its turn under spec.rate"):
                     await self._rates.wait(program.task.spec["rate"], kind, config, frame)
@@ -218,14 +224,7 @@ class Call:
             attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
-            context={
-                "workload": command.workload,
-                "ctx": frame.ctx,
-                "vars": command.vars,
-                "args": command.args,
-                "execution_id": command.execution_id,
-                "step": command.step,
-            },
+            context=_surroundings(frame) if _looks_around(task) else {},
             timeout=timeout_of(self.program, frame),
             spec=task.spec,
             credential=self._credential,
@@ -340,6 +339,35 @@ class Call:
         )
 
 
+def unmet(task: Task, inputs: Mapping[str, Any]) -> Outcome | None:
+    """The failure of a task that lacks inputs it expects (`assert.expects`)."""
+    missing = [name for name in _promised(task, "expects") if name not in inputs]
+    if not missing:
+        return None
+    names = ", ".join(f"`{name}`" for name in missing)
+    return failed("schema", f'task "{task.name}" expects {names}, which it was not given.')
+
+
+def asserted(task: Task, outcome: Outcome) -> Outcome:
+    """The outcome, or its failure if the result lacks what the task promises."""
+    if not outcome.is_ok or "assert" not in task.spec:
+        return outcome
+    shown = view(task.kind, outcome.result)
+    if isinstance(shown, Tainted):
+        return outcome
+    missing = [name for name in _promised(task, "returns") if shown.get(name) is MISSING]
+    if not missing:
+        return outcome
+    names = ", ".join(f"`{name}`" for name in missing)
+    wrong = failed("schema", f'the result of task "{task.name}" lacks {names}.')
+    return msgspec.structs.replace(outcome, status="error", result=None, error=wrong.error)
+
+
+def _promised(task: Task, key: str) -> list[str]:
+    promised = task.spec.get("assert")
+    return promised.get(key, []) if isinstance(promised, dict) else []
+
+
 def _failure(error: BaseException, task: str) -> Outcome:
     """What became of a call that something put an end to."""
     match error:
@@ -382,23 +410,90 @@ def total_seconds(timeout: Any) -> float | None:
     return float(timeout) if isinstance(timeout, int | float) else None
 
 
-def _rendered(call: Call) -> tuple[Any, Any]:
+def _looks_around(task: Task) -> bool:
+    """Whether it is code that reads `context`; a script is loaded later and may."""
+    return task.kind == "python" and "context" in str(task.config.get("code", "context"))
+
+
+def _args(frame: Frame) -> dict[str, Any]:
+    """The args of the step, or of the workbook entry that it has called."""
+    args = frame.names["args"]
+    assert isinstance(args, dict)
+    return args
+
+
+def _surroundings(frame: Frame) -> dict[str, Any]:
+    """`context` of python code: what exists everywhere, then the results of finished steps, then
+    the keys of args, ctx and workload. What comes first stays.
+    """
+    command = frame.command
+    ctx = mask(frame.ctx) if frame.is_tainted else frame.ctx
+    args = _args(frame)
+    assert isinstance(ctx, dict)
+    found = {
+        "workload": command.workload,
+        "ctx": ctx,
+        "vars": command.vars,
+        "args": args,
+        "execution_id": command.execution_id,
+        "step": command.step,
+        "job": job_value(command.execution_id),
+    }
+    steps = {name: with_body(result.value) for name, result in command.steps.items()}
+    for layer in (steps, args, ctx, command.workload):
+        found = {**layer, **found}
+    return found
+
+
+HTTP_KEYS = frozenset({"status_code", "headers", "data", "url", "elapsed"})
+
+
+def with_body(value: Any) -> Any:
+    """An HTTP answer handed whole to code has its body under both of its names."""
+    if type(value) is dict and value.keys() == HTTP_KEYS:
+        return {**value, "body": value["data"]}
+    return value
+
+
+def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
     """Config and inputs of a call, as its tool sees them; the secrets among them are noted."""
     program, frame = call.program, call.frame
     task, overrides = program.task, call.tries.overrides
-    if program.is_literal and not frame.given and not overrides:
+    below = frame.given
+    if task.kind == "python":
+        below = {**_args(frame), **below}
+        below.pop("_tokens", None)
+    if program.is_literal and not below and not overrides:
         return task.config, dict(task.inputs)
     config = rendered(program.config, frame.scope, f"task {task.name}")
-    config = _overridden(config, overrides)
-    inputs = rendered(program.inputs, frame.scope, f"args of task {task.name}")
-    inputs = {**frame.given, **inputs}
+    inputs = {**below, **rendered(program.inputs, frame.scope, f"args of task {task.name}")}
+    config, inputs = overridden(config, inputs, overrides, tool)
+    if task.kind == "python":
+        inputs = {name: with_body(value) for name, value in inputs.items()}
     for secret in _secrets(config), _secrets(inputs):
         call.mask.add_given(secret)
     return reveal(config), reveal(inputs)
 
 
-def _overridden(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """The next page: some of the config changed; mappings keep what is not named."""
+def overridden(
+    config: dict[str, Any], inputs: dict[str, Any], overrides: dict[str, Any], tool: ToolShape
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The next call (`call`, `next_call`): some of the config or inputs changed, in whatever
+    spelling a task of this kind may use.
+    """
+    if not overrides:
+        return config, inputs
+    changed: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if key in ("args", "input", "with") and not tool.takes(key):
+            inputs = _merged(inputs, value if isinstance(value, dict) else {})
+        else:
+            changed[tool.aliases.get(key, key)] = value
+    return _merged(config, changed), inputs
+
+
+def _merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Mappings keep what is not named."""
     merged = dict(config)
     for key, value in overrides.items():
         below = merged.get(key)

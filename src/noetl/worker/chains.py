@@ -24,6 +24,7 @@ from noetl.engine.cases import (
     CaseProgram,
     EventRuleProgram,
     Happening,
+    Repeat,
     called,
     entering,
     exiting,
@@ -75,10 +76,12 @@ def answer(
     chain = _chain(frame, program, settled)
     chain.event = happening.name
     frame.show_outcome(program.task.kind, outcome)
+    if passage.is_only(program):
+        frame.show_own(program.task.kind, outcome)
     limits = passage.runner.program.net.executor.limits
 
-    def exhausted(retry: RetryProgram) -> bool:
-        return retry.is_exhausted(frame.scope, settled.tries.attempt, limits)
+    def exhausted(one: Repeat) -> bool:
+        return one.is_exhausted(frame.scope, one.used(settled.tries), limits)
 
     try:
         event = _event(passage, outcome)
@@ -109,6 +112,45 @@ def _say_misspelt(passage: Passage, undefined: Undefined, happening: Happening) 
             iteration=passage.frame.iteration,
         )
     )
+
+
+def leaving(passage: Passage, case: CaseProgram, ended: Ending) -> Chain | None:
+    """The chain that the end of an iteration sets off; None if no rule answers it."""
+    if not case.answers("exit"):
+        return None
+    frame = passage.frame
+    happening = exiting(ok=ended.error is None, looped=False)
+    outcome = (
+        ok(ended.result) if ended.error is None else Outcome(status="error", error=ended.error)
+    )
+    chain = Chain(
+        stage="iteration",
+        event=happening.name,
+        rules=(),
+        outcome=outcome,
+        position=frame.position,
+        fails=ended.error,
+    )
+    kind = passage.tasks[-1].task.kind if passage.tasks else ""
+    frame.show_outcome(kind, outcome)
+    frame.show_own(kind, outcome)
+    try:
+        rules = case.selected(happening, frame.scope, _event(passage, outcome), _never)
+    except EvaluationFailed as error:
+        chain.error = error_from(error)
+        return chain
+    if not rules:
+        misspelt = case.misspelt(happening, frame.scope, _event(passage, outcome))
+        _say_misspelt(passage, misspelt, happening)
+        _hide(frame)
+        return None
+    chain.rules = tuple(rule.rule.label for rule in rules)
+    say_evaluated(passage, case, chain)
+    return chain
+
+
+def _never(_: Repeat) -> bool:
+    return False
 
 
 def page_chain(passage: Passage, program: TaskProgram, settled: Settled) -> Chain:
@@ -230,10 +272,16 @@ def _show(passage: Passage, chain: Chain, outcome: Outcome | None) -> None:
     """What the actions see: the event, and the call or the step it is about."""
     frame = passage.frame
     kind = _called(passage, chain).task.kind if chain.stage in ("call", "page") else ""
-    if chain.stage in ("exit", "sink"):
+    if chain.stage == "iteration" and passage.tasks:
+        kind = passage.tasks[-1].task.kind
+    elif chain.stage in ("exit", "sink"):
         kind = passage.runner.program.steps[passage.runner.command.step].kind
     if outcome is not None:
         frame.show_outcome(kind, outcome)
+        if chain.stage in ("exit", "iteration") or (
+            chain.stage in ("call", "page") and passage.is_only(_called(passage, chain))
+        ):
+            frame.show_own(kind, outcome)
         frame.show_page(kind, outcome)
     if frame.yields and chain.recovered:
         frame.names["result"] = view("", frame.yields[0])
@@ -259,6 +307,8 @@ def _happening(passage: Passage, chain: Chain) -> frozenset[str]:
     match chain.stage:
         case "enter":
             found = entering()
+        case "iteration":
+            found = exiting(ok=fine, looped=False)
         case "exit" | "sink":
             found = exiting(ok=fine, looped=looped)
         case "event":
@@ -376,6 +426,9 @@ async def _conclude(passage: Passage, chain: Chain) -> Ending | Suspension | Non
         won = winner(chain.routes)
         losers = (*suppressed(chain), *chain.losers)
         return Ending(error=fails, result=frame.result, next=won, suppressed=losers)
+    if chain.again is not None and chain.stage == "iteration":
+        _begin_again(passage, chain.again)
+        return None
     if chain.again is not None:
         return await _again(passage, chain, chain.again)
     if chain.fails is not None and chain.recovered:
@@ -400,6 +453,7 @@ async def _tell(passage: Passage, chain: Chain) -> None:
         return
     if frame.ctx_writes:
         runner.reporter.hold(runner.ctx_patch(frame, runner.now()))
+    runner.report_vars(frame)
     # If a call follows, its report will tell.
     local = frame.recorded_local() if chain.again is None else {}
     if local or (chain.recovered and frame.yields):
@@ -443,17 +497,23 @@ async def _again(passage: Passage, chain: Chain, again: Again) -> Suspension | N
     return await wait(passage, again.delay)
 
 
+def _begin_again(passage: Passage, again: Again) -> None:
+    """`call` at the end of a pass: its tasks once more, the first with some config changed."""
+    frame = passage.frame
+    frame.position = 0
+    frame.jumps += 1  # calls of this round are other calls than those before
+    frame.tries = Tries(overrides=again.overrides)
+    passage.left = False
+
+
 async def _heard(passage: Passage, chain: Chain) -> Ending | None:
     """The rules answered something the server heard: it goes on from here, unless they `call`."""
-    frame = passage.frame
     decided = chain.error is not None or chain.skipped is not None or chain.routes
     if chain.again is not None and not decided:
         step = passage.runner.program.steps[passage.runner.command.step].step
         if step.loop is not None or not step.tasks:
             return Ending(error=NOTHING_TO_CALL)
-        frame.position = 0
-        frame.jumps += 1  # calls of this round are other calls than those before
-        frame.tries = Tries(overrides=chain.again.overrides)
+        _begin_again(passage, chain.again)
         return None
     won = winner(chain.routes) if chain.routes else None
     return Ending(

@@ -30,6 +30,10 @@ PAUSE = 1.0
 """Seconds before a claim that failed is tried again, growing with each try."""
 
 
+FRAME_ROWS = "__frame_max_rows"
+"""Another name of `max_rows` in a claim statement."""
+
+
 async def claimed(runner: Runner, cursor: Cursor, chunk: Chunk) -> Chunk:
     """The frame with the elements it got: rows, or all rows at once as one element."""
     command = runner.command
@@ -110,6 +114,8 @@ def _task(cursor: Cursor, scope: Scope) -> Task:
             for name in ("max_rows", "lease_seconds")
             if name in cursor.claim
         }
+        if FRAME_ROWS in cursor.claim:
+            ours[FRAME_ROWS] = _whole(cursor.max_rows, scope, "max_rows")
         params = {**ours, **(params or {})}
     if params:
         config["params"] = params

@@ -10,14 +10,13 @@ import msgspec
 
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
-from noetl.engine.scope import common_roots, kept_view, moment
+from noetl.engine.scope import WholeResult, common_roots, kept_view, moment
 from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome, error_value
+from noetl.model.outcome import Outcome, error_value, ok
 from noetl.secrets.masking import Mask
-from noetl.templates import EventView, OutcomeView, Scope, Tainted, mask, view
-from noetl.templates.views import View
+from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
 
 FRESH = Tries()
 """Of a task that has not been called."""
@@ -25,21 +24,11 @@ OF_OUTCOMES = frozenset({"outcome", "output", "this", "error", "response", "resu
 """Names that stand in the scope only while an outcome is looked at."""
 
 
-class WholeResult(OutcomeView):
-    """An outcome as a task's `set` sees it: read whole it is the result, not the envelope."""
-
-    __slots__ = ()
-
-    @property
-    def plain(self) -> object:
-        found = self.get("result")
-        return found.plain if isinstance(found, View) else found
-
-
 class Frame:
     """The variables of one run, or of one iteration."""
 
     __slots__ = (
+        "_covered",
         "_scope",
         "cause",
         "chain",
@@ -51,6 +40,7 @@ class Frame:
         "iter",
         "iteration",
         "jumps",
+        "last",
         "local",
         "local_stored",
         "mask",
@@ -64,6 +54,7 @@ class Frame:
         "stored",
         "stored_previous",
         "task_tries",
+        "vars_writes",
         "yields",
     )
 
@@ -103,12 +94,17 @@ class Frame:
         self.task_tries = FRESH
         """The counters of the task at `position`."""
         self.jumps = 0
+        self.last: tuple[str, Outcome] | None = None
+        """The kind of the task before, and what it came to."""
         self.pending: Outcome | None = None
         self.inner: Inner | None = None
         """Where the workbook entry stands that its task has called."""
         self.ctx_writes: Values = {}
+        self.vars_writes: Values = {}
         self.yields: tuple[Any, ...] = ()
         """What a rule said that the step yields."""
+        self._covered: dict[str, object] = {}
+        """What the step's own result stands in front of while it is looked at."""
         self.shown: set[str] = set()
         """Names that stand in the scope only while a page is looked at."""
         self.chain: Chain | None = None
@@ -222,6 +218,15 @@ class Frame:
         found.shown = set()
         return found
 
+    def show_last(self) -> None:
+        """`output` in a later task: the outcome of the one before it."""
+        if self.last is None and self.stored_previous is not None:
+            self.last = "", ok(self.previous)
+        if self.last is not None:
+            self.show_outcome(*self.last)
+            for name in OF_OUTCOMES - {"output"}:
+                self.names.pop(name, None)
+
     def enter(self, task: str) -> None:
         """Names that belong to the task about to run."""
         names, tries = self.names, self.tries
@@ -232,6 +237,21 @@ class Frame:
     def show_tries(self, tries: Tries) -> None:
         """`_retry`: which round this is, and how many calls there have been with this one."""
         self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
+
+    def show_own(self, kind: str, outcome: Outcome) -> None:
+        """For the rules and `set` of a step's only task: under the step's name stands the result
+        that just came, not that of the step's run before.
+        """
+        name = self.command.step
+        if not outcome.is_ok or self._covered or self.program.steps[name].names_itself:
+            return
+        roots = self.scope.roots
+        own, steps = view(kind, outcome.result), roots["steps"]
+        assert isinstance(steps, ViewsByName)
+        self._covered = {"steps": steps, name: roots.get(name, self)}
+        roots[name] = own
+        roots["steps"] = steps.with_one(name, own)
+        self._note_secret(outcome.result, name, "steps")
 
     def show_outcome(self, kind: str, outcome: Outcome) -> None:
         """`outcome` and what goes with it, for the rules."""
@@ -269,6 +289,12 @@ class Frame:
     def hide_outcome(self) -> None:
         for name in self.names.keys() & OF_OUTCOMES:
             del self.names[name]
+        for name, before in self._covered.items():
+            if before is self:  # there was none
+                del self.names[name]
+            else:
+                self.names[name] = before
+        self._covered = {}
 
     def show_page(self, kind: str, outcome: Outcome) -> None:
         """Names of `retry` and sinks: the page just fetched, and its status."""
@@ -340,9 +366,16 @@ class Frame:
         if isinstance(value, Tainted):
             self.scope.tainted |= frozenset(names)
 
-    def write(self, ctx: Values, iteration: Values, local: Values) -> None:
+    def write(
+        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
+    ) -> None:
         """Apply what a rule or `set` writes, so that later templates see it."""
         tainted = self.is_tainted
+        if variables:
+            known = self.scope.roots["vars"]
+            assert isinstance(known, dict)
+            self.names["vars"] = {**known, **variables}
+            self.vars_writes |= self.recorded(variables)
         for path, value in ctx.items():
             put(self.ctx, path, value)
             self.ctx_writes[path] = mask(value) if tainted else value

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from noetl.engine.failing import error_from
 from noetl.engine.looping import element
+from noetl.engine.pipeline import rendered
+from noetl.errors import EvaluationFailed
 from noetl.model.chains import Progress
-from noetl.model.commands import Chunk, Suspension
+from noetl.model.commands import Chunk, Ending, Suspension
 from noetl.model.events import CtxPatched, IterationDone, IterationFailed, IterationStarted
 from noetl.model.ids import derive
 from noetl.model.net import Loop, Values
@@ -84,13 +87,19 @@ async def _iteration(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: 
     }
     runner.reporter.say(IterationStarted(at=runner.now(), **names))
     frame = _frame(runner, loop, chunk, index, ctx)
-    ended = await runner.pipeline(runner.pipelines.step(command.step), frame)
+    ended: Ending | Suspension
+    try:
+        _add_args(runner, frame)
+        ended = await runner.pipeline(runner.pipelines.step(command.step), frame)
+    except EvaluationFailed as error:
+        ended = Ending(error=error_from(error))
     if isinstance(ended, Suspension):
         # What it wrote is for the reducers, which will hear of it at its end.
         progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
         runner.reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
         return "wait"
     writes = _writes(runner, loop, frame)
+    runner.report_vars(frame)
     if ended.next is not None:
         # A rule ends the loop; the sooner the control plane knows, the less is done for nothing.
         names |= {"next": ended.next, "suppressed": ended.suppressed}
@@ -123,6 +132,14 @@ def _frame(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
     )
     frame.names.setdefault(loop.iterator, frame.iter[loop.iterator])
     return frame
+
+
+def _add_args(runner: Runner, frame: Frame) -> None:
+    """The step's args that read the iteration; what a token brought stands."""
+    own = runner.program.steps[runner.command.step].iteration_args
+    if own.source:
+        place = f"args of step {runner.command.step}"
+        frame.names["args"] = {**rendered(own, frame.scope, place), **runner.command.args}
 
 
 def _writes(runner: Runner, loop: Loop, frame: Frame) -> Values:

@@ -12,7 +12,7 @@ from noetl.model.chains import SERVER_STAGES, Chain, Tries
 from noetl.model.commands import Ending, Suspension
 from noetl.model.outcome import TaskError, ok
 from noetl.worker.allowances import jumps_of
-from noetl.worker.chains import answer, follow, page_chain, say_evaluated
+from noetl.worker.chains import answer, follow, leaving, page_chain, say_evaluated
 from noetl.worker.frame import FRESH, Frame
 from noetl.worker.settling import Settled, report, say_processed, settle, write
 
@@ -34,6 +34,12 @@ class Passage(msgspec.Struct, kw_only=True):
     """Of a workbook entry, which can only wait where it is."""
     stored: bool = False
     """The step's sink has run for this pass."""
+    left: bool = False
+    """The rules for the end of this iteration have been followed."""
+
+    def is_only(self, program: TaskProgram) -> bool:
+        """Whether this is the only task of the step: what it yields, the step yields."""
+        return not self.inside and len(self.tasks) == 1 and self.tasks[0] is program
 
 
 async def go(passage: Passage) -> Ending | Suspension:
@@ -46,6 +52,7 @@ async def go(passage: Passage) -> Ending | Suspension:
         if frame.chain is not None:
             stage = frame.chain.stage
             passage.stored = passage.stored or stage == "sink"
+            passage.left = passage.left or stage == "iteration"
             ended = await follow(passage)
             if isinstance(ended, Ending) and stage in SERVER_STAGES:
                 return ended
@@ -57,6 +64,10 @@ async def go(passage: Passage) -> Ending | Suspension:
             frame.position = len(passage.tasks)
             frame.chain = _sink_chain(frame, ended)
             ended = None
+        elif isinstance(ended, Ending) and (chain := _leaving(passage, ended)) is not None:
+            frame.position = len(passage.tasks)
+            frame.chain = chain
+            ended = None
     return _with_tasks(passage, ended) if isinstance(ended, Ending) else ended
 
 
@@ -66,6 +77,17 @@ def _is_to_be_stored(passage: Passage, ended: Ending) -> bool:
     if case is None or passage.stored or SINK not in case.by_label:
         return False
     return ended.error is None and ended.skipped is None
+
+
+def _leaving(passage: Passage, ended: Ending) -> Chain | None:
+    """The rules that answer the end of an iteration: its `step.exit`, once."""
+    case = passage.case
+    if case is None or passage.left or passage.frame.iteration is None or passage.inside:
+        return None
+    if ended.skipped is not None or ended.next is not None:
+        return None
+    passage.left = True
+    return leaving(passage, case, ended)
 
 
 def _sink_chain(frame: Frame, ended: Ending) -> Chain:
@@ -84,9 +106,12 @@ def _sink_chain(frame: Frame, ended: Ending) -> Chain:
 
 async def _task(passage: Passage, program: TaskProgram) -> Ending | Suspension | None:
     frame = passage.frame
+    if program.reads_output:
+        frame.show_last()
     settled = await settle(passage, program)
     if not isinstance(settled, Settled):
         return settled
+    frame.last = program.task.kind, settled.outcome
     chain = None
     if settled.directive.rule:
         chain = page_chain(passage, program, settled)

@@ -15,7 +15,7 @@ from noetl.engine.program import Program
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Progress
 from noetl.model.commands import Command, Ending, Suspension
-from noetl.model.events import CtxPatched
+from noetl.model.events import CtxPatched, VarsSet
 from noetl.model.ids import derive
 from noetl.model.net import Block, EventRule
 from noetl.model.outcome import Outcome, TaskError
@@ -107,6 +107,7 @@ class Runner:
             return ended
         if frame.ctx_writes:
             self.report_ctx(frame, self.now())
+        self.report_vars(frame)
         self.reporter.suspend(ended)
         return None
 
@@ -169,6 +170,20 @@ class Runner:
 
     def report_ctx(self, frame: Frame, now: float) -> None:
         self.reporter.say(self.ctx_patch(frame, now))
+
+    def report_vars(self, frame: Frame) -> None:
+        """What was written to vars since the last time."""
+        if frame.vars_writes:
+            command, values = self.command, dict(frame.vars_writes)
+            frame.vars_writes.clear()
+            self.reporter.say(
+                VarsSet(
+                    at=self.now(),
+                    values=values,
+                    step_run_id=command.step_run_id,
+                    step=command.step,
+                )
+            )
 
     def ctx_patch(self, frame: Frame, now: float) -> CtxPatched:
         """What was written to ctx since the last time."""

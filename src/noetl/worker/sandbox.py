@@ -279,9 +279,10 @@ class SandboxPool:
         packages: str | None = None,
         timeout: float | None = None,
         lines: str = "",
+        imports: tuple[str, ...] = (),
     ) -> Answer:
         """Run the code in a process of its playbook; see `Sandbox.call`."""
-        message = _encode(Call(code, name, inputs, context, lines))
+        message = _encode(Call(code, name, inputs, context, lines, imports))
         if len(message) > self._message_max:
             raise OverflowError(
                 f"the code and its inputs are {len(message):,} bytes long, more than "

@@ -100,6 +100,12 @@ def _answered(call: Call) -> Answer:
     module = ModuleType(MODULE)
     sys.modules[MODULE] = module
     try:
+        for statement in call.imports:
+            try:
+                exec(statement, module.__dict__)  # noqa: S102 - an import that the task names
+            except ImportError as error:
+                sys.modules.pop(MODULE, None)
+                return Answer(problem="no_module", message=f"{statement}: {error}.")
         value = _value(program, call, module.__dict__)
         answer = Answer(value=_written(value, call.lines) if call.lines else plain(value))
     except NotPlain as problem:

@@ -13,6 +13,7 @@ import msgspec
 from noetl.engine.failing import error_from
 from noetl.engine.pipeline import GO_ON, Directive, PollProgram, TaskProgram, decide, rendered
 from noetl.errors import EvaluationFailed
+from noetl.model import refs
 from noetl.model.chains import Tries
 from noetl.model.commands import ChildRequest, Suspension
 from noetl.model.events import PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
@@ -26,8 +27,10 @@ from noetl.model.rule_events import (
     SinkProcessed,
     SinkStarted,
 )
+from noetl.tools.playbook import TOOL as PLAYBOOK
+from noetl.worker.allowances import timeout_of
 from noetl.worker.blocks import Interrupted
-from noetl.worker.calls import action_of
+from noetl.worker.calls import action_of, asserted, overridden, total_seconds, unmet
 from noetl.worker.frame import Frame
 from noetl.worker.printing import NOTHING, Printed
 
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 SLEEP_MAX = 5.0
 """Waits up to this long keep the slot; longer ones give it back."""
+
+
+PASSES = ("continue", "jump", "break")
+"""After these the pipeline goes past the task, so its `set` applies."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +103,10 @@ def _child(program: TaskProgram, frame: Frame) -> Suspension | Outcome:
     try:
         config = rendered(program.config, frame.scope, f"task {program.task.name}")
         inputs = rendered(program.inputs, frame.scope, f"args of {program.task.name}")
+        config, inputs = overridden(config, inputs, frame.tries.overrides, PLAYBOOK)
+        limit = total_seconds(timeout_of(program, frame))
+        if (lacking := unmet(program.task, inputs)) is not None:
+            return lacking
     except EvaluationFailed as error:
         return failed("schema", str(error), code=error.code)
     request = ChildRequest(
@@ -103,6 +114,7 @@ def _child(program: TaskProgram, frame: Frame) -> Suspension | Outcome:
         version=config.get("version"),
         workload={**(config.get("payload") or {}), **inputs},
         return_step=config.get("return_step"),
+        timeout=limit,
     )
     return Suspension(progress=frame.progress(), child=request)
 
@@ -114,12 +126,16 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
     if frame.pending is not None:
         stored, frame.pending = frame.pending, None
         value = await runner.bodies.real(stored.result)
-        outcome = msgspec.structs.replace(stored, result=value)
+        outcome = asserted(program.task, msgspec.structs.replace(stored, result=value))
+        if not outcome.is_ok:
+            stored = outcome
     else:
         if frame.inner is None:
             _say_started(passage, program, action_id, sink=sink)
         outcome, printed = await runner.outcome(program, frame, action_id)
-        outcome, stored = await runner.bodies.stored(outcome, action_id, frame.mask)
+        outcome = asserted(program.task, outcome)
+        inline_max = program.task.spec.get("inline_max_bytes", refs.INLINE_MAX)
+        outcome, stored = await runner.bodies.stored(outcome, action_id, frame.mask, inline_max)
     try:
         directive = _judge(passage, program, outcome, action_id)
     except EvaluationFailed as error:
@@ -160,6 +176,8 @@ def _judge(passage: Passage, program: TaskProgram, outcome: Outcome, action_id: 
         return GO_ON  # Nobody looks at the outcome here.
     frame = passage.frame
     frame.show_outcome(program.task.kind, outcome)
+    if passage.is_only(program):
+        frame.show_own(program.task.kind, outcome)
     frame.show_page(program.task.kind, outcome)
     frame.show_tries(frame.tries)
     try:
@@ -178,10 +196,14 @@ def _judge(passage: Passage, program: TaskProgram, outcome: Outcome, action_id: 
             _say_poll(passage, program, "error")
     finally:
         frame.hide_page()
-    if outcome.is_ok and program.task.patch is not None:
-        frame.show_result(program.task.kind)
+    if program.task.patch is not None and directive.kind in PASSES:
         place = f"set of task {program.task.name}"
-        frame.write(*(rendered(part, frame.scope, place) for part in program.patch))
+        parts = program.patch
+        if outcome.is_ok:
+            frame.show_result(program.task.kind)
+        else:
+            parts = program.patch_after_error
+        frame.write(*(rendered(part, frame.scope, place) for part in parts))
     return directive
 
 
@@ -244,7 +266,7 @@ def next_tries(settled: Settled) -> Tries:
 def write(frame: Frame, settled: Settled) -> None:
     """Apply what the policy writes, and forget the outcome."""
     directive = settled.directive
-    frame.write(directive.ctx, directive.iter, directive.local)
+    frame.write(directive.ctx, directive.iter, directive.local, directive.vars)
     frame.hide_outcome()
 
 
@@ -294,6 +316,7 @@ def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bo
     if passage.top:
         if frame.ctx_writes:
             runner.report_ctx(frame, now)
+        runner.report_vars(frame)
         if program.task.kind != "noop":
             runner.reporter.flush_soon()
 

@@ -8,7 +8,7 @@ import msgspec
 from psycopg import postgres
 from psycopg.types.json import Jsonb
 
-from noetl.tools.running.sql_tables import bytes_of
+from noetl.tools.running.sql_tables import JsonText, bytes_of
 
 BYTEA = postgres.types["bytea"].oid
 DOCUMENTS = frozenset([postgres.types["json"].oid, postgres.types["jsonb"].oid])
@@ -31,7 +31,8 @@ def fitted(value: Any, column: str, type_: int) -> Any:
     if value is None:
         return None
     if type_ in DOCUMENTS:
-        return document(value)
+        # A text that `tojson` made is the document itself; the server reads it.
+        return str(value) if isinstance(value, JsonText) else document(value)
     if type_ == BYTEA and isinstance(value, str):
         return bytes_of(value, column)
     element = _element_of(type_)

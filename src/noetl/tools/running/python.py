@@ -7,7 +7,7 @@ from pathlib import Path
 
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.python import Python
+from noetl.tools.python import Python, imports_of
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.packages import packages_for
@@ -21,10 +21,13 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
-            packages = await packages_for(config.libs, context) if config.libs else None
+            libs = config.libs if isinstance(config.libs, tuple) else ()
+            packages = await packages_for(libs, context) if libs else None
             code, name = config.code, CODE_NAME
             if code is None:
-                code, name = await loaded(config, context)
+                assert config.script is not None
+                name = config.script
+                code = await loaded(name, config.auth, context)
     except Failed as problem:
         return problem.outcome
     except TimeoutError:
@@ -43,6 +46,7 @@ async def run(config: Python, context: ToolContext) -> Outcome:
             packages=packages,
             timeout=limit,
             lines="" if lines is None else str(lines),
+            imports=imports_of(config.libs) if isinstance(config.libs, dict) else (),
         )
     except TimeoutError:
         return failed(
@@ -70,6 +74,9 @@ def _outcome(answer: Answer) -> Outcome:
         return ok(answer.value)
     if answer.problem == "not_plain":
         return failed("schema", answer.message)
+    if answer.problem == "no_module":
+        told = f"`libs` names what is not there: {answer.message} Install it on the workers."
+        return failed("client_error", told)
     place = f" (line {answer.line})" if answer.line else ""
     error = failed(
         "parse" if answer.problem == "syntax" else "exception",

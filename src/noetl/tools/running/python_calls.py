@@ -18,6 +18,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     context: Any
     lines: str = ""
     """A file to write the values to, one line of JSON each; the answer is then their number."""
+    imports: tuple[str, ...] = ()
+    """Statements that bind modules before the code runs, in lines of their own."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -53,6 +55,7 @@ class Sandbox(Protocol):
         packages: str | None = None,
         timeout: float | None = None,
         lines: str = "",
+        imports: tuple[str, ...] = (),
     ) -> Answer:
         """Run the code in a process that serves `owner` only, with `packages` before all others.
 

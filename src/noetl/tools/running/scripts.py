@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl.model.outcome import failed
-from noetl.tools.base import ToolContext
-from noetl.tools.python import Python
+from noetl.tools.base import Credential, ToolContext
 from noetl.tools.running.asking import ask
 from noetl.tools.running.extras import lacking
 from noetl.tools.running.failures import Failed, failed_with
@@ -19,50 +18,49 @@ from noetl.tools.running.resources import Refused
 BYTES_MAX = 10 * 1024 * 1024
 
 
-async def loaded(config: Python, context: ToolContext) -> tuple[str, str]:
-    """The text of `script`, and its name for tracebacks; raises Failed."""
-    assert config.script is not None
-    scheme = urlsplit(config.script).scheme
+async def loaded(script: str, auth: Credential | None, context: ToolContext) -> str:
+    """The text that stands there; raises Failed."""
+    scheme = urlsplit(script).scheme
     try:
         if scheme in ("http", "https"):
-            return await _from_web(config, context), config.script
+            return await _from_web(script, auth, context)
         if scheme in SPELLINGS:
-            body = await _from_store(config, context)
+            body = await _from_store(script, auth, context)
         else:
-            path = context.resources.path(config.script)
+            path = context.resources.path(script.removeprefix("file://"))
             body = await asyncio.to_thread(path.read_bytes)
-        return body.decode(), config.script
+        return body.decode()
     except Refused as refusal:
         problem = failed("auth", f"script: {refusal}")
     except FileNotFoundError:
-        told = f'The script "{config.script}" does not exist on this worker.'
+        told = f'The script "{script}" does not exist on this worker.'
         problem = failed("not_found", told)
     except (IsADirectoryError, PermissionError) as error:
-        told = f'The script "{config.script}" cannot be read: {error.strerror}.'
+        told = f'The script "{script}" cannot be read: {error.strerror}.'
         problem = failed("auth", told)
     except UnicodeDecodeError as error:
-        told = f'The script "{config.script}" is not UTF-8 text: {error}.'
+        told = f'The script "{script}" is not UTF-8 text: {error}.'
         problem = failed("parse", told)
     raise failed_with(problem)
 
 
-async def _from_web(config: Python, context: ToolContext) -> str:
-    more = {"auth": config.auth} if config.auth is not None else {}
+async def _from_web(script: str, auth: Credential | None, context: ToolContext) -> str:
+    more = {"auth": auth} if auth is not None else {}
     try:
-        answer = await ask(context, "GET", config.script or "", decode="text", **more)
+        answer = await ask(context, "GET", script, decode="text", **more)
     except msgspec.ValidationError as error:
         raise Failed("auth", f"script: the credential is no HTTP one: {error}") from None
     return str(answer.data or "")
 
 
-async def _from_store(config: Python, context: ToolContext) -> bytes:
+async def _from_store(script: str, auth: Credential | None, context: ToolContext) -> bytes:
     if lack := lacking("store", "obstore"):
         raise failed_with(lack)
     import obstore
 
-    url, _, key = (config.script or "").rpartition("/")
+    url, _, key = script.rpartition("/")
     try:
-        place = await opened(url, config.auth, context)
+        place = await opened(url, auth, context)
         found = await obstore.get_async(place.store, place.checked(key))
         if int(found.meta["size"]) > BYTES_MAX:
             told = f"The script is longer than {BYTES_MAX:,} bytes."

@@ -15,6 +15,12 @@ Row = dict[str, Any]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
+class JsonText(str):
+    """A text that is JSON, because `tojson` made it."""
+
+    __slots__ = ()
+
+
 class Write(NamedTuple):
     """What to write where."""
 

@@ -15,7 +15,16 @@ from noetl.tools.base import SqlConfig, ToolContext
 from noetl.tools.running.failures import Failed
 from noetl.tools.running.object_files import local_file
 from noetl.tools.running.plain import check, plain, read_json
-from noetl.tools.running.sql_tables import Batch, Row, Write, batches, quoted_table, with_bytes
+from noetl.tools.running.scripts import loaded
+from noetl.tools.running.sql_tables import (
+    Batch,
+    JsonText,
+    Row,
+    Write,
+    batches,
+    quoted_table,
+    with_bytes,
+)
 from noetl.tools.running.sql_text import BadSql, Bound, Dialect, bound, first_word, statements
 from noetl.tools.running.sql_threads import Halt
 from noetl.tools.running.table_types import form_of
@@ -36,6 +45,9 @@ async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> 
     texts = [config.command] if config.command is not None else []
     written = config.commands or ()
     texts += [written] if isinstance(written, str) else written
+    if config.script is not None:
+        with out_of_reach():
+            texts.append(await loaded(config.script, config.store_auth, context))
     found = [one for text in texts for one in statements(text, dialect)]
     check(config.params, "params")
     write = await _write(config, context)
@@ -68,7 +80,13 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     rows: Any = config.rows
     if rows is None:
         check(context.inputs, "args")
-        return [context.inputs]
+        made_json = context.spec.get("json_inputs", ())
+        return [
+            {
+                name: JsonText(value) if name in made_json and isinstance(value, str) else value
+                for name, value in context.inputs.items()
+            }
+        ]
     file = context.files.find(rows)
     if file is not None:
         return _file_rows(await context.files.local(file), file.format or "")
@@ -79,8 +97,9 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
         rows = await asyncio.to_thread(_from_file, path, rows)
     elif isinstance(rows, Mapping):
         rows = await context.read_result(rows)
-    if isinstance(rows, Mapping) and isinstance(rows.get("rows"), list):
-        rows = rows["rows"]
+    if isinstance(rows, Mapping):
+        # A result of SQL, or one row.
+        rows = rows["rows"] if isinstance(rows.get("rows"), list) else [dict(rows)]
     if not isinstance(rows, list | tuple) or not all(isinstance(row, dict) for row in rows):
         raise Failed("schema", "`rows` must be a list of mappings: column → value.")
     check(rows, "rows")
