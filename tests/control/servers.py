@@ -22,6 +22,7 @@ from noetl.tools.running.resources import ToolResources
 from noetl.wiring import System
 from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
+from tests.server.processes import SECRET_KEY
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/servers}\n"
 
@@ -29,7 +30,8 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests
 @asynccontextmanager
 async def servers(url: str, count: int, **environment: str) -> AsyncIterator[list[System]]:
     """So many, without workers: tests lease and report themselves."""
-    settings = Settings.from_environment({"NOETL_DATABASE_URL": url, **environment})
+    given = {"NOETL_DATABASE_URL": url, "NOETL_SECRET_KEY": SECRET_KEY, **environment}
+    settings = Settings.from_environment(given)
     async with AsyncExitStack() as stack:
         found = [
             await stack.enter_async_context(wiring.embedded(settings, work=False, serves=True))
