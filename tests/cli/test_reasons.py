@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import threading
@@ -228,3 +229,13 @@ workflow:
 
     assert '"workload.custmer" is undefined' in ran.err
     assert 'Did you mean "customer"?' in ran.err
+
+
+def test_show_says_who_started_it_here(tmp_path, noetl):
+    flow = "metadata: {name: x, path: tests/x}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
+    (tmp_path / "x.yaml").write_text(HEAD + flow)
+
+    noetl("run", "x.yaml")
+
+    assert f"by local user {getpass.getuser()}" in noetl("executions", "show", "last").out
+    assert document(noetl)["actor"]["kind"] == "local"

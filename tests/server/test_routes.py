@@ -291,7 +291,8 @@ def test_what_an_execution_called_ends_with_it_unless_it_is_let_go(dev, cascade,
 
 
 def test_a_paused_execution_goes_on_when_it_is_resumed(dev):
-    execution_id = dev.start(SLOW.replace("sleep 60", "sleep 0.3"))
+    execution_id = dev.start(SLOW.replace("sleep 60", "sleep 2"))
+    dev.wait_for(execution_id, "task.started")  # what has not begun would not begin
     paused = dev.post(f"/api/executions/{execution_id}/pause", {"reason": "lunch"})
     dev.wait_for(execution_id, "step.done")
     still = dev.get(f"/api/executions/{execution_id}/status")

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from noetl.cli.printing import say
+from noetl.cli.whoami import user_name
 from noetl.errors import Conflict, Finished, NotFound, SignalRefused, StoreBusy
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ async def send(settings: Settings, request: Request) -> None:
     """Have it done: by the server, by ourselves, or by whoever has the database."""
     if settings.server_url is not None:
         return await _ask_server(settings, request)
+    request = msgspec.structs.replace(request, user=user_name())
     busy: StoreBusy | None = None
     for _ in range(ROUNDS):
         try:

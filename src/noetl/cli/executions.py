@@ -21,6 +21,7 @@ from noetl.cli.options import (
     settings_for,
 )
 from noetl.cli.printing import counted, print_json, print_line, say
+from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -409,7 +410,7 @@ async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bo
         say(f"execution {execution_id} goes on {where}")
         return OK
     async with wiring.embedded(settings, work=False) as system:
-        await system.executions.resume(execution_id)
+        await system.executions.resume(execution_id, actor=local_actor())
         root = await _root(system, execution_id)
         async with working_here(system, settings, {root}):
             return await run_to_end(system, execution_id, as_json=as_json)
@@ -520,6 +521,6 @@ async def _rerun(
 
         return await rerun_there(settings, old, step, given, as_json=as_json)
     async with wiring.embedded(settings, work=False) as system:
-        new = await system.executions.rerun(old, step=step, workload=given)
+        new = await system.executions.rerun(old, step=step, workload=given, actor=local_actor())
         async with working_here(system, settings, {new}):
             return await run_to_end(system, new, as_json=as_json)

@@ -21,6 +21,7 @@ from noetl.cli.options import (
     settings_for,
 )
 from noetl.cli.printing import problem_line, say
+from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
     from noetl.dsl import Compiled
@@ -118,7 +119,7 @@ async def _run(
             say(str(edited))
             return WRONG
         if execution_id is None:
-            execution_id = await system.executions.start(*chosen, given)
+            execution_id = await system.executions.start(*chosen, given, actor=local_actor())
         elif given:
             say("going on with the workload it was started with; --new starts with another")
         async with working_here(system, settings, {execution_id}):
@@ -205,7 +206,7 @@ async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> s
         if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
             say(f"going on with execution {execution_id}")
             if row.status == "PAUSED":
-                await system.executions.resume(execution_id)
+                await system.executions.resume(execution_id, actor=local_actor())
             return execution_id
         say(f"execution {execution_id} was interrupted and stays so; --resume goes on with it")
     if resume:

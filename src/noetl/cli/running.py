@@ -15,6 +15,7 @@ from noetl.cli.lines import Telling, failed_iterations, length, more_about, spea
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, printable, say
 from noetl.cli.source_lines import NOWHERE, SourceLines
+from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +108,7 @@ async def _cancel(system: System, execution_id: str, tell: Callable[[str], None]
     from noetl.errors import Finished
 
     try:
-        await system.executions.cancel(execution_id, "cancelled by Ctrl-C")
+        await system.executions.cancel(execution_id, "cancelled by Ctrl-C", actor=local_actor())
     except Finished:
         tell("it has just ended by itself")
 

@@ -24,6 +24,14 @@ ROLES = {
     "failed": "error",
     "running": "kind",
 }
+ACTIONS = {
+    "playbook.paused": "paused",
+    "playbook.resumed": "resumed",
+    "playbook.cancelled": "cancelled",
+    "approval.received": "approval",
+    "message.received": "message",
+    "vars.set": "variables",
+}
 VALUE_MAX = 500
 
 
@@ -97,7 +105,12 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
     yield _fact("status", status_word(status, in_use=in_use), ROLES.get(status, "kind"))
     if document["parent_execution_id"] is not None:
         yield _fact("called by", document["parent_execution_id"])
-    yield _fact("started", document["start_time"])
+    by = f" by {document['actor']['text']}" if document.get("actor") else ""
+    yield _fact("started", f"{document['start_time']}{by}")
+    for act in document.get("acts", ()):
+        what = ACTIONS.get(act["action"], act["action"])
+        why = f": {one_line(act['reason'])}" if act["reason"] else ""
+        yield _fact(what, f"{act['at']} by {act['actor']['text']}{why}")
     if document["end_time"] is not None:
         yield _fact("ended", f"{document['end_time']}, {length(document['duration_seconds'])}")
     for name in ("workload", "ctx", "vars"):

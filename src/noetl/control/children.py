@@ -8,7 +8,7 @@ from noetl.control.programs import Programs, refuse_large
 from noetl.engine import advance
 from noetl.engine.turn import Decision, StartChild, TellParent
 from noetl.errors import NotFound, TooLarge
-from noetl.model.events import ExecutionRequested
+from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
 
@@ -35,6 +35,7 @@ async def child_job(programs: Programs, effect: StartChild, now: float, seal: st
         version=entry.version,
         payload=request.workload,
         parent=parent,
+        actor=Actor(kind="playbook", name=parent.execution_id),
         seal=seal,
     )
     workload = merged(program.net.workload, request.workload)

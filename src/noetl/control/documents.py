@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl.engine.program import Program
-from noetl.model.facts import sentence
+from noetl.model.facts import Actor, sentence
 from noetl.model.ids import ExecutionId, derive, event_id
 from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
@@ -62,11 +62,25 @@ def execution(execution_id: ExecutionId, state: ExecutionState, program: Program
         "error": error(state.failure),
         "failed_step": state.failed_step or None,
         "parent_execution_id": state.parent.execution_id if state.parent is not None else None,
+        "actor": _actor(state.actor),
+        "acts": [
+            {
+                "at": moment(act.at),
+                "action": act.action,
+                "actor": _actor(act.actor),
+                "reason": act.reason,
+            }
+            for act in state.acts
+        ],
         "warnings": [_warning(one) for one in state.warnings],
         "steps": [
             _step(name, state.steps[name], state) for name in program.steps if name in state.steps
         ],
     }
+
+
+def _actor(actor: Actor | None) -> dict[str, str] | None:
+    return None if actor is None else {"kind": actor.kind, "name": actor.name, "text": str(actor)}
 
 
 _NONE_HELD = {
@@ -284,6 +298,7 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
         "iteration": payload.get("iteration"),
         "action_id": payload.get("action_id"),
         "status": event_status(row.type, payload),
+        "actor": _actor(msgspec.convert(actor, Actor)) if (actor := payload.get("actor")) else None,
         "payload": payload,
     }
 

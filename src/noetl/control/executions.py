@@ -18,7 +18,7 @@ from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
 from noetl.errors import Conflict, Finished, KeyReused, NotFound, StoreError
-from noetl.model.events import LAST_EVENT, ExecutionRequested, Parent, StepScheduled, decode
+from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
@@ -65,6 +65,7 @@ class Executions:
         key: str | None = None,
         parent: ExecutionId | None = None,
         is_newest: bool = False,
+        actor: Actor | None = None,
     ) -> ExecutionId:
         """Start an execution. Under a key that was used before for the same request, it is that
         execution; raises KeyReused for another request.
@@ -89,6 +90,7 @@ class Executions:
             payload=payload,
             key=key,
             parent=await self._parent(parent),
+            actor=actor,
             seal=new_seal(),
         )
         try:
@@ -199,12 +201,17 @@ class Executions:
         return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
 
     async def cancel(
-        self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True
+        self,
+        execution_id: ExecutionId,
+        reason: str = "",
+        *,
+        cascade: bool = True,
+        actor: Actor | None = None,
     ) -> int:
         """Stop it, and with `cascade` those below it; how many were stopped."""
         await self._refuse_finished(execution_id)
         below = await self._below(execution_id) if cascade else []
-        await self._orchestrator.cancel(execution_id, reason, cascade=cascade)
+        await self._orchestrator.cancel(execution_id, reason, cascade=cascade, actor=actor)
         states = [await self._orchestrator.last_known(one) for one in (execution_id, *below)]
         return sum(state.status == "CANCELLED" for state in states)
 
@@ -216,20 +223,22 @@ class Executions:
             found += [child for run in state.runs.values() for child in run.children]
         return found[1:]
 
-    async def pause(self, execution_id: ExecutionId, reason: str = "") -> list[str]:
+    async def pause(
+        self, execution_id: ExecutionId, reason: str = "", *, actor: Actor | None = None
+    ) -> list[str]:
         """Begin nothing new. Calls that run end, and are the last.
 
         The answer comes when every worker that has work of it has confirmed that; the names of
         those that have not within a few seconds: what they report counts until their leases lapse.
         """
         await self._refuse_finished(execution_id)
-        await self._orchestrator.pause(execution_id, reason)
+        await self._orchestrator.pause(execution_id, reason, actor=actor)
         return await self._orchestrator.held_back(execution_id, patience=PAUSE_PATIENCE)
 
-    async def resume(self, execution_id: ExecutionId) -> None:
+    async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
         await self._refuse_finished(execution_id)
         await adopt(self._orchestrator, self._store, execution_id)
-        await self._orchestrator.resume(execution_id)
+        await self._orchestrator.resume(execution_id, actor=actor)
 
     async def signal(
         self,
@@ -239,24 +248,26 @@ class Executions:
         *,
         step: str | None = None,
         signal_id: str | None = None,
+        actor: Actor | None = None,
     ) -> tuple[str, bool]:
         """Tell an execution that something happened outside; its id, and whether it was known.
 
         Under an id that was used before it is the same event again, and changes nothing.
         """
         now = self._clock.now()
-        signal = received(now, signal_id or new_id(now), name, data, step)
+        signal = received(now, signal_id or new_id(now), name, data, step, actor)
         return signal.signal_id, await self._orchestrator.signal(execution_id, signal)
 
     async def act(self, request: Request) -> None:
         """What another process asked for."""
+        actor = Actor(kind="local", name=request.user)
         match request.action:
             case "cancel":
-                await self.cancel(request.execution_id, request.reason)
+                await self.cancel(request.execution_id, request.reason, actor=actor)
             case "pause":
-                await self.pause(request.execution_id, request.reason)
+                await self.pause(request.execution_id, request.reason, actor=actor)
             case "resume":
-                await self.resume(request.execution_id)
+                await self.resume(request.execution_id, actor=actor)
             case "signal":
                 await self.signal(
                     request.execution_id,
@@ -264,6 +275,7 @@ class Executions:
                     request.data,
                     step=request.step,
                     signal_id=request.signal_id,
+                    actor=actor,
                 )
 
     async def _refuse_finished(self, execution_id: ExecutionId) -> None:
@@ -280,6 +292,7 @@ class Executions:
         *,
         step: str | None = None,
         workload: dict[str, Any] | None = None,
+        actor: Actor | None = None,
     ) -> ExecutionId:
         """A new execution of the same playbook; from a step on, with what was there before it."""
         old = await self._orchestrator.state(execution_id)
@@ -301,6 +314,7 @@ class Executions:
             version=old.version,
             payload=payload,
             rerun_of=execution_id,
+            actor=actor,
             # What it reuses may be references that the first one made.
             seal=old.seal if old.seal or step is not None else new_seal(),
         )

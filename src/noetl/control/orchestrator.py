@@ -29,7 +29,7 @@ from noetl.engine import advance
 from noetl.engine.turn import Decision
 from noetl.errors import NotFound
 from noetl.model.commands import Answer, Lease, Report
-from noetl.model.events import ExecutionRequested
+from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
@@ -173,19 +173,26 @@ class Orchestrator(Rounds):
         return tokens.keys() - held
 
     async def cancel(
-        self, execution_id: ExecutionId, reason: str = "", *, cascade: bool = True
+        self,
+        execution_id: ExecutionId,
+        reason: str = "",
+        *,
+        cascade: bool = True,
+        actor: Actor | None = None,
     ) -> None:
         def decide(live: Live, now: float) -> Decision:
-            state = live.state
-            return advance.cancel(live.program, state, execution_id, now, reason, cascade=cascade)
+            parts = live.program, live.state, execution_id, now, reason
+            return advance.cancel(*parts, cascade=cascade, actor=actor)
 
         await self.happen(execution_id, decide)
 
-    async def pause(self, execution_id: ExecutionId, reason: str = "") -> None:
-        await self.happen(
-            execution_id,
-            lambda live, now: advance.pause(live.program, live.state, execution_id, now, reason),
-        )
+    async def pause(
+        self, execution_id: ExecutionId, reason: str = "", *, actor: Actor | None = None
+    ) -> None:
+        def decide(live: Live, now: float) -> Decision:
+            return advance.pause(live.program, live.state, execution_id, now, reason, actor)
+
+        await self.happen(execution_id, decide)
 
     async def held_back(self, execution_id: ExecutionId, *, patience: float) -> list[str]:
         """Come back when every worker that has commands of a paused execution begins nothing more.
@@ -231,10 +238,10 @@ class Orchestrator(Rounds):
             if command.command_id not in state.runs[run_id].paused
         }
 
-    async def resume(self, execution_id: ExecutionId) -> None:
+    async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
         await self.happen(
             execution_id,
-            lambda live, now: advance.resume(live.program, live.state, execution_id, now),
+            lambda live, now: advance.resume(live.program, live.state, execution_id, now, actor),
         )
         # Commands that were open when it was paused could not be claimed meanwhile.
         for pool in self.dispatch.waiting_pools():

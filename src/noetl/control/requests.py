@@ -39,6 +39,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     action: Action
     execution_id: str
+    user: str = ""
+    """The account of whoever asks."""
     reason: str = ""
     name: str = ""
     data: Any = None

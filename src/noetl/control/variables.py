@@ -7,7 +7,7 @@ from typing import Any
 from noetl.control.orchestrator import Orchestrator
 from noetl.engine import advance
 from noetl.errors import Finished
-from noetl.model.events import VarsSet
+from noetl.model.events import Actor, VarsSet
 from noetl.model.ids import ExecutionId
 
 
@@ -16,6 +16,8 @@ async def change(
     execution_id: ExecutionId,
     values: dict[str, Any],
     removed: tuple[str, ...] = (),
+    *,
+    actor: Actor | None = None,
 ) -> None:
     """Set these and remove those; steps that start from now on see it. Raises Finished."""
     state = await orchestrator.state(execution_id)
@@ -27,6 +29,6 @@ async def change(
             live.program,
             live.state,
             execution_id,
-            VarsSet(at=now, values=values, removed=removed),
+            VarsSet(at=now, values=values, removed=removed, actor=actor),
         ),
     )

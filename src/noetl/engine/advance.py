@@ -33,6 +33,7 @@ from noetl.engine.turn import CancelChild, Decision, Followed, Issue, Turn
 from noetl.errors import Finished
 from noetl.model.commands import Report
 from noetl.model.events import (
+    Actor,
     ChildFinished,
     CommandLost,
     CommandRequeued,
@@ -460,6 +461,7 @@ def cancel(
     reason: str,
     *,
     cascade: bool = True,
+    actor: Actor | None = None,
 ) -> Decision:
     """Somebody wants it to stop. It stops now; running work is interrupted.
 
@@ -467,7 +469,7 @@ def cancel(
     """
 
     def happen(turn: Turn) -> None:
-        turn.record(ExecutionCancelled(at=at, reason=reason))
+        turn.record(ExecutionCancelled(at=at, reason=reason, actor=actor))
         stop_everything(turn, reason or "cancelled")
         error = TaskError(kind="cancelled", message=reason or "cancelled")
         finish(turn, "CANCELLED", error=error)
@@ -480,26 +482,35 @@ def cancel(
 
 
 def pause(
-    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float, reason: str
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    reason: str,
+    actor: Actor | None = None,
 ) -> Decision:
     """Calls that run end; nothing new is handed out, and workers begin nothing more."""
 
     def happen(turn: Turn) -> None:
         if turn.state.status == "RUNNING":
-            turn.record(ExecutionPaused(at=at, reason=reason))
+            turn.record(ExecutionPaused(at=at, reason=reason, actor=actor))
 
     return _advance(program, state, execution_id, at, happen)
 
 
 def resume(
-    program: Program, state: ExecutionState, execution_id: ExecutionId, at: float
+    program: Program,
+    state: ExecutionState,
+    execution_id: ExecutionId,
+    at: float,
+    actor: Actor | None = None,
 ) -> Decision:
     """Hand out what was held back."""
 
     def happen(turn: Turn) -> None:
         if turn.state.status != "PAUSED":
             return
-        turn.record(ExecutionResumed(at=at))
+        turn.record(ExecutionResumed(at=at, actor=actor))
         for run in list(turn.state.runs.values()):
             if run.loop is not None and run.following is None:
                 looping.hand_out(turn, run)

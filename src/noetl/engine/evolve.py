@@ -117,7 +117,7 @@ def _fold_of(fact: Event) -> Fold | None:
             return None
         case IterationStarted() | NextSelected() | CommandLeased():
             return None
-        case ExecutionProcessed() | ExecutionCancelled():
+        case ExecutionProcessed():
             return None  # the end of each run and of the execution are facts of their own
         case TaskDone():
             return _called
@@ -165,6 +165,8 @@ def _fold_of(fact: Event) -> Fold | None:
             return _beginning
         case ExecutionPaused() | ExecutionResumed():
             return _held
+        case ExecutionCancelled():
+            return _cancelled
         case WorkflowFailing() | WorkflowFinished():
             return _end
         case _:
@@ -196,7 +198,7 @@ def _beginning(
             state.path, state.digest, state.version = fact.path, fact.digest, fact.version
             state.parent, state.payload = fact.parent, fact.payload
             state.seal = fact.seal
-            state.requested_at = fact.at
+            state.requested_at, state.actor = fact.at, fact.actor
         case RequestEvaluated():
             state.workload = fact.workload
             state.entry = fact.entry or ""
@@ -210,7 +212,16 @@ def _beginning(
 
 
 def _held(state: ExecutionState, fact: ExecutionPaused | ExecutionResumed) -> None:
-    state.status = "PAUSED" if isinstance(fact, ExecutionPaused) else "RUNNING"
+    if isinstance(fact, ExecutionPaused):
+        state.status = "PAUSED"
+        state.acted(fact.at, "playbook.paused", fact.actor, fact.reason)
+    else:
+        state.status = "RUNNING"
+        state.acted(fact.at, "playbook.resumed", fact.actor)
+
+
+def _cancelled(state: ExecutionState, fact: ExecutionCancelled) -> None:
+    state.acted(fact.at, "playbook.cancelled", fact.actor, fact.reason)
 
 
 def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> None:
@@ -267,6 +278,7 @@ def _written(state: ExecutionState, fact: CtxPatched | VarsSet) -> None:
             state.vars.update(fact.values)
             for name in fact.removed:
                 state.vars.pop(name, None)
+            state.acted(fact.at, "vars.set", fact.actor, ", ".join([*fact.values, *fact.removed]))
 
 
 def put(values: Values, path: str, value: object) -> None:

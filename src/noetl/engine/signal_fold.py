@@ -7,7 +7,7 @@ offered it when it waits again.
 
 from __future__ import annotations
 
-from noetl.model.signals import SignalConsidered, SignalReceived
+from noetl.model.signals import ApprovalReceived, SignalConsidered, SignalReceived
 from noetl.model.state import ExecutionState, Run, Signal, TimerState
 
 HEARD_MAX = 1000
@@ -18,6 +18,8 @@ KEPT_MAX = 256
 
 def hear(state: ExecutionState, fact: SignalReceived) -> None:
     """It came: every step that waits is to be offered it."""
+    action = "approval.received" if isinstance(fact, ApprovalReceived) else "message.received"
+    state.acted(fact.at, action, fact.actor, fact.name if fact.name != action else "")
     state.heard[fact.signal_id] = None
     if len(state.heard) > HEARD_MAX:
         del state.heard[next(iter(state.heard))]

@@ -22,6 +22,7 @@ from noetl.engine.signal_fold import KEPT_MAX
 from noetl.engine.turn import Turn
 from noetl.engine.waiting import OWN_PREFIXES
 from noetl.errors import EvaluationFailed, SignalRefused
+from noetl.model.facts import Actor
 from noetl.model.net import FormField
 from noetl.model.signals import (
     APPROVAL,
@@ -41,11 +42,16 @@ _OURS = frozenset(ALIASES).union(*ALIASES.values())
 
 
 def received(
-    at: float, signal_id: str, name: str, data: object, step: str | None
+    at: float,
+    signal_id: str,
+    name: str,
+    data: object,
+    step: str | None,
+    actor: Actor | None = None,
 ) -> MessageReceived | ApprovalReceived:
     """The fact that a signal came."""
     kind = ApprovalReceived if name == APPROVAL else MessageReceived
-    return kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "")
+    return kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
 
 
 def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:

@@ -20,6 +20,7 @@ from noetl.model.call_events import TaskStarted as TaskStarted
 from noetl.model.call_events import TaskWaiting as TaskWaiting
 from noetl.model.chains import Progress as Progress
 from noetl.model.chains import Routing
+from noetl.model.facts import Actor as Actor
 from noetl.model.facts import Fact as Fact
 from noetl.model.facts import Reported as Reported
 from noetl.model.facts import Undefined
@@ -54,6 +55,7 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     key: str | None = None
     """The caller's idempotency key."""
     rerun_of: ExecutionId | None = None
+    actor: Actor | None = None
     seal: str = ""
     """The key under which its references are marked, shared with its children and reruns. Only
     servers and workers know it."""
@@ -83,14 +85,16 @@ class WorkflowFailing(Fact, frozen=True, kw_only=True, tag="workflow.failing"):
 
 class ExecutionPaused(Fact, frozen=True, kw_only=True, tag="playbook.paused"):
     reason: str = ""
+    actor: Actor | None = None
 
 
 class ExecutionResumed(Fact, frozen=True, kw_only=True, tag="playbook.resumed"):
-    pass
+    actor: Actor | None = None
 
 
 class ExecutionCancelled(Fact, frozen=True, kw_only=True, tag="playbook.cancelled"):
     reason: str = ""
+    actor: Actor | None = None
 
 
 class WorkflowFinished(Fact, frozen=True, kw_only=True, tag="workflow.finished"):
@@ -234,6 +238,8 @@ class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
     step_run_id: StepRunId | None = None
     step: str = ""
     removed: tuple[str, ...] = ()
+    actor: Actor | None = None
+    """Set from outside: by whom."""
 
 
 # --- Loops -------------------------------------------------------------------------------------

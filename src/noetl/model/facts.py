@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from noetl.model.ids import CommandId
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who caused something from outside."""
+
+    kind: Literal["user", "token", "open", "local", "playbook", "schedule", "hook"]
+    """`open`: anybody on the machine of a server without users; `local`: a command line there."""
+    name: str = ""
+    """Of a user or token; the account on the machine; the execution that called."""
+
+    def __str__(self) -> str:
+        if self.kind == "open":
+            return "anybody (the server is open)"
+        return f"{_KINDS.get(self.kind, self.kind)} {self.name}".rstrip()
+
+
+_KINDS = {"token": "API token", "local": "local user", "playbook": "execution"}
+
 
 Undefined = dict[str, str]
 """Expressions that conditions looked up and did not find, each with the name that is there and was

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.facts import Fact
+from noetl.model.facts import Actor, Fact
 from noetl.model.ids import StepRunId
 from noetl.model.net import FormField
 
@@ -32,6 +32,8 @@ class SignalReceived(Fact, frozen=True, kw_only=True):
     data: Any = None
     step: str = ""
     """The step it is addressed to, if it is to one only."""
+    actor: Actor | None = None
+    """Who sent it."""
 
 
 class MessageReceived(SignalReceived, frozen=True, kw_only=True, tag="message.received"):

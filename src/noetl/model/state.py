@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.model.chains import SERVER_STAGES, Chain
 from noetl.model.events import Parent, Progress
-from noetl.model.facts import Undefined
+from noetl.model.facts import Actor, Undefined
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -202,6 +202,18 @@ class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):
     count: int = 1
 
 
+class Act(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What somebody did to the execution from outside."""
+
+    at: float
+    action: str
+    """The stored name of the event."""
+    actor: Actor
+    reason: str = ""
+
+
+ACTS_MAX = 50
+"""The last ones are kept in the state; the log has all of them."""
 WARNINGS_MAX = 50
 """Different ones that an execution keeps; a mistake in a loop is one of them."""
 
@@ -278,6 +290,9 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     failed_step: str = ""
     compensating: bool = False
     warnings: list[Warned] = []
+    actor: Actor | None = None
+    """Who started it."""
+    acts: list[Act] = []
     seq: int = 0
     """Events folded so far."""
     result: Any = None
@@ -285,6 +300,12 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def is_finished(self) -> bool:
         return self.status in TERMINAL
+
+    def acted(self, at: float, action: str, actor: Actor | None, reason: str = "") -> None:
+        """Keep what somebody did. Part of the fold; older events do not say who it was."""
+        if actor is not None:
+            self.acts.append(Act(at=at, action=action, actor=actor, reason=reason))
+            del self.acts[:-ACTS_MAX]
 
     def warn(self, about: WarnedAbout, step: str, undefined: Undefined) -> None:
         """Keep a warning; the same one again only counts. Part of the fold."""

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from noetl.errors import NotAllowed
+from noetl.model.facts import Actor
 
 Right = Literal[
     "anyone",  # also those we do not know: is the server alive, let me in
@@ -65,6 +66,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     email: str = ""
     display_name: str = ""
+
+    @property
+    def actor(self) -> Actor:
+        """Who they are in the record of what they did."""
+        return Actor(kind="open" if self.kind == "nobody" else self.kind, name=self.name)
 
     @property
     def rights(self) -> frozenset[Right]:

@@ -96,7 +96,7 @@ async def register(services: Services, request: Asked, data: Register) -> Regist
     _refuse_others(data)
     text = _text(data.content)
     compiled = await services.evaluator.compiled(text, request.user.name)
-    return await _registered(services, text, compiled)
+    return await _registered(services, request.user.name, text, compiled)
 
 
 @route("POST", "/api/catalog/register/batch", right="author")
@@ -115,7 +115,9 @@ async def register_all(services: Services, request: Asked, data: Registrations) 
     if problems:
         raise PlaybookRejected(tuple(problems))
     kept = zip(texts, compiled, strict=True)
-    return AllRegistered(entries=[await _registered(services, *one) for one in kept])
+    return AllRegistered(
+        entries=[await _registered(services, request.user.name, *one) for one in kept]
+    )
 
 
 def _refuse_others(wanted: Register) -> None:
@@ -126,8 +128,10 @@ def _refuse_others(wanted: Register) -> None:
         )
 
 
-async def _registered(services: Services, text: str, compiled: Compiled) -> Registered:
+async def _registered(services: Services, who: str, text: str, compiled: Compiled) -> Registered:
     entry = await services.catalog.keep(text, compiled)
+    target = f"{entry.path} version {entry.version}"
+    await services.access.note(who, "playbook.register", target)
     return Registered(
         status="registered",
         path=entry.path,

@@ -21,6 +21,8 @@ from noetl.server.services import Services
 from noetl.server.waiting import seconds, while_wanted
 
 LIMIT_MAX = 1000
+DETAILS_MAX = 500
+Asked = Request[Any, Any, Any]
 Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, Parameter(ge=0, le=2**62)]
 Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
@@ -74,7 +76,7 @@ class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
 
 
 @route("POST", ["/api/execute", "/api/executions"], right="operate")
-async def start(services: Services, data: Start, key: Key = None) -> Started:
+async def start(services: Services, request: Asked, data: Start, key: Key = None) -> Started:
     """Start an execution; under a key that was used before, it is that execution."""
     if data.workload is not None and data.payload is not None:
         raise BadRequest("`payload` is another name for `workload`: give one of them.")
@@ -89,6 +91,7 @@ async def start(services: Services, data: Start, key: Key = None) -> Started:
         key=key,
         parent=data.parent_execution_id,
         is_newest=version is None and data.catalog_id is None,
+        actor=request.user.actor,
     )
     services.metrics.started.inc()
     return await _started(services, execution_id)
@@ -102,11 +105,24 @@ async def _started(services: Services, execution_id: str) -> Started:
 
 
 @route("POST", "/api/executions/{execution_id:str}/rerun", right="operate")
-async def rerun(services: Services, execution_id: str, data: Rerun) -> Started:
+async def rerun(services: Services, request: Asked, execution_id: str, data: Rerun) -> Started:
     """The same playbook again, perhaps from a step on with what was there before it."""
-    new = await services.executions.rerun(execution_id, step=data.step, workload=data.workload)
+    new = await services.executions.rerun(
+        execution_id, step=data.step, workload=data.workload, actor=request.user.actor
+    )
+    await _note(services, request, "execution.rerun", execution_id, details=f"as {new}")
     services.metrics.started.inc()
     return await _started(services, new)
+
+
+async def _note(
+    services: Services, request: Asked, action: str, execution_id: str, details: str = ""
+) -> None:
+    """Put into the audit log who acted on an execution. Of a start, its first event tells that."""
+    who = request.user.name
+    await services.access.note(
+        who, action, execution_id, execution_id=execution_id, details=details[:DETAILS_MAX]
+    )
 
 
 # --- Looking -----------------------------------------------------------------------------------
@@ -273,29 +289,40 @@ async def why(services: Services, execution_id: str) -> dict[str, Any]:
 
 
 @route("POST", "/api/executions/{execution_id:str}/cancel", right="operate")
-async def cancel(services: Services, execution_id: str, data: Cancel | None = None) -> Cancelled:
+async def cancel(
+    services: Services, request: Asked, execution_id: str, data: Cancel | None = None
+) -> Cancelled:
     """Stop it for good. What runs just now is interrupted."""
     wish = data or Cancel()
-    count = await services.executions.cancel(execution_id, wish.reason, cascade=wish.cascade)
+    count = await services.executions.cancel(
+        execution_id, wish.reason, cascade=wish.cascade, actor=request.user.actor
+    )
+    await _note(services, request, "execution.cancel", execution_id, details=wish.reason)
     now = await _started(services, execution_id)
     return Cancelled(**msgspec.structs.asdict(now), cancelled=count)
 
 
 @route("POST", "/api/executions/{execution_id:str}/pause", right="operate")
-async def pause(services: Services, execution_id: str, data: Reason | None = None) -> Paused:
+async def pause(
+    services: Services, request: Asked, execution_id: str, data: Reason | None = None
+) -> Paused:
     """Begin nothing new in it: no step, iteration, task or retry. Calls that run end.
 
     `unconfirmed` are workers that have not confirmed it in time: they may begin something until
     they are heard of again, or lose their leases."""
-    unconfirmed = await services.executions.pause(execution_id, (data or Reason()).reason)
+    reason = (data or Reason()).reason
+    actor = request.user.actor
+    unconfirmed = await services.executions.pause(execution_id, reason, actor=actor)
+    await _note(services, request, "execution.pause", execution_id, details=reason)
     started = await _started(services, execution_id)
     return Paused(**msgspec.structs.asdict(started), unconfirmed=unconfirmed)
 
 
 @route("POST", "/api/executions/{execution_id:str}/resume", right="operate")
-async def resume(services: Services, execution_id: str) -> Started:
+async def resume(services: Services, request: Asked, execution_id: str) -> Started:
     """Let it go on."""
-    await services.executions.resume(execution_id)
+    await services.executions.resume(execution_id, actor=request.user.actor)
+    await _note(services, request, "execution.resume", execution_id)
     return await _started(services, execution_id)
 
 

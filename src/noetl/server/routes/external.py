@@ -9,8 +9,10 @@ from litestar import Request
 
 from noetl.errors import BadRequest
 from noetl.model.commands import Report
+from noetl.model.signals import APPROVAL
 from noetl.server.describing import described
 from noetl.server.manners import Body, unknown_field
+from noetl.server.rights import Principal
 from noetl.server.routes.commands import take_report
 from noetl.server.routing import route
 from noetl.server.services import Services
@@ -34,9 +36,11 @@ class Addressed(External, frozen=True, kw_only=True):
 
 
 @route("POST", "/api/executions/{execution_id:str}/events", right="operate")
-async def send(services: Services, execution_id: str, data: External) -> dict[str, Any]:
+async def send(
+    services: Services, request: Asked, execution_id: str, data: External
+) -> dict[str, Any]:
     """Send an event to one execution."""
-    return _taken([await _signal(services, execution_id, data)])
+    return _taken([await _signal(services, request.user, execution_id, data)])
 
 
 @route(
@@ -65,7 +69,7 @@ async def events(services: Services, request: Asked) -> dict[str, Any]:
             outcomes.append((one.command_id, False))
         else:
             request.user.require("operate")
-            outcomes.append(await _signal(services, one.execution_id, one))
+            outcomes.append(await _signal(services, request.user, one.execution_id, one))
     return _taken(outcomes)
 
 
@@ -75,11 +79,24 @@ def _read(sent: dict[str, Any]) -> Report | Addressed:
     return msgspec.convert(sent, Addressed)
 
 
-async def _signal(services: Services, execution_id: str, event: External) -> tuple[str, bool]:
-    """Its id, and whether it was known already."""
-    return await services.executions.signal(
-        execution_id, event.name, event.data, step=event.step, signal_id=event.event_id
+async def _signal(
+    services: Services, who: Principal, execution_id: str, event: External
+) -> tuple[str, bool]:
+    """Its id, and whether it was known already. An approval is in the audit log, too."""
+    signal_id, was_known = await services.executions.signal(
+        execution_id,
+        event.name,
+        event.data,
+        step=event.step,
+        signal_id=event.event_id,
+        actor=who.actor,
     )
+    if event.name == APPROVAL and not was_known:
+        target = event.step or ""
+        await services.access.note(
+            who.name, "execution.approval", target, execution_id=execution_id
+        )
+    return signal_id, was_known
 
 
 def _taken(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:

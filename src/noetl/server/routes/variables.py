@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from litestar import Request
+
 from noetl.control.variables import change
 from noetl.errors import NotFound
 from noetl.server.manners import Body
 from noetl.server.routing import route
 from noetl.server.services import Services
+
+Asked = Request[Any, Any, Any]
 
 
 class Value(Body, frozen=True, kw_only=True):
@@ -36,17 +40,27 @@ async def _value(services: Services, execution_id: str, name: str) -> Any:
 
 
 @route("PUT", "/api/vars/{execution_id:str}/{name:str}", right="operate")
-async def put(services: Services, execution_id: str, name: str, data: Value) -> dict[str, Any]:
+async def put(
+    services: Services, request: Asked, execution_id: str, name: str, data: Value
+) -> dict[str, Any]:
     """Set it; steps that start from now on see it."""
-    await change(services.orchestrator, execution_id, {name: data.value})
+    actor = request.user.actor
+    await change(services.orchestrator, execution_id, {name: data.value}, actor=actor)
+    await services.access.note(request.user.name, "variable.put", name, execution_id=execution_id)
     return {"name": name, "value": data.value}
 
 
 @route("DELETE", "/api/vars/{execution_id:str}/{name:str}", right="operate")
-async def delete(services: Services, execution_id: str, name: str) -> dict[str, str]:
+async def delete(
+    services: Services, request: Asked, execution_id: str, name: str
+) -> dict[str, str]:
     """Remove it."""
     await _value(services, execution_id, name)
-    await change(services.orchestrator, execution_id, {}, removed=(name,))
+    actor = request.user.actor
+    await change(services.orchestrator, execution_id, {}, removed=(name,), actor=actor)
+    await services.access.note(
+        request.user.name, "variable.delete", name, execution_id=execution_id
+    )
     return {"deleted": name}
 
 
