@@ -262,7 +262,7 @@ TABLE: tuple[Setting, ...] = (
         kind=COUNT,
         default=256 * 1024 * 1024,
         unit="bytes",
-        help="Largest answer of a web service that a task reads into memory.",
+        help="Largest result that a task holds in memory: rows, an answer, an object.",
     ),
     Setting(
         name="NOETL_MAX_FILE_BYTES",

@@ -521,7 +521,9 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
 
     rules = tool_rules(settings)
     size = settings.python_processes or processes_for(slots)
-    return ToolResources(lambda: SandboxPool(size, bounds=rules.bounds), rules)
+    return ToolResources(
+        lambda: SandboxPool(size, bounds=rules.bounds, message_max=rules.max_response_bytes), rules
+    )
 
 
 def secret_sources(settings: Settings) -> Sources:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import resource
 
 import msgspec
 import pytest
 
 from noetl.tools.running.pg_connections import Connections
+from noetl.tools.running.resources import Rules
 from tests.tools.running import failure, on_bench, ran
 
 CANARY = "canary-password"
@@ -443,3 +445,45 @@ def test_t06_a_failed_effect_leaves_no_mark_and_two_at_once_are_one(postgres):
     outcomes = on_bench(work)
     assert all(one.is_ok for one in outcomes)
     assert good(postgres, {"command": "SELECT count(*) AS c FROM e"})["rows"] == [{"c": 1}]
+
+
+# --- What is held in memory --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "SELECT generate_series(1, 100000000) AS n, repeat('x', 100) AS x",
+        "WITH a AS (SELECT generate_series(1, 100000000) AS n) SELECT n FROM a",
+    ],
+)
+def test_s30_the_rows_of_a_query_are_counted_while_they_come(postgres, command):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rules = Rules(max_response_bytes=4 * 1024 * 1024)
+
+    async def work(bench):
+        refused = await bench.run("postgres", {"auth": postgres, "command": command})
+        # The connection is used again, and the statement is gone from the server.
+        after = await bench.run("postgres", {"auth": postgres, "command": "SELECT 1 AS one"})
+        return refused, after
+
+    refused, after = on_bench(work, rules=rules)
+
+    assert (refused.error.kind, refused.error.code) == ("client_error", "too_large")
+    assert after.result["rows"] == [{"one": 1}]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_what_a_query_yields_is_the_same_however_it_is_read(postgres):
+    commands = [
+        "SELECT 1 AS a, 'x' AS b WHERE false",
+        "TABLE pg_namespace LIMIT 0",
+        "VALUES (1, 2)",
+    ]
+    first, second, third = (good(postgres, {"command": command}) for command in commands)
+
+    assert (first["rows"], first["columns"], first["row_count"]) == ([], ["a", "b"], 0)
+    assert "nspname" in second["columns"]
+    assert third["rows"] == [{"column1": 1, "column2": 2}]
+    made = good(postgres, {"commands": ["SELECT 7 AS n INTO TEMP made", "SELECT n FROM made"]})
+    assert made["rows"] == [{"n": 7}]

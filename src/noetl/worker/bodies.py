@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl.errors import TooLarge
 from noetl.model import refs
 from noetl.model.commands import Chunk, Command
 from noetl.model.ids import derive
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 class Bodies:
     """What one execution keeps by reference."""
 
-    def __init__(self, control: Control, command: Command) -> None:
+    def __init__(self, control: Control, command: Command, most: int) -> None:
+        """`most`: bytes that a result may have."""
+        self._most = most
         self._control = control
         self._owner = command.execution_id
         self._seal = command.seal
@@ -98,6 +101,15 @@ class Bodies:
             return bad, bad
         if len(body) <= min(inline_max, refs.INLINE_MAX):
             return outcome, outcome
+        if len(body) > self._most:
+            message = (
+                f"the result has {len(body):,} bytes, more than the {self._most:,} that this worker"
+                " keeps of one (NOETL_MAX_RESPONSE_BYTES). Yield less, or a file (`result_as`,"
+                " `download`), or put it away with `kind: store` or `kind: transfer`."
+            )
+            wrong = TaskError(kind="client_error", code=TooLarge.code, message=message)
+            bad = msgspec.structs.replace(outcome, status="error", result=None, error=wrong)
+            return bad, bad
         # By its content: the next try of the same call may yield another body.
         key = derive(action_id, hashlib.sha256(body).hexdigest())
         await self._control.put_result(self._owner, key, body)

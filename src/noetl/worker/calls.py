@@ -248,7 +248,9 @@ class Call:
         return await self.keyring.credential(name)
 
     async def _read_result(self, reference: Any) -> Any:
-        return await Bodies(self._caller.control, self.frame.command).real(reference)
+        caller = self._caller
+        most = caller.resources.rules.max_response_bytes
+        return await Bodies(caller.control, self.frame.command, most).real(reference)
 
     # --- What it waits for ---
 

@@ -79,7 +79,7 @@ class Runner:
         self.pipelines = pipelines
         self.program = pipelines.program
         self.caller = caller
-        self.bodies = Bodies(control, command)
+        self.bodies = Bodies(control, command, caller.resources.rules.max_response_bytes)
         self.reporter = reporter
         self.now = now
         self.sleep = sleep

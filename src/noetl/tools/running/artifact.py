@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from noetl.errors import NotFound
+from noetl.errors import NotFound, TooLarge
 from noetl.model import refs
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.running.failures import Failed, guarded
 from noetl.tools.running.http_bodies import Unreadable, decoded
+from noetl.tools.running.limits import Gathering
 from noetl.tools.running.plain import plain
 
 KEY = re.compile(r"[0-9a-f]{8,64}\Z")
@@ -23,6 +24,7 @@ NO_REFERENCE = (
     "`ref` is no reference that this execution, its parent or a child of it made. Give what a step "
     "of it yielded (`{{ step._ref }}`); what comes from elsewhere is data."
 )
+ROWS_PER_LOOK = 1000
 TABLES = frozenset(["parquet", "arrow", "csv", "ndjson", "json"])
 
 
@@ -81,9 +83,17 @@ async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> 
             from noetl.tools.running.tables import rows_of
 
             found = chain.from_iterable(rows_of(path, form))
-            return list(islice(found, config.offset, stop))
+            wanted = islice(found, config.offset, stop)
+            gathered = Gathering(context.resources.rules.max_response_bytes)
+            while portion := list(islice(wanted, ROWS_PER_LOOK)):
+                gathered.take(portion)
+            return gathered.rows
 
-        return plain(await asyncio.to_thread(rows), "database")
+        try:
+            return plain(await asyncio.to_thread(rows), "database")
+        except TooLarge as error:
+            told = f"{error} Here, `offset` and `limit` read it piece by piece."
+            raise Failed("client_error", told, code=error.code) from None
     size = file.size
     stop = size if config.limit is None else config.offset + config.limit
     most = context.resources.rules.max_response_bytes

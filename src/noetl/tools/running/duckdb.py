@@ -29,7 +29,7 @@ from noetl.tools.running.duckdb_attached import (
 from noetl.tools.running.duckdb_extensions import check_statement, check_stored, load
 from noetl.tools.running.embedded import alone, database_of, prepare
 from noetl.tools.running.failures import Failed, failed_with, guarded
-from noetl.tools.running.limits import shortest
+from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.running.object_files import is_object
 from noetl.tools.running.sql_tables import Batch, Write, insert, quoted
 from noetl.tools.running.sql_tasks import (
@@ -86,6 +86,7 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
             folder=context.files.folder,
             root=context.resources.rules.file_root,
             halt=halt,
+            most=context.resources.rules.max_response_bytes,
         )
         done = await in_thread(context.resources.threads, task.run, halt, total)
         return ok(await outcome_of(done, context))
@@ -152,6 +153,7 @@ class Task:
         folder: Path,
         root: str | None,
         halt: Halt,
+        most: int,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -163,6 +165,7 @@ class Task:
         self._folder = folder
         self._root = root
         self.halt = halt
+        self._most = most
 
     def run(self, halt: Halt) -> Done:
         try:
@@ -254,10 +257,11 @@ class Task:
         with self.halt.statement():
             self._connection.execute(one.sql, one.values)
             described = self._connection.description or []
-            rows: list[Any] = []
+            found = Gathering(self._most)
             while portion := self._connection.fetchmany(ROWS_PER_LOOK):
-                rows += portion
+                found.take(portion)
                 self.halt.check()
+        rows = found.rows
         columns = [column[0] for column in described]
         if columns == ["Success"] and not rows:
             return NOTHING

@@ -1,4 +1,4 @@
-"""How long a call may take, and what of its time counts.
+"""How long a call may take, what of its time counts, and how much it may hold in memory.
 
 The time of a task is the time in which it works. Waiting for a place to work at (a Python process,
 a thread, a connection) stops every limit that is running.
@@ -7,11 +7,15 @@ a thread, a connection) stops every limit that is running.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
+import msgspec
+
+from noetl.errors import TooLarge
 from noetl.model.duration import seconds
 from noetl.tools.base import Timeouts
 
@@ -34,6 +38,51 @@ def shortest(*written: Any, name: str = "total") -> float | None:
 def _seconds(written: Any) -> float | None:
     return None if written is None else seconds(written)
 
+
+# --- The memory of a task ----------------------------------------------------------------------
+
+ROW_BYTES, CELL_BYTES = 240, 40
+"""About what a row takes as a mapping, and each value in it beside its own length."""
+
+
+def too_large(most: int, remedy: str) -> TooLarge:
+    """The error for what a task would have to hold in memory, and what to do about it."""
+    return TooLarge(
+        f"The result takes more than the {most:,} bytes of memory that this worker gives to one "
+        f"(NOETL_MAX_RESPONSE_BYTES). {remedy}"
+    )
+
+
+ROWS_REMEDY = (
+    "Ask for less (`LIMIT`), keep the rows as a file (`result_as: parquet`), or copy them with "
+    "`kind: transfer`."
+)
+
+
+class Gathering:
+    """Rows that are read portion by portion, up to so many bytes; raises TooLarge."""
+
+    def __init__(self, most: int) -> None:
+        self.rows: list[Any] = []
+        self._most = self._left = most
+
+    def take(self, portion: Iterable[Any]) -> None:
+        before = len(self.rows)
+        self.rows += portion
+        for row in islice(self.rows, before, None):
+            self._left -= ROW_BYTES
+            for cell in row.values() if isinstance(row, dict) else row:
+                self._left -= CELL_BYTES
+                if isinstance(cell, str | bytes | memoryview):
+                    self._left -= len(cell)
+                elif isinstance(cell, list | tuple | dict):
+                    self._left -= len(msgspec.json.encode(cell, enc_hook=str)) * NESTED
+        if self._left < 0:
+            raise too_large(self._most, ROWS_REMEDY)
+
+
+NESTED = 8
+"""Bytes in memory for one of JSON, in a value that has parts."""
 
 # --- The clock of a task -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import psycopg
@@ -16,7 +17,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.postgres import Postgres
 from noetl.tools.running.addresses import login_of
 from noetl.tools.running.failures import RETRYABLE, guarded
-from noetl.tools.running.limits import part, shortest
+from noetl.tools.running.limits import Gathering, part, shortest
 from noetl.tools.running.object_files import is_object, parts_of, stored
 from noetl.tools.running.pg_connections import Connections
 from noetl.tools.running.pg_copy import copy_in, copy_out, copy_rows, copy_to_table_file
@@ -36,11 +37,14 @@ from noetl.tools.running.sql_tasks import (
     planned,
     table,
 )
-from noetl.tools.running.sql_text import BadSql
+from noetl.tools.running.sql_text import BadSql, tokens
 
 VARIABLES_MAX = 60_000
 MANY_ROWS = 500
 """From so many rows on COPY is worth its round trips."""
+ROWS_PER_LOOK = 1000
+READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
+WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
 MARKS = "noetl_effect"
 """The table that remembers which effects have happened."""
 WHERE_MARKS = """
@@ -110,6 +114,12 @@ async def _planned(config: Postgres, context: ToolContext) -> Plan:
     if config.table is not None:
         return Plan([], None)
     return await planned(config, context, "postgres")
+
+
+def _only_reads(sql: str) -> bool:
+    """Whether a statement is sure to yield rows and to write nothing."""
+    words = [token.text.upper() for token in tokens(sql, "postgres") if token.kind == "word"]
+    return words[:1] != [] and words[0] in READS and WRITES.isdisjoint(words)
 
 
 class Earlier(NamedTuple):
@@ -225,11 +235,35 @@ class Task:
         return Done(parts)
 
     async def _statement(self, sql: str, values: Any) -> Statement:
+        found = Gathering(self._context.resources.rules.max_response_bytes)
+        if _only_reads(sql):
+            return await self._streamed(sql, values, found)
         cursor = await self._connection.execute(sql.encode(), values)
         if cursor.description is None:
             return {**NOTHING, "row_count": max(0, cursor.rowcount)}
         names = [column.name for column in cursor.description]
-        return table(names, await cursor.fetchall(), cursor.rowcount)
+        while portion := await cursor.fetchmany(ROWS_PER_LOOK):
+            found.take(portion)
+        return table(names, found.rows, cursor.rowcount)
+
+    async def _streamed(self, sql: str, values: Any, found: Gathering) -> Statement:
+        """A query's rows as they come: never more of them in memory than a result may have."""
+        async with self._connection.cursor() as cursor:
+            portion: list[Any] = []
+            stream: Any = cursor.stream(sql.encode(), values, size=ROWS_PER_LOOK)
+            async with aclosing(stream) as rows:
+                async for row in rows:
+                    portion.append(row)
+                    if len(portion) == ROWS_PER_LOOK:
+                        found.take(portion)
+                        portion = []
+            found.take(portion)
+            if not found.rows:
+                # The library forgets the columns of a stream without rows. This runs nothing.
+                empty = f"SELECT * FROM ({sql}\n) AS described LIMIT 0"  # noqa: S608 - the task's own
+                await cursor.execute(empty.encode(), values)
+            names = [column.name for column in cursor.description or ()]
+        return table(names, found.rows, len(found.rows))
 
     # --- Rows and files ---
 

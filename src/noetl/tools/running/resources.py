@@ -49,7 +49,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     install_libs: bool = False
     """Whether `libs` of Python tasks are installed; else they must be there."""
     max_response_bytes: int = 256 * 1024 * 1024
-    """Of an answer that is read into memory."""
+    """Of a result that is held in memory: rows, an answer, an object, what code returns."""
     max_file_bytes: int = 10 * 1024**3
     """Of a file among the results: a download, a table."""
     cached_file_bytes: int = 4 * 1024**3

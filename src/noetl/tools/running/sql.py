@@ -22,7 +22,7 @@ from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.running.addresses import check_database
 from noetl.tools.running.failures import Failed, failed_with, guarded
-from noetl.tools.running.limits import shortest
+from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.running.pg_credentials import NOT_LENT, OF_THE_WORKER
 from noetl.tools.running.postgres import failure as postgres_failure
 from noetl.tools.running.resources import Refused, ToolResources
@@ -90,7 +90,7 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         confined = context.resources.rules.file_root is not None
         engine = await asyncio.to_thread(engines.engine, kind, where, config, confined)
         folder = context.files.folder if config.result_as != "rows" else None
-        task = Task(config, plan, engine, folder, halt)
+        task = Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
         done = await in_thread(context.resources.threads, task.run, halt, total)
         return ok(await outcome_of(done, context))
 
@@ -189,13 +189,14 @@ class Task:
     variables_max = 1_000_000
 
     def __init__(
-        self, config: Sql, plan: Plan, engine: Engine, folder: Path | None, halt: Halt
+        self, config: Sql, plan: Plan, engine: Engine, folder: Path | None, halt: Halt, most: int
     ) -> None:
         self._config = config
         self._plan = plan
         self._engine = engine
         self._folder = folder
         self.halt = halt
+        self._most = most
 
     def run(self, halt: Halt) -> Done:
         try:
@@ -241,11 +242,11 @@ class Task:
             if not found.returns_rows:
                 return {**NOTHING, "row_count": max(0, found.rowcount)}
             names = list(found.keys())
-            rows: list[Any] = []
+            gathered = Gathering(self._most)
             while portion := found.fetchmany(ROWS_PER_LOOK):
-                rows += [tuple(row) for row in portion]
+                gathered.take([tuple(row) for row in portion])
                 self.halt.check()
-        return table(names, rows, None)
+        return table(names, gathered.rows, None)
 
     def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
         from noetl.tools.running.tables import Cursor, file_of

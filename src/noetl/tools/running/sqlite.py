@@ -18,7 +18,7 @@ from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.running.embedded import database_of, prepare
 from noetl.tools.running.failures import Failed, guarded
-from noetl.tools.running.limits import shortest
+from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.running.plain import plain
 from noetl.tools.running.sql_tables import Batch, Write, insert, quoted
 from noetl.tools.running.sql_tasks import (
@@ -63,6 +63,7 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
             confined=context.resources.rules.file_root is not None,
             folder=context.files.folder if config.result_as != "rows" else None,
             halt=halt,
+            most=context.resources.rules.max_response_bytes,
         )
         done = await in_thread(context.resources.threads, task.run, halt, total)
         return ok(await outcome_of(done, context))
@@ -86,6 +87,7 @@ class Task:
         confined: bool,
         folder: Path | None,
         halt: Halt,
+        most: int,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -95,6 +97,7 @@ class Task:
         self._folder = folder
         self._patience = seconds(config.busy_timeout) or 0.0
         self.halt = halt
+        self._most = most
 
     def run(self, halt: Halt) -> Done:
         try:
@@ -155,12 +158,12 @@ class Task:
             cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
             if cursor.description is None:
                 return {**NOTHING, "row_count": max(0, cursor.rowcount)}
-            rows: list[Any] = []
+            found = Gathering(self._most)
             while portion := cursor.fetchmany(ROWS_PER_LOOK):
-                rows += portion
+                found.take(portion)
                 self.halt.check()
         wrote = cursor.rowcount if cursor.rowcount >= 0 else None
-        return table([column[0] for column in cursor.description], rows, wrote)
+        return table([column[0] for column in cursor.description], found.rows, wrote)
 
     def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
         from noetl.tools.running.tables import Cursor, file_of
