@@ -322,8 +322,9 @@ async def pause(
 async def resume(services: Services, request: Asked, execution_id: str) -> Started:
     """Let it go on."""
     await services.executions.resume(execution_id, actor=request.user.actor)
+    resumed = await _started(services, execution_id)
     await _note(services, request, "execution.resume", execution_id)
-    return await _started(services, execution_id)
+    return resumed
 
 
 routes = [start, rerun, listing, show, status, events, logs, stream, why, cancel, pause, resume]
