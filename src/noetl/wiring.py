@@ -443,6 +443,13 @@ async def looking(settings: Settings) -> AsyncIterator[Store]:
         await store.close()
 
 
+async def check(store: Store) -> list[str]:
+    """Everything in a store that is not what was written, one sentence each."""
+    from noetl.control.checking import problems
+
+    return await problems(store)
+
+
 def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     from noetl.control.keys import Keys
 

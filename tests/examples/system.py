@@ -130,8 +130,14 @@ def on_bench(work: Callable[[Bench], Awaitable[Any]], **settings: Any) -> Any:
 
 
 def ran(text: str, workload: Mapping[str, Any] | None = None, **settings: Any) -> Run:
-    """Run one playbook in a system of its own."""
-    return on_bench(lambda bench: bench.run(text, workload), **settings)
+    """Run one playbook in a system of its own; what stands beside its log follows from it."""
+
+    async def work(bench: Bench) -> Run:
+        run = await bench.run(text, workload)
+        assert await wiring.check(bench.system.store) == []
+        return run
+
+    return on_bench(work, **settings)
 
 
 def playbook(workflow: str, **sections: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 
+from noetl import wiring
 from tests.faults.cluster import Cluster
 from tests.server.processes import Server
 
@@ -74,3 +78,128 @@ def test_t13_a_damaged_execution_is_refused_and_the_others_go_on(cluster: Cluste
     if anew:
         assert server.ask("GET", f"/api/executions/{damaged}").code == "corrupted"
         assert answer(server, damaged) == 503
+
+
+CHANGES = {
+    "execution.status": (
+        "UPDATE noetl.execution SET status = 'PAUSED' WHERE execution_id = '{waits}'",
+        "Of execution {waits}, the column status says 'PAUSED' and the log 'RUNNING'",
+    ),
+    "execution.path": (
+        "UPDATE noetl.execution SET path = 'x' WHERE execution_id = '{ended}'",
+        "Of execution {ended}, the column path says 'x' and the log 'faults/damaged'",
+    ),
+    "a timer's time": (
+        "UPDATE noetl.timer SET fires_at = fires_at + 60 WHERE execution_id = '{waits}'",
+        "fires at another time than the log says",
+    ),
+    "a timer that is gone": (
+        "DELETE FROM noetl.timer WHERE execution_id = '{waits}'",
+        " is missing",
+    ),
+    "a timer of nobody": (
+        "INSERT INTO noetl.timer (execution_id, timer_id, fires_at) VALUES ('none', 't', 1)",
+        "A timer belongs to execution none, which is not there",
+    ),
+    "a command that is gone": (
+        "DELETE FROM noetl.queue WHERE execution_id = '{queued}'",
+        "Of execution {queued}, command",
+    ),
+    "catalog.content": (
+        "UPDATE noetl.catalog SET content = content || ' ' WHERE path = 'faults/damaged'",
+        'Version 1 of "faults/damaged" in the catalog is not what was written',
+    ),
+    "catalog.kind": (
+        "UPDATE noetl.catalog SET kind = 'Other' WHERE path = 'faults/damaged'",
+        'Version 1 of "faults/damaged" in the catalog is not what was written',
+    ),
+    "net.body": (
+        "UPDATE noetl.net SET body = {flipped} WHERE digest ="
+        " (SELECT digest FROM noetl.catalog WHERE path = 'faults/damaged')",
+        "is not what was written: its sha256 is not its digest",
+    ),
+}
+
+
+def change(cluster: Cluster, statement: str) -> None:
+    """Past the product."""
+    if cluster.database_url is None:
+        with closing(sqlite3.connect(cluster.folder / ".noetl" / "noetl.db")) as db, db:
+            assert db.execute(statement.replace("noetl.", "noetl_")).rowcount >= 1
+        return
+    with psycopg.connect(cluster.database_url) as database:
+        assert database.execute(statement.encode()).rowcount >= 1
+
+
+@contextmanager
+def kept(cluster: Cluster) -> Iterator[None]:
+    """Whatever the body changes is as before afterwards."""
+    if cluster.database_url is None:
+        path = cluster.folder / ".noetl" / "noetl.db"
+        before = path.read_bytes()
+        yield
+        path.write_bytes(before)
+        return
+    tables = ("execution", "timer", "queue", "catalog", "net")
+    with psycopg.connect(cluster.database_url, autocommit=True) as db:
+        for table in tables:
+            db.execute(f"CREATE TEMP TABLE kept_{table} AS TABLE noetl.{table}".encode())
+        yield
+        db.execute("TRUNCATE noetl.catalog, noetl.net, noetl.execution, noetl.timer, noetl.queue")
+        for table in ("execution", "timer", "net", "catalog", "queue"):
+            how = "OVERRIDING SYSTEM VALUE " if table == "queue" else ""
+            db.execute(f"INSERT INTO noetl.{table} {how}TABLE kept_{table}".encode())
+
+
+def findings(cluster: Cluster) -> list[str]:
+    async def look() -> list[str]:
+        url = cluster.database_url or f"sqlite:///{cluster.folder}/.noetl/noetl.db"
+        store = await wiring.open_store(url, shared=True)
+        try:
+            return await wiring.check(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(look())
+
+
+def test_t13_check_names_whatever_was_changed_and_a_changed_net_does_not_run(cluster: Cluster):
+    server = cluster.server()
+    worker = cluster.worker(server)
+    waits, ended = (server.start(TWO_STEPS) for _ in range(2))
+    for one in (waits, ended):
+        server.wait_for(one, "step.done")
+    answer(server, ended)
+    server.ended(ended)
+    other = TWO_STEPS.replace("faults/damaged", "faults/other")
+    fine = server.start(other)
+    server.wait_for(fine, "step.done")
+    worker.terminate()
+    queued = server.start(other)
+    server.terminate()
+    assert findings(cluster) == []
+    is_sqlite = cluster.database_url is None
+    names = {
+        "waits": waits,
+        "ended": ended,
+        "queued": queued,
+        "flipped": "CAST(body || ' ' AS BLOB)" if is_sqlite else "body || ' '::bytea",
+    }
+
+    for what, (statement, finding) in CHANGES.items():
+        with kept(cluster):
+            change(cluster, statement.format(**names))
+            found = findings(cluster)
+            assert [one for one in found if finding.format(**names) in one], (what, found)
+    assert findings(cluster) == []
+
+    change(cluster, CHANGES["net.body"][0].format(**names))
+    assert "is not what was written" in cluster.check()
+    server = cluster.server()
+    cluster.worker(server)
+    refusal = server.ask("POST", f"/api/executions/{waits}/events", {"name": "message.received"})
+    assert (refusal.status, refusal.code) == (503, "corrupted")
+    started = server.ask("POST", "/api/execute", {"path": "faults/damaged"})
+    assert (started.status, started.code) == (503, "corrupted")
+    assert answer(server, fine) == 200
+    assert server.ended(fine)["status"] == "COMPLETED"

@@ -122,12 +122,13 @@ async def test_the_catalog_lists_the_newest_version_of_every_path(store: Store):
 
 
 async def test_a_net_is_found_by_its_digest(store: Store):
-    await store.register(entry("a"), b"net a")
-    await store.put_net("direct", b"net b")
-    await store.put_net("direct", b"net b")
+    digest_a, digest_b = sha256(b"net a").hexdigest(), sha256(b"net b").hexdigest()
+    await store.register(entry("a", digest=digest_a), b"net a")
+    await store.put_net(digest_b, b"net b")
+    await store.put_net(digest_b, b"net b")
 
-    assert await store.net("digest of a") == b"net a"
-    assert await store.net("direct") == b"net b"
+    assert await store.net(digest_a) == b"net a"
+    assert await store.net(digest_b) == b"net b"
     assert await store.net("none") is None
 
 

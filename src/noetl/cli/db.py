@@ -68,4 +68,4 @@ async def _check(settings: Settings) -> list[str]:
     from noetl import wiring
 
     async with wiring.looking(settings) as store:
-        return await store.check()
+        return await wiring.check(store)

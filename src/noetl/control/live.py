@@ -79,20 +79,24 @@ class Live:
             self.snapshot_seq = self.state.seq
 
     def summary(self) -> Summary:
-        state = self.state
-        return Summary(
-            execution_id=self.execution_id,
-            path=state.path,
-            version=state.version,
-            digest=state.digest,
-            status=state.status,
-            requested_at=state.requested_at,
-            ended_at=state.ended_at,
-            parent_execution_id=state.parent.execution_id if state.parent is not None else None,
-            idempotency_key=self.key,
-            current_steps=tuple(sorted({run.step for run in state.runs.values()})),
-            error=state.failure.message if state.failure is not None else None,
-        )
+        return summary_of(self.execution_id, self.state, self.key)
+
+
+def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None) -> Summary:
+    """The row that lists show of an execution in this state."""
+    return Summary(
+        execution_id=execution_id,
+        path=state.path,
+        version=state.version,
+        digest=state.digest,
+        status=state.status,
+        requested_at=state.requested_at,
+        ended_at=state.ended_at,
+        parent_execution_id=state.parent.execution_id if state.parent is not None else None,
+        idempotency_key=key,
+        current_steps=tuple(sorted({run.step for run in state.runs.values()})),
+        error=state.failure.message if state.failure is not None else None,
+    )
 
 
 def fold(loaded: Loaded) -> ExecutionState:

@@ -305,6 +305,9 @@ class Store(AccessStore, Protocol):
     ) -> list[tuple[ExecutionId, str, float]]:
         """Timers whose time has come, earliest first. They stay until a commit clears them."""
 
+    async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
+        """The timers of an execution, and when each fires."""
+
     async def next_timer(self) -> float | None:
         """When the earliest timer fires."""
 

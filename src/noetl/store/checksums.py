@@ -6,6 +6,7 @@ disks, not against people.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
@@ -14,6 +15,7 @@ import msgspec
 from noetl.errors import Corrupted
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.store.base import CatalogEntry
 
 _decode_command = msgspec.json.Decoder(Command).decode
 
@@ -59,6 +61,33 @@ def verified_command(body: bytes, checksum: int) -> Command | None:
         return _decode_command(body)
     except msgspec.DecodeError:
         return None  # Written by a version of NoETL that has other commands.
+
+
+def verified_net(body: bytes, digest: str) -> bytes:
+    """The bytes of a net; raises Corrupted if they are not those that its digest names."""
+    if not isinstance(body, bytes) or sha256(body).hexdigest() != digest:
+        raise Corrupted(
+            f"The compiled playbook {digest[:12]} is not what was written: its sha256 is not its"
+            " digest. Executions of it are not served, others are not affected. Restore it from a"
+            " backup, or delete its row and register the playbook again."
+        )
+    return body
+
+
+def entry_checksum(entry: CatalogEntry) -> int:
+    """Over all columns of a row of the catalog."""
+    return crc32(msgspec.json.encode(msgspec.structs.astuple(entry)))
+
+
+def verified_entry(entry: CatalogEntry, checksum: int | None) -> CatalogEntry:
+    """The entry; raises Corrupted if it is not what was written. Old ones have no checksum."""
+    if checksum is not None and entry_checksum(entry) != checksum:
+        raise Corrupted(
+            f'Version {entry.version} of "{entry.path}" in the catalog is not what was written.'
+            " It is not started any more, other versions are not affected. Restore it from a"
+            " backup, or register the playbook again."
+        )
+    return entry
 
 
 def damaged_command(command_id: CommandId, execution_id: ExecutionId) -> Corrupted:

@@ -8,6 +8,7 @@ import msgspec
 from psycopg.rows import DictRow
 
 from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.checksums import entry_checksum
 from noetl.store.postgres.connections import Connection, change, rows
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -20,13 +21,20 @@ async def register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEn
     """
     await rows(db, "lock_path", {"path": entry.path})
     found = await rows(db, "newest_entry", {"path": entry.path})
-    newest = CatalogEntry(**found[0]) if found else None
+    newest = entry_of(found[0])[0] if found else None
     if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
         return newest
     await change(db, "put_net", {"digest": entry.digest, "body": net})
     new = msgspec.structs.replace(entry, version=newest.version + 1 if newest else 1)
-    await change(db, "insert_catalog_entry", msgspec.structs.asdict(new))
+    row = msgspec.structs.asdict(new) | {"checksum": entry_checksum(new)}
+    await change(db, "insert_catalog_entry", row)
     return new
+
+
+def entry_of(row: DictRow) -> tuple[CatalogEntry, int | None]:
+    """An entry and its checksum."""
+    checksum = row.pop("checksum")
+    return CatalogEntry(**row), checksum
 
 
 def credential_row(credential: StoredCredential) -> dict[str, Any]:

@@ -332,6 +332,9 @@ SELECT execution_id, timer_id, fires_at
  ORDER BY fires_at, execution_id, timer_id
  LIMIT %(limit)s
 
+-- timers_of --
+SELECT timer_id, fires_at FROM noetl.timer WHERE execution_id = %(execution_id)s
+
 -- next_timer --
 SELECT min(fires_at) AS fires_at FROM noetl.timer
 
@@ -388,31 +391,31 @@ SELECT pg_advisory_xact_lock(hashtextextended('noetl.catalog ' || %(path)s, 0))
 
 -- insert_catalog_entry --
 INSERT INTO noetl.catalog (
-    path, version, catalog_id, kind, digest, content, description, created_at
+    path, version, catalog_id, kind, digest, content, description, created_at, checksum
 ) VALUES (
     %(path)s, %(version)s, %(catalog_id)s, %(kind)s, %(digest)s, %(content)s, %(description)s,
-    %(created_at)s
+    %(created_at)s, %(checksum)s
 )
 
 -- newest_entry --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl.catalog
  WHERE path = %(path)s
  ORDER BY version DESC
  LIMIT 1
 
 -- entry_of_version --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl.catalog
  WHERE path = %(path)s AND version = %(version)s
 
 -- entry_of_id --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl.catalog
  WHERE catalog_id = %(catalog_id)s
 
 -- newest_entries --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM (
         SELECT DISTINCT ON (path) *
           FROM noetl.catalog
@@ -463,3 +466,11 @@ SELECT DISTINCT execution_id FROM noetl.log
     SELECT FROM noetl.execution WHERE execution.execution_id = log.execution_id
  )
  ORDER BY execution_id
+
+-- check_nets --
+SELECT digest, body FROM noetl.net ORDER BY digest
+
+-- check_catalog --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl.catalog
+ ORDER BY path, version

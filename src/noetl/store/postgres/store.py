@@ -26,7 +26,7 @@ from noetl.store.base import (
     Summary,
     Write,
 )
-from noetl.store.checksums import Head, damaged_result
+from noetl.store.checksums import Head, damaged_result, verified_entry, verified_net
 from noetl.store.heads import Heads
 from noetl.store.log import Selection
 from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
@@ -205,6 +205,10 @@ class PostgresStore(AccessMethods):
         rows = await self._database.all("due_timers", {"now": now, "limit": limit})
         return [(row["execution_id"], row["timer_id"], row["fires_at"]) for row in rows]
 
+    async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
+        rows = await self._database.all("timers_of", {"execution_id": execution_id})
+        return {row["timer_id"]: row["fires_at"] for row in rows}
+
     async def next_timer(self) -> float | None:
         row = await self._database.one("next_timer")
         return row["fires_at"] if row else None
@@ -266,19 +270,19 @@ class PostgresStore(AccessMethods):
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         name = "newest_entry" if version is None else "entry_of_version"
         row = await self._database.one(name, {"path": path, "version": version})
-        return CatalogEntry(**row) if row else None
+        return verified_entry(*cataloguing.entry_of(row)) if row else None
 
     async def catalog_entry_of(self, catalog_id: str) -> CatalogEntry | None:
         row = await self._database.one("entry_of_id", {"catalog_id": catalog_id})
-        return CatalogEntry(**row) if row else None
+        return verified_entry(*cataloguing.entry_of(row)) if row else None
 
     async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
         rows = await self._database.all("newest_entries", {"kind": kind, "prefix": prefix})
-        return [CatalogEntry(**row) for row in rows]
+        return [cataloguing.entry_of(row)[0] for row in rows]
 
     async def net(self, digest: str) -> bytes | None:
         row = await self._database.one("net", {"digest": digest})
-        return row["body"] if row else None
+        return verified_net(row["body"], digest) if row else None
 
     async def put_net(self, digest: str, net: bytes) -> None:
         await self._database.change("put_net", {"digest": digest, "body": net})

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.checksums import entry_checksum, verified_entry, verified_net
 from noetl.store.sqlite.queries import QUERIES
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -18,15 +19,16 @@ def register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> Catalog
 
     Going back to an earlier content is a new version too: by default the newest is what runs.
     """
-    newest = catalog_entry(db, entry.path, None)
+    found = db.execute(QUERIES["newest_entry"], (entry.path,)).fetchone()
+    newest = entry_of(found)[0] if found else None
     if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
         return newest
     put_net(db, entry.digest, net)
-    version = newest.version + 1 if newest else 1
-    row = (entry.path, version, entry.catalog_id, entry.kind, entry.digest)
-    more = (entry.content, entry.description, entry.created_at)
+    new = msgspec.structs.replace(entry, version=newest.version + 1 if newest else 1)
+    row = (new.path, new.version, new.catalog_id, new.kind, new.digest)
+    more = (new.content, new.description, new.created_at, entry_checksum(new))
     db.execute(QUERIES["insert_catalog_entry"], row + more)
-    return msgspec.structs.replace(entry, version=version)
+    return new
 
 
 def catalog_entry(db: sqlite3.Connection, path: str, version: int | None) -> CatalogEntry | None:
@@ -34,22 +36,23 @@ def catalog_entry(db: sqlite3.Connection, path: str, version: int | None) -> Cat
         row = db.execute(QUERIES["newest_entry"], (path,)).fetchone()
     else:
         row = db.execute(QUERIES["entry_of_version"], (path, version)).fetchone()
-    return _entry(row) if row else None
+    return verified_entry(*entry_of(row)) if row else None
 
 
 def catalog_entry_of(db: sqlite3.Connection, catalog_id: str) -> CatalogEntry | None:
     row = db.execute(QUERIES["entry_of_id"], (catalog_id,)).fetchone()
-    return _entry(row) if row else None
+    return verified_entry(*entry_of(row)) if row else None
 
 
 def catalog(db: sqlite3.Connection, kind: str | None, prefix: str) -> list[CatalogEntry]:
     rows = db.execute(QUERIES["newest_entries"], {"kind": kind, "prefix": prefix})
-    return [_entry(row) for row in rows]
+    return [entry_of(row)[0] for row in rows]
 
 
-def _entry(row: tuple[Any, ...]) -> CatalogEntry:
-    catalog_id, path, version, kind, digest, content, description, created_at = row
-    return CatalogEntry(
+def entry_of(row: tuple[Any, ...]) -> tuple[CatalogEntry, int | None]:
+    """An entry and its checksum."""
+    catalog_id, path, version, kind, digest, content, description, created_at, checksum = row
+    entry = CatalogEntry(
         catalog_id=catalog_id,
         path=path,
         version=version,
@@ -59,6 +62,7 @@ def _entry(row: tuple[Any, ...]) -> CatalogEntry:
         description=description,
         created_at=created_at,
     )
+    return entry, checksum
 
 
 def put_net(db: sqlite3.Connection, digest: str, net: bytes) -> None:
@@ -67,7 +71,7 @@ def put_net(db: sqlite3.Connection, digest: str, net: bytes) -> None:
 
 def net(db: sqlite3.Connection, digest: str) -> bytes | None:
     row = db.execute(QUERIES["net"], (digest,)).fetchone()
-    return row[0] if row else None
+    return verified_net(row[0], digest) if row else None
 
 
 def put_credential(db: sqlite3.Connection, new: StoredCredential) -> None:

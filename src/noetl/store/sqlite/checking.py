@@ -7,7 +7,15 @@ from collections import deque
 from collections.abc import Iterator
 
 from noetl.errors import Corrupted
-from noetl.store.checksums import Head, agrees, chain_start, first_sentence
+from noetl.store.checksums import (
+    Head,
+    agrees,
+    chain_start,
+    first_sentence,
+    verified_entry,
+    verified_net,
+)
+from noetl.store.sqlite.cataloguing import entry_of
 from noetl.store.sqlite.queries import QUERIES
 from noetl.store.sqlite.reading import follow_log
 
@@ -45,10 +53,33 @@ def command_problems(db: sqlite3.Connection) -> Iterator[str]:
             yield f"Command {command_id} of execution {execution_id} is not what was written"
 
 
+def net_problems(db: sqlite3.Connection) -> Iterator[str]:
+    for digest, body in db.execute(QUERIES["check_nets"]):
+        try:
+            verified_net(body, digest)
+        except Corrupted as error:
+            yield first_sentence(error)
+
+
+def catalog_problems(db: sqlite3.Connection) -> Iterator[str]:
+    for row in db.execute(QUERIES["check_catalog"]):
+        try:
+            verified_entry(*entry_of(row))
+        except Corrupted as error:
+            yield first_sentence(error)
+
+
 def row_problems(db: sqlite3.Connection) -> list[str]:
     """All of it; a part that cannot even be read is itself a finding."""
     found: list[str] = []
-    for part in (structure_problems, log_problems, snapshot_problems, command_problems):
+    for part in (
+        structure_problems,
+        log_problems,
+        snapshot_problems,
+        command_problems,
+        net_problems,
+        catalog_problems,
+    ):
         try:
             found += part(db)
         except sqlite3.DatabaseError as error:

@@ -240,6 +240,9 @@ SELECT execution_id, timer_id, fires_at
  ORDER BY fires_at, execution_id, timer_id
  LIMIT :limit
 
+-- timers_of --
+SELECT timer_id, fires_at FROM noetl_timer WHERE execution_id = ?
+
 -- next_timer --
 SELECT min(fires_at) FROM noetl_timer
 
@@ -287,28 +290,28 @@ SELECT body FROM noetl_net WHERE digest = ?
 
 -- insert_catalog_entry --
 INSERT INTO noetl_catalog (
-    path, version, catalog_id, kind, digest, content, description, created_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    path, version, catalog_id, kind, digest, content, description, created_at, checksum
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- newest_entry --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl_catalog
  WHERE path = ?
  ORDER BY version DESC
  LIMIT 1
 
 -- entry_of_version --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl_catalog
  WHERE path = ? AND version = ?
 
 -- entry_of_id --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl_catalog
  WHERE catalog_id = ?
 
 -- newest_entries --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
   FROM noetl_catalog AS entry
  WHERE version = (SELECT max(version) FROM noetl_catalog WHERE path = entry.path)
    AND (:kind IS NULL OR kind = :kind)
@@ -357,3 +360,11 @@ SELECT execution_id, command_id, body, checksum FROM noetl_queue
 
 -- check_results --
 SELECT execution_id, key FROM noetl_result ORDER BY execution_id, key
+
+-- check_nets --
+SELECT digest, body FROM noetl_net ORDER BY digest
+
+-- check_catalog --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl_catalog
+ ORDER BY path, version

@@ -307,6 +307,11 @@ class SqliteStore(AccessMethods):
     ) -> list[tuple[ExecutionId, str, float]]:
         return await self._read(lambda db: working.due_timers(db, now, limit))
 
+    async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
+        return await self._read(
+            lambda db: dict(db.execute(QUERIES["timers_of"], (execution_id,)).fetchall())
+        )
+
     async def next_timer(self) -> float | None:
         return await self._read(working.next_timer)
 
