@@ -188,3 +188,9 @@ def test_every_query_is_used():
 def test_two_queries_of_one_name_are_refused():
     with pytest.raises(AssertionError):
         read_queries("-- a --\nSELECT 1\n\n-- a --\nSELECT 2")
+
+
+def test_executions_of_a_playbook_in_a_status_have_an_index():
+    plan = plan_of("summaries_of_path_and_status")
+
+    assert any("noetl_execution_path_status (path=? AND status=?" in line for line in plan), plan

@@ -28,6 +28,13 @@ from noetl.store.base import EventRow, Store, Summary
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
+REUSED = (
+    *("playbook.request.evaluated", "ctx.patched", "vars.set"),
+    *("step.scheduled", "step.done", "step.failed", "step.skipped", "step.cancelled"),
+    # Who may have reported a patch.
+    *("command.issued", "command.requeued", "command.closed"),
+)
+"""The fold of these alone has the same ctx, vars and results as the fold of all events."""
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
 
@@ -295,7 +302,7 @@ class Executions:
         actor: Actor | None = None,
     ) -> ExecutionId:
         """A new execution of the same playbook; from a step on, with what was there before it."""
-        old = await self._orchestrator.state(execution_id)
+        old = await self._request_of(execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
         before = ExecutionState()
         if step is not None:
@@ -328,12 +335,21 @@ class Executions:
         )
         return new
 
+    async def _request_of(self, execution_id: ExecutionId) -> ExecutionRequested:
+        """What it was started with: its first event."""
+        rows = await self._store.events(execution_id, limit=1)
+        if not rows:
+            raise NotFound(f"there is no execution {execution_id}.")
+        first = decode(rows[0].body)
+        assert isinstance(first, ExecutionRequested)
+        return first
+
     async def _before(self, execution_id: ExecutionId, step: str) -> ExecutionState:
-        """The state in which the step was last about to run."""
+        """The state in which the step was last about to run, as far as a rerun needs it."""
         state = ExecutionState()
         found: ExecutionState | None = None
         after = 0
-        while rows := await self._store.events(execution_id, after=after, limit=PAGE):
+        while rows := await self._store.events(execution_id, after=after, limit=PAGE, types=REUSED):
             after = rows[-1].seq
             for row in rows:
                 fact = decode(row.body)

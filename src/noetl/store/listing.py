@@ -25,6 +25,8 @@ def statement(
     """Each way to ask has a statement that walks the index made for it: its name and values."""
     if parent is not None:
         name = "summaries_of_parent"
+    elif path is not None and status is not None:
+        name = "summaries_of_path_and_status"
     elif path is not None:
         name = "summaries_of_path"
     elif status is not None:

@@ -205,7 +205,17 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
        parent_execution_id, idempotency_key, current_steps, error
   FROM noetl.execution
  WHERE path = %(path)s
-   AND (%(status)s::text IS NULL OR status = %(status)s)
+   AND requested_at >= %(since)s
+   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT %(limit)s
+
+-- summaries_of_path_and_status --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl.execution
+ WHERE path = %(path)s
+   AND status = %(status)s
    AND requested_at >= %(since)s
    AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
  ORDER BY requested_at DESC, execution_id DESC

@@ -126,7 +126,17 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
        parent_execution_id, idempotency_key, current_steps, error
   FROM noetl_execution
  WHERE path = :path
-   AND (:status IS NULL OR status = :status)
+   AND requested_at >= :since
+   AND (requested_at, execution_id) < (:before_at, :before_id)
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- summaries_of_path_and_status --
+SELECT execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error
+  FROM noetl_execution
+ WHERE path = :path
+   AND status = :status
    AND requested_at >= :since
    AND (requested_at, execution_id) < (:before_at, :before_id)
  ORDER BY requested_at DESC, execution_id DESC
