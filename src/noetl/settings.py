@@ -179,6 +179,7 @@ SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
 PATH = Kind(_path, "the path of a directory")
+FILE = Kind(_path, "the path of a file")
 PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
 SWITCH = Kind(_switch, "on or off")
@@ -249,6 +250,12 @@ TABLE: tuple[Setting, ...] = (
         kind=PERMISSION,
         default="allow",
         help="Whether tasks may reach private addresses by http: allow or refuse.",
+    ),
+    Setting(
+        name="NOETL_CONTAINERS",
+        field="containers",
+        kind=FILE,
+        help="A JSON file: which images, namespaces, accounts and limits containers may have.",
     ),
     Setting(
         name="NOETL_FILES",
@@ -391,8 +398,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     env_secrets: tuple[str, ...]
     task_env: tuple[str, ...]
     secret_files: str | None
-    strict: bool
     private_networks: str
+    containers: str | None
     files: str | None
     max_response_bytes: int
     max_file_bytes: int
@@ -404,6 +411,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     task_memory_bytes: int | None
     task_processes: int | None
     task_file_bytes: int | None
+    strict: bool
     log: str
     max_payload_bytes: int | None
     max_attempts: int | None

@@ -471,12 +471,14 @@ async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
 def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
     from noetl.secrets.keychain import opened
+    from noetl.tools.running.container_policy import read_policy
     from noetl.tools.running.egress import EgressPolicy
     from noetl.tools.running.resources import Rules
     from noetl.tools.running.spawner import Bounds
 
     return Rules(
         egress=EgressPolicy(private=settings.private_networks == "allow"),
+        containers=read_policy(settings.containers),
         file_root=settings.files,
         max_response_bytes=settings.max_response_bytes,
         max_file_bytes=settings.max_file_bytes,

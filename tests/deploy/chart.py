@@ -82,6 +82,8 @@ def _value(code: str, names: dict[str, Any]) -> Any:
     match words:
         case [path, "|", "quote"]:
             return json.dumps(_text(_value(path, names)))
+        case ["toJson", path, "|", "quote"]:
+            return json.dumps(json.dumps(_value(path, names)))
         case ["toJson", path]:
             return json.dumps(_value(path, names))
         case ["not", path]:

@@ -10,13 +10,21 @@ import pytest
 import yaml
 
 from noetl.settings import TABLE
+from noetl.tools.running.container_policy import read_policy
 from noetl.version import __version__
 from tests.deploy.chart import CHART, rendered
 
 DEPLOY = CHART.parent.parent
 GPU = {"replicas": 1, "slots": 2, "graceSeconds": 30, "resources": {}}
 SCALED = {"enabled": True, "minReplicas": 0, "maxReplicas": 4, "commandsPerWorker": 8}
-OBJECTS = rendered("prod", {"workers": {"gpu": {**GPU, "autoscaling": SCALED}}})
+LIMITS = {"settings": {"NOETL_TIMEOUT": 3600}}
+OBJECTS = rendered(
+    "prod",
+    {"workers": {"gpu": {**GPU, "autoscaling": SCALED}}, "server": LIMITS, "worker": LIMITS},
+)
+IN_THE_OPEN = {
+    *("NOETL_LOG", "NOETL_SERVER_URL", "NOETL_CONTAINERS", "NOETL_CACHE", "NOETL_TIMEOUT"),
+}
 
 
 def of(kind: str, name: str) -> dict[str, Any]:
@@ -45,6 +53,9 @@ def test_the_chart_has_servers_and_one_deployment_per_pool():
         ("Deployment", "prod-worker-default"),
         ("Deployment", "prod-worker-gpu"),
         ("HorizontalPodAutoscaler", "prod-worker-gpu"),
+        ("ConfigMap", "prod-containers"),
+        ("NetworkPolicy", "prod-server"),
+        ("NetworkPolicy", "prod-worker"),
     }
 
 
@@ -72,7 +83,7 @@ def test_secrets_come_from_the_cluster_and_settings_exist():
     for name, container in containers():
         for variable in container["env"]:
             assert variable["name"] in known, (name, variable["name"])
-            if variable["name"] not in ("NOETL_LOG", "NOETL_SERVER_URL"):
+            if variable["name"] not in IN_THE_OPEN:
                 assert "secretKeyRef" in variable["valueFrom"]
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
@@ -120,3 +131,53 @@ def test_the_chart_is_of_this_version():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
     assert chart["appVersion"] == chart["version"] == values["image"]["tag"] == __version__
+
+
+# --- S35: what runs in the cluster runs under a policy -------------------------------------------
+
+
+def test_s35_pods_have_no_more_rights_than_they_need():
+    for one in OBJECTS:
+        if one["kind"] != "Deployment":
+            continue
+        pod = one["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert (security["privileged"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+            assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+            assert {"name": "NOETL_TIMEOUT", "value": "3600"} in container["env"]
+
+
+def test_s35_workers_are_called_by_nobody_and_reach_no_metadata_service():
+    spec = of("NetworkPolicy", "prod-worker")["spec"]
+    labels = of("Deployment", "prod-worker-gpu")["spec"]["template"]["metadata"]["labels"]
+
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+    assert (spec["policyTypes"], spec["ingress"]) == (["Ingress", "Egress"], [])
+    [outside] = [rule["to"] for rule in spec["egress"] if "ports" not in rule]
+    assert outside == [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}}]
+    server = of("NetworkPolicy", "prod-server")["spec"]
+    assert all(rule["ports"] == [{"port": 8082}] for rule in server["ingress"])
+
+
+def test_s35_the_policy_for_containers_in_the_chart_is_one_that_workers_read(tmp_path):
+    text = of("ConfigMap", "prod-containers")["data"]["containers.json"]
+    (tmp_path / "containers.json").write_text(text)
+    policy = read_policy(str(tmp_path / "containers.json"))
+
+    assert policy.non_root
+    assert policy.host_paths == ()
+    pods = of("Deployment", "prod-worker-default")["spec"]["template"]["spec"]
+    assert {"name": "policy", "configMap": {"name": "prod-containers"}} in pods["volumes"]
+
+
+def test_s35_without_network_policies_the_rest_is_the_same():
+    without = rendered("prod", {"networkPolicy": {"enabled": False}})
+
+    assert "NetworkPolicy" not in {one["kind"] for one in without}
+    assert "ConfigMap" in {one["kind"] for one in without}

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from noetl.errors import BadSetting
+from noetl.tools.running.container_policy import ContainerPolicy, read_policy
 from noetl.tools.running.resources import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, refusing
@@ -338,10 +340,11 @@ def cluster():
         yield cluster
 
 
-def run_job(cluster: Cluster, **config: Any) -> Any:
+def run_job(cluster: Cluster, policy: ContainerPolicy | None = None, **config: Any) -> Any:
     fields = {"server": cluster.url, "token": "canary-token", "namespace": "lab"}
     written = {"runtime": "kubernetes", "auth": "k8s", "image": "img/a", **config}
-    return ran("container", written, settings={"credentials": {"k8s": fields}})
+    rules = Rules(containers=policy or ContainerPolicy())
+    return ran("container", written, settings={"credentials": {"k8s": fields}, "rules": rules})
 
 
 NAME = "noetl-s-t-action-1-1"
@@ -385,7 +388,13 @@ def test_a_job_is_created_watched_read_and_deleted(cluster):
             "volumeMounts": [{"name": "mount-0", "mountPath": "/in", "readOnly": True}],
             "imagePullPolicy": "IfNotPresent",
             "resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": 1}},
-            "securityContext": {"runAsUser": 1000},
+            "securityContext": {
+                "runAsUser": 1000,
+                "privileged": False,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
         }
     ]
 
@@ -456,3 +465,87 @@ def test_what_a_job_cannot_have_is_refused(cluster, monkeypatch):
     assert failure(run_job(cluster, user="root"))[0] == "client_error"
     nowhere = ran("container", {"runtime": "kubernetes", "image": "i"})
     assert "Which cluster?" in failure(nowhere)[1]
+
+
+# --- S35: the operator's policy ----------------------------------------------------------------
+
+POLICY = ContainerPolicy(
+    images=("img/*", "ghcr.io/our/*"),
+    namespaces=("lab",),
+    service_accounts=("runner",),
+    node_selector={"zone": "tasks"},
+    host_paths=("/srv/shared",),
+    capabilities=("NET_BIND_SERVICE",),
+    non_root=True,
+    read_only_root=True,
+    max_cpu=2,
+    max_memory="1Gi",
+    max_gpu=0,
+    max_seconds=600,
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"image": "docker.io/evil/x"}, "ghcr.io/our/*"),
+        ({"namespace": "kube-system"}, "kube-system"),
+        ({"service_account": "admin"}, "admin"),
+        ({"mounts": [{"source": "/", "target": "/host"}]}, '"/" of a node'),
+        ({"mounts": [{"source": "/srv/shared/../../etc", "target": "/h"}]}, "of a node"),
+        ({"mounts": [{"source": "/srv/sharedness", "target": "/h"}]}, "of a node"),
+        ({"user": 0}, "root"),
+        ({"user": "0:0"}, "root"),
+        ({"resources": {"cpu": 3}}, "3 processors"),
+        ({"resources": {"memory": "2Gi"}}, "more than 1Gi"),
+        ({"resources": {"gpu": 1}}, "graphics"),
+    ],
+)
+def test_s35_a_task_cannot_leave_the_policy(cluster, config, said):
+    outcome = run_job(cluster, POLICY, **config)
+
+    assert outcome.error.kind == "auth"
+    assert said in outcome.error.message
+    assert cluster.jobs == {}
+
+
+def test_s35_a_job_has_what_the_policy_says_whatever_the_task_leaves_out(cluster):
+    mounts = [{"source": "/srv/shared/x", "target": "/x"}]
+    selector = {"zone": "elsewhere", "disk": "ssd"}
+    outcome = run_job(cluster, POLICY, mounts=mounts, node_selector=selector)
+
+    assert outcome.is_ok, outcome
+    job = cluster.jobs[NAME]["spec"]
+    assert job["activeDeadlineSeconds"] == 600
+    pod = job["template"]["spec"]
+    assert pod["serviceAccountName"] == "runner"
+    assert pod["nodeSelector"] == {"zone": "tasks", "disk": "ssd"}
+    [container] = pod["containers"]
+    assert container["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "runAsNonRoot": True,
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def test_s35_without_a_policy_a_job_has_no_token_and_no_directory_of_a_node(cluster):
+    assert run_job(cluster).is_ok
+    pod = cluster.jobs[NAME]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+
+    refused = run_job(cluster, mounts=[{"source": "/var/run", "target": "/x"}])
+    assert refused.error.kind == "auth"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"images": 3}', '{"imagez": []}'])
+def test_s35_a_policy_that_cannot_be_read_stops_the_worker(tmp_path, text):
+    path = tmp_path / "containers.json"
+    path.write_text(text)
+    with pytest.raises(BadSetting, match="NOETL_CONTAINERS"):
+        read_policy(str(path))
+    with pytest.raises(BadSetting, match="cannot be read"):
+        read_policy(str(tmp_path / "none"))

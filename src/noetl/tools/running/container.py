@@ -54,6 +54,9 @@ async def _run(config: Container, context: ToolContext) -> Outcome:
             "This worker has neither docker nor podman and is in no Kubernetes cluster. Install "
             "one of them, or write `runtime: kubernetes` with the cluster's credential.",
         )
+    refusal = context.resources.rules.containers.refusal(config)
+    if refusal is not None:
+        raise Refused(f"{refusal}.")
     if runtime == "kubernetes":
         from noetl.tools.running.kubernetes import run_job
 

@@ -17,6 +17,7 @@ from noetl.tools.running.asking import ask, fields_of, text_field
 from noetl.tools.running.commands import Output, as_text, ended_badly, ended_well
 from noetl.tools.running.container import command_of, name_of, split
 from noetl.tools.running.failures import Failed
+from noetl.tools.running.resources import Refused
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -77,6 +78,9 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
         told = "`stdin` and `network` are for docker and podman; a Job has neither."
         return failed("client_error", told)
     cluster = await _cluster(config, context)
+    policy = context.resources.rules.containers
+    if refused := list(policy.job_refusals(config, cluster.namespace)):
+        raise Refused(f"the operator's rules do not allow it: {'; '.join(refused)}.")
     name = name_of(context)[:63].rstrip("-")
     try:
         await _created(cluster, manifest(config, context, name))
@@ -114,7 +118,16 @@ async def _cluster(config: Container, context: ToolContext) -> Cluster:
         options["headers"] = {"Authorization": f"Bearer {token}"}
     if ca is not None:
         options["ca"] = ca
-    namespace = config.namespace or text_field(fields, "namespace") or "default"
+    allowed = context.resources.rules.containers.namespaces
+    usual = allowed[0] if allowed else "default"
+    namespace = config.namespace or text_field(fields, "namespace") or usual
+    if not fields and allowed is None:
+        # The account is the worker's: without the operator's word its Jobs stay where it is.
+        own = await asyncio.to_thread(_own_namespace)
+        if config.namespace not in (None, own):
+            told = f'Jobs of this worker run in the namespace "{own}" only (NOETL_CONTAINERS).'
+            raise Refused(told)
+        namespace = own
     return Cluster(url.rstrip("/"), namespace, options, context)
 
 
@@ -127,12 +140,20 @@ def _of_the_pod() -> tuple[str | None, str | None, str | None]:
     return f"https://{host}:{port}", (ACCOUNT / "token").read_text(), str(ACCOUNT / "ca.crt")
 
 
+def _own_namespace() -> str:
+    place = ACCOUNT / "namespace"
+    return place.read_text().strip() if place.exists() else "default"
+
+
 # --- The Job -----------------------------------------------------------------------------------
 
 
 def manifest(config: Container, context: ToolContext, name: str) -> dict[str, Any]:
     """A Job that runs one pod once; whether to try again is the playbook's choice."""
     labels = {"app.kubernetes.io/managed-by": "noetl", "noetl.io/execution": context.execution_id}
+    policy = context.resources.rules.containers
+    accounts = policy.service_accounts
+    account = config.service_account or (accounts[0] if accounts else None)
     container = {
         "name": "main",
         "image": config.image,
@@ -144,24 +165,31 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "imagePullPolicy": {"always": "Always", "missing": "IfNotPresent", "never": "Never"}[
             config.pull
         ],
-        "resources": _resources(config),
-        "securityContext": _user(config.user),
+        "resources": {"limits": limits} if (limits := policy.limits(_limits(config))) else None,
+        "securityContext": policy.security(_user(config.user)),
     }
     pod = {
         "restartPolicy": "Never",
         "containers": [{key: value for key, value in container.items() if value}],
-        "serviceAccountName": config.service_account,
-        "nodeSelector": config.node_selector,
+        "serviceAccountName": account,
+        # Who needs the cluster's API says so by naming an account.
+        "automountServiceAccountToken": None if account is not None else False,
+        "nodeSelector": {**config.node_selector, **policy.node_selector},
         "volumes": [_volume(number, mount) for number, mount in enumerate(config.mounts)],
     }
-    spec = {key: value for key, value in pod.items() if value}
-    about = {"name": name, "labels": {**labels, **config.labels}}
+    spec = {key: value for key, value in pod.items() if value or value is False}
+    # Ours come last: by them a Job is found again.
+    about = {"name": name, "labels": {**config.labels, **labels}}
     template = {"metadata": {"labels": about["labels"]}, "spec": spec}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": about,
-        "spec": {"backoffLimit": 0, "template": template},
+        "spec": {
+            "backoffLimit": 0,
+            "template": template,
+            **({"activeDeadlineSeconds": policy.max_seconds} if policy.max_seconds else {}),
+        },
     }
 
 
@@ -177,7 +205,7 @@ def _mounted(number: int, mount: Mount) -> dict[str, Any]:
     return {**place, "readOnly": True} if mount.read_only else place
 
 
-def _resources(config: Container) -> dict[str, Any]:
+def _limits(config: Container) -> dict[str, Any]:
     if config.resources is None:
         return {}
     memory = config.resources.memory
@@ -186,7 +214,7 @@ def _resources(config: Container) -> dict[str, Any]:
         "memory": None if memory is None else memory.rstrip("B"),
         "nvidia.com/gpu": config.resources.gpu or None,
     }
-    return {"limits": {key: value for key, value in limits.items() if value is not None}}
+    return {key: value for key, value in limits.items() if value is not None}
 
 
 def _user(written: str | int | None) -> dict[str, Any]:

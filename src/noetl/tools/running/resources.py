@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from noetl.model.access_tokens import AccessToken
+from noetl.tools.running.container_policy import ContainerPolicy
 from noetl.tools.running.egress import EgressPolicy
 from noetl.tools.running.files import FileCache, Files, Get, Put, Screen
 from noetl.tools.running.python_calls import Sandbox
@@ -40,6 +41,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator of a worker allows its tools."""
 
     egress: EgressPolicy = EgressPolicy()
+    containers: ContainerPolicy = ContainerPolicy()
     file_root: str | None = None
     """Tools read and write files below this directory only; None: wherever the worker may."""
     store_url: str | None = None
