@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from noetl.errors import Corrupted, StoreBusy, StoreError
+from noetl.errors import BadText, Corrupted, StoreBusy, StoreError
 from noetl.store.postgres import PostgresStore
 from tests.store.making import MINUTE, NOON, ONE, TWO, array, events, free, more, start
 
@@ -142,7 +142,7 @@ async def test_a_changed_command_is_nobodys_work_and_in_nobodys_way(database_url
 async def test_what_cannot_be_stored_says_so_and_changes_nothing(database_url: str):
     store = await filled(database_url)
 
-    with pytest.raises(StoreError, match="Nothing was"):
+    with pytest.raises(BadText, match="NUL"):
         await store.commit([more(7, ONE, commands=free("c", pool="a\0b"))])
     with pytest.raises(StoreError, match="Nothing was"):
         await store.commit([more(7, ONE, commands=free("c", "d", pool="a\0b"))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ async def test_s3_names_that_are_sql_are_names_and_nothing_else(store: Store, te
     await store.put_audit(AuditEntry(at=NOON, who=text, action=text, target=text))
     await store.beat(Runtime(name=text, kind="worker", started_at=NOON, seen_at=NOON, pool=text))
     await store.put_result(ONE, text, b"1")
-    await store.register(entry(text, path=text), b"net")
+    await store.register(entry(text, path=text, digest=sha256(b"net").hexdigest()), b"net")
 
     assert {user.name for user in await store.users()} == {"ada", text}
     assert [one.name for one in await store.tokens()] == [text]

@@ -254,7 +254,7 @@ class Rounds:
                 writes.append(write)
         try:
             moved = await self._store.commit(writes, tied=batch.tied) if writes else []
-        except StoreError as error:
+        except NoetlError as error:
             self._undo(batch)
             for job in batch.jobs:
                 fail(job, error)
