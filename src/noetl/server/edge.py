@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.enums import ScopeType
 
-from noetl.errors import BadText, NotAllowed, Unauthenticated
+from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
 from noetl.server.access import KNOWN_SECONDS, Access
 from noetl.server.errors import problem_of
 from noetl.server.metrics import Metrics
@@ -159,6 +159,9 @@ class _Line:
         if not self._is_whole:
             message = await self._receive()
             self._is_whole = not message.get("more_body", False)
+            if message["type"] == "http.disconnect" and self._has_body():
+                # Who hangs up is no error of ours, and hears of this no more.
+                raise BadRequest("the request ended before its body did.")
             return message
         while not self._is_cut:
             with suppress(TimeoutError):
@@ -168,6 +171,10 @@ class _Line:
                 now = await self._access.who(_secret(self._headers))
                 self._is_cut = now != self._principal
         return {"type": "http.disconnect"}
+
+    def _has_body(self) -> bool:
+        length = self._headers.get(b"content-length", b"0")
+        return length != b"0" or b"transfer-encoding" in self._headers
 
     def send(self, message: Message) -> Awaitable[None]:
         is_start = message["type"] == "http.response.start"
