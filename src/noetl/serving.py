@@ -73,7 +73,9 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 " Create an administrator first: `noetl access user add NAME --role admin`."
             )
         with listening(host, port) as listener:
-            served = Served(build(services), listener, services.draining, is_open)
+            served = Served(
+                build(services, settings.cors_origins), listener, services.draining, is_open
+            )
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
                 await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)

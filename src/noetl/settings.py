@@ -131,6 +131,15 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _origins(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip().rstrip("/") for one in text.split(",") if one.strip())
+    for one in found:
+        address = urlsplit(one)
+        if address.scheme not in ("http", "https") or one != f"{address.scheme}://{address.netloc}":
+            raise ValueError(one)
+    return found
+
+
 def _path(text: str) -> str:
     if "\0" in text:
         raise ValueError
@@ -178,6 +187,7 @@ NATS = Kind(
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
+ORIGINS = Kind(_origins, "origins with commas between, e.g. https://ui.example.com")
 PATH = Kind(_path, "the path of a directory")
 FILE = Kind(_path, "the path of a file")
 PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
@@ -223,6 +233,13 @@ TABLE: tuple[Setting, ...] = (
         kind=SECRET,
         secrecy="whole",
         help="The key of stored credentials; needed with PostgreSQL, else a key file is made.",
+    ),
+    Setting(
+        name="NOETL_CORS_ORIGINS",
+        field="cors_origins",
+        kind=ORIGINS,
+        default=(),
+        help="Sites whose pages may ask a server (CORS), as https://host, with commas.",
     ),
     Setting(
         name="NOETL_ENV_SECRETS",
@@ -395,6 +412,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str | None
     token: str | None
     secret_key: str | None
+    cors_origins: tuple[str, ...]
     env_secrets: tuple[str, ...]
     task_env: tuple[str, ...]
     secret_files: str | None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import uuid
 from typing import Any
 
 import pytest
 
+from tests.server.processes import serving
 from tests.server.test_routes import CALLING, HELLO, SLOW, WAITING, WRONG
 
 
@@ -216,3 +218,170 @@ def test_every_event_has_a_status(dev):
     assert statuses["step.done"] == {"success"}
     assert statuses["step.failed"] == {"error"}
     assert statuses["playbook.paused"] == {"paused"}
+
+
+# --- Methods -----------------------------------------------------------------------------------
+
+
+def test_what_answers_get_answers_head_without_a_body(dev):
+    execution_id = dev.start(HELLO)
+    dev.ended(execution_id)
+    paths = ["", "/status", "/events", "/why"]
+    for path in [
+        "/health",
+        "/api/executions",
+        *(f"/api/executions/{execution_id}{p}" for p in paths),
+    ]:
+        got, head = dev.ask("GET", path), dev.ask("HEAD", path)
+        assert (head.status, head.raw) == (200, b"")
+        assert head.headers["content-length"] == got.headers["content-length"]
+        assert head.headers["content-type"] == got.headers["content-type"]
+    assert dev.ask("HEAD", "/api/executions/77").status == 404
+    assert dev.ask("HEAD", "/api/execute").status == 405
+
+
+def test_head_of_a_stream_does_not_wait_for_its_end(dev):
+    execution_id = dev.start(SLOW)
+    head = dev.ask("HEAD", f"/api/executions/{execution_id}/stream")
+    dev.post(f"/api/executions/{execution_id}/cancel")
+
+    assert (head.status, head.raw) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/health", {"GET", "HEAD", "OPTIONS"}),
+        ("/api/execute", {"POST", "OPTIONS"}),
+        ("/api/executions", {"GET", "HEAD", "POST", "OPTIONS"}),
+        ("/api/vars/1/x", {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}),
+    ],
+)
+def test_whoever_asks_the_wrong_way_is_told_the_right_ones(dev, path, methods):
+    wrong, asked = dev.ask("PATCH", path), dev.ask("OPTIONS", path)
+
+    assert (wrong.status, asked.status) == (405, 204)
+    for answer in (wrong, asked):
+        assert set(answer.headers["allow"].split(", ")) == methods
+
+
+def test_whoever_is_unknown_learns_no_methods(guarded):
+    assert guarded.server.ask("OPTIONS", "/api/executions").status == 401
+    assert guarded.server.ask("HEAD", "/api/executions").status == 401
+    assert guarded.server.ask("HEAD", "/health").status == 200
+    assert (
+        guarded.server.ask("OPTIONS", "/api/executions", token=guarded.tokens["viewer"]).status
+        == 204
+    )
+
+
+# --- Compression and tags ----------------------------------------------------------------------
+
+
+def test_large_answers_are_compressed_for_those_who_can_read_them(dev):
+    execution_id = dev.start(HELLO)
+    dev.ended(execution_id)
+    path = f"/api/executions/{execution_id}/events"
+
+    plain = dev.ask("GET", path)
+    packed = dev.ask("GET", path, headers={"Accept-Encoding": "br, gzip;q=0.8"})
+    small = dev.ask("GET", "/health", headers={"Accept-Encoding": "gzip"})
+    unwanted = dev.ask("GET", path, headers={"Accept-Encoding": "gzip;q=0, identity"})
+    stream = dev.ask(
+        "GET", f"/api/executions/{execution_id}/stream", headers={"Accept-Encoding": "gzip"}
+    )
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["vary"] == "Accept-Encoding"
+    assert int(packed.headers["content-length"]) == len(packed.raw) < len(plain.raw) / 2
+    assert gzip.decompress(packed.raw) == plain.raw
+    for other in (plain, small, unwanted, stream):
+        assert "content-encoding" not in other.headers
+
+
+def test_what_holds_a_secret_is_not_compressed(dev):
+    secret = {"name": "packed", "data": {"password": "hunter2 " * 1000}}
+    dev.post("/api/credentials", secret)
+
+    shown = dev.ask(
+        "GET", "/api/credentials/packed", headers={"Accept-Encoding": "gzip"}, include_data="true"
+    )
+
+    assert shown.json["data"] == secret["data"]
+    assert "content-encoding" not in shown.headers
+
+
+def test_what_never_changes_is_sent_once(dev):
+    entry = dev.post("/api/catalog/register", {"content": HELLO})
+    text = HELLO.replace("'hello ' + name", "'x' * 100000").replace("word.upper()", "len(word)")
+    document = dev.ended(dev.start(text.replace("tried/hello", "tried/tagged")))
+    reference = document["steps"][0]["result"]["_ref"]
+    version = f"/api/catalog/tried/hello?version={entry['version']}"
+    result = f"/api/results/{reference['execution_id']}/{reference['key']}"
+
+    for path in (version, result):
+        first = dev.ask("GET", path)
+        tag = first.headers["etag"]
+        again = dev.ask("GET", path, headers={"If-None-Match": f'"other", {tag}'})
+        other = dev.ask("GET", path, headers={"If-None-Match": '"other"'})
+        assert (again.status, again.raw, again.headers["etag"]) == (304, b"", tag)
+        assert (other.status, other.raw) == (200, first.raw)
+        assert first.headers["cache-control"] == "private, no-cache"
+    tag = dev.ask("GET", "/api/catalog/tried/hello").headers["etag"]
+    dev.post("/api/catalog/register", {"content": HELLO.replace("world", "moon")})
+    newer = dev.ask("GET", "/api/catalog/tried/hello", headers={"If-None-Match": tag})
+    assert newer.status == 200
+
+
+# --- Pages of other sites ----------------------------------------------------------------------
+
+SITE = "https://ui.example.com"
+
+
+def test_pages_of_other_sites_may_ask_if_the_operator_names_them(tmp_path):
+    asks = {"Origin": SITE, "Access-Control-Request-Method": "POST"}
+    with serving(tmp_path, NOETL_CORS_ORIGINS=f"{SITE}, http://localhost:3000") as server:
+        before = server.ask("OPTIONS", "/api/execute", headers=asks)
+        got = server.ask("GET", "/api/executions", headers={"Origin": SITE})
+        put = server.ask("POST", "/api/catalog/list", {}, headers={"Origin": SITE})
+        stranger = {"Origin": "https://evil.example.com"}
+        refused = server.ask("POST", "/api/catalog/list", {}, headers=stranger)
+        unread = server.ask("GET", "/api/executions", headers=stranger)
+
+    assert before.status == 204
+    assert before.headers["access-control-allow-origin"] == SITE
+    assert "POST" in before.headers["access-control-allow-methods"]
+    assert "Authorization" in before.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in before.headers
+    for answer in (got, put):
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, SITE)
+    assert refused.status == 403
+    for answer in (refused, unread):
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_pages_of_other_sites_may_not_ask_by_default(dev):
+    asks = {"Origin": SITE, "Access-Control-Request-Method": "POST"}
+    for method in ("OPTIONS", "GET"):
+        answer = dev.ask(method, "/api/executions", headers=asks)
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert dev.ask("POST", "/api/catalog/list", {}, headers=asks).status == 403
+
+
+# --- The description ---------------------------------------------------------------------------
+
+
+def test_the_description_makes_good_names_for_generated_clients(dev):
+    described = dev.get("/api/openapi.json")
+    operations = [one for path in described["paths"].values() for one in path.values()]
+    ids = [one["operationId"] for one in operations]
+    titles = [one.get("title") for one in described["components"]["schemas"].values()]
+
+    assert {"executions_start", "executions_get", "catalog_register", "events_send"} <= set(ids)
+    assert all(len(one) <= 30 and one == one.lower() for one in ids)
+    assert len(set(ids)) == len(ids)
+    assert len(set(titles)) == len(titles)
+    assert all(one["tags"] for one in operations)
+    assert described["security"] == [{"token": []}, {"session": []}]
+    assert described["paths"]["/health"]["get"]["security"] == [{}]

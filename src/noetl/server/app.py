@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from litestar import Litestar, MediaType, Router
@@ -15,24 +16,33 @@ from noetl.server.direct import Direct
 from noetl.server.edge import COOKIE, Edge
 from noetl.server.errors import answer
 from noetl.server.manners import Asked, refuse_strange
-from noetl.server.routing import declared, may
+from noetl.server.packing import Packing
+from noetl.server.routing import allowed, area_of, declared, may
 from noetl.server.services import Services
 from noetl.server.table import TABLE
 from noetl.version import __version__
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp
+    from litestar.handlers import HTTPRouteHandler
+    from litestar.types import ASGIApp, Method
+    from litestar.types.internal_types import PathParameterDefinition
 
 BODY_MAX = 16 * 1024 * 1024
+VERBS = {"listing": "list", "show": "get"}
+"""What programs call what our handlers are called."""
 
 
-def build(services: Services) -> ASGIApp:
-    """The ASGI app of a server. Raises RightMissing if a route is not declared in full."""
+def build(services: Services, origins: Collection[str] = ()) -> ASGIApp:
+    """The ASGI app of a server; pages of these origins may ask it, too.
+
+    Raises RightMissing if a route is not declared in full.
+    """
     app = framework(services)
-    open_routes = frozenset(
-        (row.method, row.path) for row in declared(app) if row.right == "anyone"
-    )
-    return Edge(Direct(app, services), services.access, services.metrics, open_routes)
+    rows = declared(app)
+    open_routes = frozenset((row.method, row.path) for row in rows if row.right == "anyone")
+    inner = Packing(Direct(app, services))
+    parts = inner, services.access, services.metrics
+    return Edge(*parts, open_routes, allowed=allowed(rows), origins=origins)
 
 
 def framework(services: Services) -> Litestar:
@@ -53,12 +63,24 @@ def framework(services: Services) -> Litestar:
     )
 
 
+def _operation_id(
+    handler: HTTPRouteHandler, method: Method, path: list[str | PathParameterDefinition]
+) -> str:
+    """`executions_start`: what it is about, and what the handler is called."""
+    words = [part for part in path if isinstance(part, str)]
+    name = handler.handler_name
+    if words[:1] != ["api"]:
+        return "_".join(words) or name
+    return f"{area_of('/'.join(words))}_{VERBS.get(name, name)}"
+
+
 def _openapi() -> OpenAPIConfig:
     return OpenAPIConfig(
         title="NoETL",
         version=__version__,
         description="Durable workflows from YAML playbooks.",
         path="/api/openapi.json",
+        operation_id_creator=_operation_id,
         render_plugins=[JsonRenderPlugin(path="/", media_type=MediaType.JSON)],
         openapi_router=Router(
             path="/api/openapi.json",

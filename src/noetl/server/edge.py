@@ -11,24 +11,25 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 from litestar.enums import ScopeType
 
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
+from noetl.server import cors
 from noetl.server.access import KNOWN_SECONDS, Access
 from noetl.server.errors import problem_of
 from noetl.server.metrics import Metrics
 from noetl.server.rights import NOBODY, Principal
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+    from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 logger = logging.getLogger("noetl.server.requests")
 
@@ -36,8 +37,9 @@ COOKIE = "noetl_session"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOSTS_REMEMBERED = 64
-ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""Headers of every answer."""
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+NO_STORE = (b"cache-control", b"no-store")
+"""Unless the answer says something else."""
 SLOW_ROUTES = frozenset({"/api/commands/lease", "/api/commands/cancelled"})
 """Their answers wait for news: how long that takes says nothing about the server."""
 
@@ -51,8 +53,14 @@ class Edge:
         access: Access,
         metrics: Metrics,
         open_routes: frozenset[tuple[str, str]],
+        *,
+        allowed: Mapping[str, bytes],
+        origins: Collection[str] = (),
     ) -> None:
+        """`allowed` are the methods of each path; `origins` sites whose pages may ask, too."""
         self._app = app
+        self._allowed = allowed
+        self._origins = frozenset(origin.encode() for origin in origins)
         self._access = access
         self._metrics = metrics
         self._open_routes = open_routes
@@ -64,6 +72,12 @@ class Edge:
             return
         begun, took, status = time.perf_counter(), None, 500
         headers = dict(scope["headers"])
+        if scope["method"] == "HEAD":
+            # As GET, whose body is not sent: the connection knows what was asked.
+            scope = cast("HTTPScope", {**scope, "method": "GET", "is_head": True})
+        method = scope["method"]
+        origin = headers.get(b"origin")
+        is_guest = origin is not None and origin in self._origins
         request_id = _request_id(headers.get(b"x-request-id", b""))
         scope["request_id"] = request_id  # type: ignore[typeddict-unknown-key]
 
@@ -71,12 +85,20 @@ class Edge:
             nonlocal took, status
             if message["type"] == "http.response.start":
                 took, status = time.perf_counter() - begun, message["status"]
-                named = (b"x-request-id", request_id.encode())
-                message["headers"] = [*message.get("headers", ()), named, *ALWAYS]
+                own = [(b"x-request-id", request_id.encode()), NOSNIFF]
+                if origin is not None and is_guest:
+                    own += cors.welcome(origin)
+                given = message.get("headers", ())
+                if not any(name == b"cache-control" for name, _ in given):
+                    own.append(NO_STORE)
+                message["headers"] = [*(self._corrected(scope, one) for one in given), *own]
             return send(message)
 
         try:
-            scope["user"] = principal = await self._admit(scope, headers)
+            if is_guest and cors.is_preflight(method, headers):
+                await cors.answer(sending)
+                return
+            scope["user"] = principal = await self._admit(scope, headers, is_guest=is_guest)
             _refuse_nul(scope)
             line = _Line(receive, sending, self._access, principal, headers)
             await self._app(scope, line.receive, line.send)
@@ -89,9 +111,10 @@ class Edge:
         finally:
             self._record(scope, status, time.perf_counter() - begun if took is None else took)
 
-    async def _admit(self, scope: Any, headers: dict[bytes, bytes]) -> Principal:
+    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
-        _refuse_other_sites(scope["method"], headers)
+        if not is_guest:
+            _refuse_other_sites(scope["method"], headers)
         is_for_all = (scope["method"], scope["path"]) in self._open_routes and (
             scope.get("raw_path", b"").split(b"?")[0].decode("latin-1") == scope["path"]
         )
@@ -107,6 +130,14 @@ class Edge:
                 " `noetl access token create` makes and commands read from NOETL_TOKEN; or sign in."
             )
         return principal
+
+    def _corrected(self, scope: Any, header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """The framework does not know that what answers GET answers HEAD, nor all methods."""
+        name, value = header
+        if name != b"allow":
+            return header
+        known = self._allowed.get(scope.get("path_template", ""))
+        return name, known or value.replace(b"GET", b"GET, HEAD")
 
     def _record(self, scope: Any, status: int, took: float) -> None:
         method, template = scope["method"], scope.get("path_template") or "(none)"

@@ -58,14 +58,14 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
     details: Any = None
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The body of every answer that is not a success."""
 
     error: Error
 
 
 RESPONSES = {
-    status: ResponseSpec(Problem, description=text, generate_examples=False)
+    status: ResponseSpec(ErrorAnswer, description=text, generate_examples=False)
     for status, text in {
         400: "what was asked for makes no sense",
         401: "we do not know who asks",
@@ -85,25 +85,25 @@ def status_of(error: NoetlError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def problem_of(error: Exception, request_id: str) -> tuple[int, Problem]:
+def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     """The answer to an error. What is our own fault is logged and not told."""
     if isinstance(error, HTTPException):
         return _refused(error, request_id)
     if isinstance(error, UnicodeDecodeError | RecursionError):
         is_deep = isinstance(error, RecursionError)
         message = "the body is nested too deeply." if is_deep else "the body is not UTF-8."
-        return STATUS[BadRequest], Problem(error=Error(code=BadRequest.code, message=message))
+        return STATUS[BadRequest], ErrorAnswer(error=Error(code=BadRequest.code, message=message))
     if not isinstance(error, NoetlError) or status_of(error) >= 500:
         return _own_fault(error, request_id)
     details: Any = None
     if isinstance(error, PlaybookRejected):
         details = {"problems": list(error.problems)}
-    return status_of(error), Problem(
+    return status_of(error), ErrorAnswer(
         error=Error(code=error.code, message=str(error), details=details)
     )
 
 
-def _refused(error: HTTPException, request_id: str) -> tuple[int, Problem]:
+def _refused(error: HTTPException, request_id: str) -> tuple[int, ErrorAnswer]:
     extra = error.extra if isinstance(error.extra, list) else []
     reasons = [
         f"{_place(one['key'])}: {one['message']}"
@@ -114,7 +114,7 @@ def _refused(error: HTTPException, request_id: str) -> tuple[int, Problem]:
     status = error.status_code
     if status >= 500:
         return _own_fault(error, request_id)
-    return status, Problem(
+    return status, ErrorAnswer(
         error=Error(code=CODES.get(status, "bad_request"), message=message, details=extra or None)
     )
 
@@ -130,12 +130,12 @@ def _place(key: str) -> str:
     return f"the body{dot and ', ' + rest}" if name == "data" else key
 
 
-def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
+def _own_fault(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
     status = status_of(error) if isinstance(error, NoetlError) else 500
     known = isinstance(error, NoetlError)
     said = said_of(error) if known else "Something went wrong on the server."
-    return status, Problem(
+    return status, ErrorAnswer(
         error=Error(
             code=error.code if isinstance(error, NoetlError) else "internal",
             message=f"{said} The server's log has more under request {request_id}.",
@@ -143,8 +143,10 @@ def _own_fault(error: Exception, request_id: str) -> tuple[int, Problem]:
     )
 
 
-def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def answer(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorAnswer]:
     """Litestar's handler for everything that a route raises."""
     error = unknown_key(request, error) or error
     status, problem = problem_of(error, str(request.scope.get("request_id", "")))
-    return Response(problem, status_code=status, media_type="application/json")
+    # Which methods there are instead.
+    headers = getattr(error, "headers", None) if status == 405 else None
+    return Response(problem, status_code=status, media_type="application/json", headers=headers)

@@ -26,7 +26,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from noetl.server.errors import Error, Problem
+from noetl.server.errors import Error, ErrorAnswer
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -243,7 +243,7 @@ class Protocol(HttpToolsProtocol):
         if is_owed and (not is_asked or self.pipeline):
             self.transport.close()
             return
-        body = msgspec.json.encode(Problem(error=Error(code=code, message=message)))
+        body = msgspec.json.encode(ErrorAnswer(error=Error(code=code, message=message)))
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n"

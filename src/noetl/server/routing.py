@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from noetl.errors import NoetlError, NotAllowed
 from noetl.server.errors import RESPONSES
 from noetl.server.rights import RIGHTS, Principal, Right
 
+_TYPE = re.compile(r":\w+(?=})")
+"""The type of a parameter in a path."""
 _DECORATORS = {"GET": get, "POST": post, "PUT": put, "DELETE": delete}
 
 
@@ -25,23 +28,32 @@ def route(
     direct: bool = False,
     raw: bool = False,
     yaml: bool = False,
+    secret: bool = False,
     **options: Any,
 ) -> Callable[[Any], HTTPRouteHandler]:
     """Declare a route. There is no default for the right: nothing is open by oversight.
 
     A `direct` one is asked so often that the framework is too slow for it: see `direct.py`. A `raw`
     one takes its body as it is, whatever characters it holds. A `yaml` one has a body with
-    `content`, which may also be sent as it is.
+    `content`, which may also be sent as it is. The answer of a `secret` one may hold secrets.
     """
     paths = [path] if isinstance(path, str) else list(path)
     decorate: Callable[[Any], HTTPRouteHandler] = _DECORATORS[method](
         paths,
         status_code=status,
         responses=RESPONSES,
-        opt={"right": right, "direct": direct, "raw": raw, "yaml": yaml},
+        tags=[area_of(max(paths, key=len))],
+        security=[{}] if right == "anyone" else None,
+        opt={"right": right, "direct": direct, "raw": raw, "yaml": yaml, "secret": secret},
         **options,
     )
     return decorate
+
+
+def area_of(path: str) -> str:
+    """What a route is about: the first word of its path after `/api`."""
+    words = path.strip("/").removeprefix("api/").split("/")
+    return words[0].replace("-", "_") or "server"
 
 
 async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
@@ -51,9 +63,22 @@ async def may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRoute
     """
     principal = connection.scope["user"]
     right = handler.opt.get("right")
+    if connection.scope.get("method") == "OPTIONS" and isinstance(principal, Principal):
+        return  # which methods there are: the framework answers, and everybody known may ask
     if right is None or not isinstance(principal, Principal):
         raise NotAllowed("nobody may do this.")
     principal.require(right)
+
+
+def allowed(rows: list[Declared]) -> dict[str, bytes]:
+    """Which methods there are, by path, as the header `Allow` says it."""
+    methods: dict[str, set[str]] = {}
+    for row in rows:
+        methods.setdefault(_TYPE.sub("", row.path), {"OPTIONS"}).add(row.method)
+    return {
+        path: ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set()))).encode()
+        for path, found in methods.items()
+    }
 
 
 class Declared(NamedTuple):

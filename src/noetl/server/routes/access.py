@@ -59,7 +59,7 @@ async def tokens(services: Services) -> dict[str, Any]:
     return await look(services.store, "tokens")
 
 
-@route("POST", "/api/access/tokens", right="manage")
+@route("POST", "/api/access/tokens", right="manage", secret=True)
 async def create_token(services: Services, request: Asked, data: NewToken) -> dict[str, Any]:
     """A new token. This answer is the only place that shows it."""
     secret = await services.access.create_token(

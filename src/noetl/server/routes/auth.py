@@ -30,7 +30,9 @@ class Login(Body, frozen=True, kw_only=True):
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
 
 
-@route("POST", "/api/auth/login", right="anyone", request_max_body_size=LOGIN_BYTES_MAX)
+@route(
+    "POST", "/api/auth/login", right="anyone", secret=True, request_max_body_size=LOGIN_BYTES_MAX
+)
 async def login(services: Services, request: Asked, data: Login) -> Response[dict[str, Any]]:
     """A session, as a token in the answer and as a cookie for browsers."""
     if await services.access.is_open():

@@ -6,15 +6,16 @@ import base64
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request
+from litestar import Request, Response
 
 from noetl.control.documents import catalog_entry
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.problems import Problem
-from noetl.server.manners import Body
+from noetl.server.manners import Body, tagged
 from noetl.server.routing import route
 from noetl.server.services import Services
+from noetl.version import __version__
 
 Asked = Request[Any, Any, Any]
 RESOURCES_MAX = 500
@@ -166,9 +167,13 @@ async def resource(services: Services, data: Wanted) -> dict[str, Any]:
 
 
 @route("GET", "/api/catalog/{path:path}", right="read")
-async def show(services: Services, path: str, version: Version = None) -> dict[str, Any]:
+async def show(
+    services: Services, request: Asked, path: str, version: Version = None
+) -> Response[dict[str, Any]]:
     """The same."""
-    return await services.catalog.document(path.removeprefix("/"), number_of(version))
+    found = await services.catalog.document(path.removeprefix("/"), number_of(version))
+    # A version never changes; how it is drawn may, with a release.
+    return tagged(request, f"{found['catalog_id']}-{__version__}", found)
 
 
 routes = [register, register_all, validate, listing, resource, show]

@@ -16,7 +16,7 @@ from noetl.errors import BadRequest, LeaseLost
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
 from noetl.server.describing import described
-from noetl.server.errors import Problem, problem_of
+from noetl.server.errors import ErrorAnswer, problem_of
 from noetl.server.rights import Principal
 from noetl.server.routing import route
 from noetl.server.services import Services
@@ -124,7 +124,7 @@ async def report(
             raise BadRequest(f"this is no report: {error}.") from None
         return _answered(await take_report(services, request.user, said, want=wanted, pool=pool))
 
-    async def answered(one: msgspec.Raw) -> dict[str, Any] | Problem:
+    async def answered(one: msgspec.Raw) -> dict[str, Any] | ErrorAnswer:
         try:
             return await taken(one)
         except Exception as error:  # noqa: BLE001  the others' reports are not to suffer

@@ -50,7 +50,7 @@ async def listing(
     return {"credentials": [about(row) for row in found if kind in (None, row.type)]}
 
 
-@route("GET", "/api/credentials/{name:str}", right="secrets.one")
+@route("GET", "/api/credentials/{name:str}", right="secrets.one", secret=True)
 async def show(
     services: Services,
     request: Asked,

@@ -252,6 +252,7 @@ async def logs(
 )
 async def stream(
     services: Services,
+    request: Request[Any, Any, Any],
     execution_id: str,
     after: Seq = 0,
     last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
@@ -268,6 +269,8 @@ async def stream(
         heads = await services.store.heads([execution_id])
         if begin >= heads[execution_id]:
             return Response(None, status_code=204)
+    if request.scope.get("is_head"):
+        return Response(None, media_type="text/event-stream")
     return services.streams.answer(execution_id, begin)
 
 

@@ -36,7 +36,7 @@ class Addressed(External, frozen=True, kw_only=True):
 
 
 @route("POST", "/api/executions/{execution_id:str}/events", right="operate")
-async def send(
+async def send_event(
     services: Services, request: Asked, execution_id: str, data: External
 ) -> dict[str, Any]:
     """Send an event to one execution."""
@@ -50,7 +50,7 @@ async def send(
     raw=True,
     operation_class=described(Addressed, Report, several=True),
 )
-async def events(services: Services, request: Asked) -> dict[str, Any]:
+async def send(services: Services, request: Asked) -> dict[str, Any]:
     """One event or a list: from outside by name, or reports of a worker under its leases."""
     body = await request.body()
     try:
@@ -107,4 +107,4 @@ def _taken(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:
     }
 
 
-routes = [send, events]
+routes = [send_event, send]

@@ -38,7 +38,7 @@ async def welcome(services: Services) -> str:
 
 
 @route("GET", ["/health", "/api/health"], right="anyone")
-async def health(services: Services) -> Response[dict[str, Any]]:
+async def check(services: Services) -> Response[dict[str, Any]]:
     """Whether the server is up, can store what it decides, and takes new work.
 
     200 `ok`; 503 `draining` while it ends; 503 `failing`, and `reason` says why, when the database
@@ -78,4 +78,4 @@ async def metrics(services: Services) -> Response[bytes]:
     return Response(services.metrics.text(), media_type=CONTENT_TYPE)
 
 
-routes = [welcome, health, metrics]
+routes = [welcome, check, metrics]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from litestar import Response
 
 from noetl.model.net import encode
+from noetl.server.manners import Asked, tagged
 from noetl.server.routing import route
 from noetl.server.services import Services
 
 
 @route("GET", "/api/playbooks/{digest:str}", right="results.read")
-async def net(services: Services, digest: str) -> Response[bytes]:
+async def net(services: Services, request: Asked, digest: str) -> Response[bytes]:
     """The net, with the limits that hold here today."""
     program = await services.orchestrator.programs.by_digest(digest)
-    return Response(encode(program.net), media_type="application/json")
+    body = encode(program.net)
+    return tagged(request, sha256(body).hexdigest()[:32], body, media_type="application/json")
 
 
 routes = [net]

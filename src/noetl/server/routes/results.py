@@ -8,6 +8,8 @@ from litestar import Request, Response
 from litestar.params import HeaderParameter
 
 from noetl.errors import BadRequest, NotFound
+from noetl.model.ids import derive
+from noetl.server.manners import tagged
 from noetl.server.routing import route
 from noetl.server.services import Services
 
@@ -30,7 +32,8 @@ async def show(
     body = await services.store.get_result(execution_id, name)
     if body is None:
         raise NotFound(f"execution {execution_id} has no result {name}.")
-    return Response(body, media_type="application/json")
+    # A body never changes under its key.
+    return tagged(request, derive(execution_id, name), body, media_type="application/json")
 
 
 @route(

@@ -25,7 +25,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=LIFE_MAX)]
 
 
-@route("GET", "/api/auth-cache/{key:str}", right="work")
+@route("GET", "/api/auth-cache/{key:str}", right="work", secret=True)
 async def show(
     services: Services, request: Asked, key: str, execution_id: str = "", worker: Worker = ""
 ) -> Kept:
