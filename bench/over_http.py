@@ -95,7 +95,7 @@ async def served(folder: Path, about: dict[str, str], *words: str) -> AsyncItera
     folder.mkdir()
     with ExitStack() as stack:
         first = words[:1] if words[0] == "dev" else ("server", "start")
-        url = stack.enter_context(process(folder, *first, "--port", "0", **about))
+        url, _ = stack.enter_context(process(folder, *first, "--port", "0", **about))
         if "worker" in words:
             stack.enter_context(process(folder, "worker", "start", "--server", url))
         async with asked_through(100) as session:

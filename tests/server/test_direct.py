@@ -17,6 +17,7 @@ from tests.server.conftest import Guarded
 from tests.server.processes import Reply
 
 REPORT, LEASE, RENEW = (f"/api/commands/{name}" for name in ("report", "lease", "renew"))
+START = "/api/execute"
 SAID = {"command_id": "c", "execution_id": "7", "token": "c.1", "number": 1, "closes": True}
 WISH = {"worker_id": "w", "pool": "nobody's"}
 DEEP = b"[" * 100_000
@@ -37,10 +38,10 @@ def seen(reply: Reply) -> tuple[int, dict[str, str], Any]:
     return reply.status, headers, reply.json
 
 
-def test_what_workers_ask_at_every_step_goes_the_short_way():
+def test_what_is_asked_most_goes_the_short_way():
     direct = {path for handler in TABLE if handler.opt["direct"] for path in handler.paths}
 
-    assert direct == {REPORT, LEASE, RENEW}
+    assert direct == {REPORT, LEASE, RENEW, START, "/api/executions"}
 
 
 @pytest.mark.parametrize(
@@ -74,12 +75,22 @@ def test_what_workers_ask_at_every_step_goes_the_short_way():
         (RENEW, "", {"leases": ["c.1"]}, 200),
         (RENEW, "", {"leases": "c.1"}, 400),
         (RENEW, "", [1], 400),
+        (START, "", {"path": "nobody's"}, 404),
+        (START, "", {"path": "nobody's", "version": "latest"}, 404),
+        (START, "", {"path": "nobody's", "version": "newest"}, 400),
+        (START, "", {"path": "nobody's", "worklod": {}}, 422),
+        (START, "?wait=1", {"path": "nobody's"}, 422),
+        (START, "", {"path": 1}, 400),
+        (START, "", b"", 400),
+        (START, "", b"\xff", 400),
+        (START, "", DEEP, 400),
     ],
 )
 def test_both_ways_give_the_same_answer(
     guarded: Guarded, path: str, query: str, body: Any, status: int
 ):
-    short, long = both_ways(guarded, path, query, body, "worker")
+    role = "operator" if path == START else "worker"
+    short, long = both_ways(guarded, path, query, body, role)
 
     assert seen(short) == seen(long)
     assert short.status == status, short.raw

@@ -1,4 +1,4 @@
-"""A short way to the routes that workers ask at every step.
+"""A short way to the routes that are asked most: those of workers at every step, and starting.
 
 The framework's way to a handler costs more than what most reports ask for. So routes that are
 declared with `direct` are answered from here: by the same handler, behind the same guard, with the
@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import HeaderParameter
 from msgspec.structs import asdict, fields
 
 from noetl.server.manners import Asked, refuse_strange
@@ -65,6 +66,7 @@ class _Way:
         self._handler = handler
         self._path = path
         self._call = partial(handler.fn, services=services)
+        self._headers = _headers(handler)
         self._read_query, self._read_body = _readers(handler)
 
     async def answers(self, request: _Request) -> bool:
@@ -80,12 +82,28 @@ class _Way:
                 given = {**given, "data": self._read_body(await request.body())}
         except msgspec.MsgspecError:
             return False
+        if self._headers:
+            sent = {
+                self._headers[name]: value.decode("latin-1")
+                for name, value in request.scope["headers"]
+                if name in self._headers
+            }
+            given = {**given, **sent}
         body = msgspec.json.encode(await self._call(request=request, **given))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         status = self._handler.status_code
         await request.send({"type": "http.response.start", "status": status, "headers": headers})
         await request.send({"type": "http.response.body", "body": body, "more_body": False})
         return True
+
+
+def _headers(handler: HTTPRouteHandler) -> dict[bytes, str]:
+    """Which headers become which arguments. All of them are texts that may be missing."""
+    return {
+        str(field.kwarg_definition.name).lower().encode(): name
+        for name, field in handler.parsed_fn_signature.parameters.items()
+        if isinstance(field.kwarg_definition, HeaderParameter)
+    }
 
 
 def _readers(
@@ -95,6 +113,8 @@ def _readers(
     declared = {one.name: one for one in fields(handler.signature_model)}
     del declared["services"], declared["request"]
     data = declared.pop("data", None)
+    for name in _headers(handler).values():
+        del declared[name]
     parameters = msgspec.defstruct(
         "Parameters", [(one.name, one.type, one.default) for one in declared.values()]
     )

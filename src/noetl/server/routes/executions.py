@@ -75,7 +75,7 @@ class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
 # --- Starting ----------------------------------------------------------------------------------
 
 
-@route("POST", ["/api/execute", "/api/executions"], right="operate")
+@route("POST", ["/api/execute", "/api/executions"], right="operate", direct=True)
 async def start(services: Services, request: Asked, data: Start, key: Key = None) -> Started:
     """Start an execution; under a key that was used before, it is that execution."""
     if data.workload is not None and data.payload is not None:
