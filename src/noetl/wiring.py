@@ -214,7 +214,8 @@ async def _nats(
     from noetl.store.nats import Nats
 
     await keys.prepare()
-    nats = Nats(settings.nats_url.split(","), await store.installation(), keys.derived_from)
+    installation = await store.installation()
+    nats = Nats(settings.nats_url.split(","), installation, keys.derived_from, store.user)
     if not store.exclusive:
         store.channel, store.copies = nats.channel, nats.bodies
     async with in_background(nats.run()):

@@ -15,7 +15,7 @@ import pytest
 
 from noetl.errors import StoreBusy
 from noetl.server.sessions import TOUCH_SECONDS, Sessions
-from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession, StoredUser
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.line import NatsLine
 from noetl.store.nats.seal import Seal
@@ -344,3 +344,54 @@ async def test_whoever_asks_nats_while_it_is_away_is_told_so_at_once():
     with pytest.raises(StoreBusy, match=r"NATS at nats\.example:4222 is out of reach") as caught:
         await NatsSessions(line, "trial", OURS).session("1" * 64)
     assert "canary" not in str(caught.value)
+
+
+def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
+    async def story() -> dict[str, object]:
+        async with connected(nats_url) as line, in_sqlite(lambda _: None) as database:
+            assert isinstance(database, SqliteStore)
+            await database.put_user(
+                StoredUser(
+                    name="ann@example.com",
+                    password_hash="x",
+                    roles=("admin", "viewer"),
+                    email="ann@example.com",
+                    display_name="Ann",
+                    created_at=NOON,
+                )
+            )
+            bucket = f"trial_{uuid4().hex}"
+            place = CopiedSessions(NatsSessions(line, bucket, OURS, database.user), database)
+            await place.put_session(
+                StoredSession(
+                    session_id="123",
+                    digest="d" * 64,
+                    user="ann@example.com",
+                    created_at=NOON,
+                    expires_at=NOON + 24 * HOUR,
+                    last_activity_at=NOON + 0.25,
+                    client_ip="192.168.1.1",
+                )
+            )
+            assert await place.session("d" * 64) == await database.session("d" * 64)
+            async with line.asking() as client:
+                kv = await client.jetstream().key_value(bucket)
+                [key] = await kv.keys()
+                value = (await kv.get(key)).value or b""
+            found: dict[str, object] = msgspec.json.decode(value)
+            return found
+
+    found = asyncio.run(story())
+    assert found.pop("seal")
+    assert found.pop("digest")
+    assert found == {
+        "session_id": "123",
+        "user_id": "ann@example.com",
+        "email": "ann@example.com",
+        "display_name": "Ann",
+        "roles": ["admin", "viewer"],
+        "created_at": "2027-01-15T08:00:00Z",
+        "expires_at": "2027-01-16T08:00:00Z",
+        "last_activity_at": "2027-01-15T08:00:00.250000Z",
+        "client_ip": "192.168.1.1",
+    }

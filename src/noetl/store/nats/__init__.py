@@ -14,20 +14,24 @@ from noetl.store.nats.bodies import NatsBodies
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.line import NatsLine
 from noetl.store.nats.seal import Seal
-from noetl.store.nats.sessions import NatsSessions
+from noetl.store.nats.sessions import About, NatsSessions
 
 
 class Nats:
     """What one installation uses NATS for; others on the same server do not meet it."""
 
     def __init__(
-        self, urls: Sequence[str], installation: str, keys: Callable[[], Sequence[bytes]]
+        self,
+        urls: Sequence[str],
+        installation: str,
+        keys: Callable[[], Sequence[bytes]],
+        about: About,
     ) -> None:
         self.line = NatsLine(urls)
         news = f"noetl.{installation}.news"
         self.channel = NatsChannel(self.line, news, Seal(keys, news))
         sessions = f"noetl_{installation}_sessions"
-        self.sessions = NatsSessions(self.line, sessions, Seal(keys, sessions))
+        self.sessions = NatsSessions(self.line, sessions, Seal(keys, sessions), about)
         self.bodies = NatsBodies(self.line, f"noetl_{installation}_results")
 
     async def run(self) -> None:

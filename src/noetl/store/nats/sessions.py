@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import msgspec
 from nats.aio.msg import Msg
@@ -22,29 +23,63 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NotFo
 from nats.js.kv import KeyValue
 
 from noetl.errors import StoreError
-from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession, StoredUser
 from noetl.store.nats.line import NatsLine
 from noetl.store.nats.seal import Seal
 
 FETCHED_MAX = 200
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-_decode = msgspec.json.Decoder(StoredSession).decode
+About = Callable[[str], Awaitable[StoredUser | None]]
+"""Who a user is."""
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in NATS: the fields of document 001 §6.3, for whoever else reads there.
+
+    Nobody is let in by what it says about the user: that is asked of the database.
+    """
+
+    session_id: str
+    user_id: str
+    email: str
+    display_name: str
+    roles: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    last_activity_at: datetime
+    client_ip: str
+    digest: str
+    """Of the secret that its owner shows."""
+
+
+_decode = msgspec.json.Decoder(_Value).decode
+
+
+async def _nobody(_: str) -> StoredUser | None:
+    return None
 
 
 class NatsSessions:
     """See `noetl.store.access.SessionStore`."""
 
     def __init__(
-        self, line: NatsLine, bucket: str, seal: Seal, *, seconds: float = SESSION_SECONDS
+        self,
+        line: NatsLine,
+        bucket: str,
+        seal: Seal,
+        about: About = _nobody,
+        *,
+        seconds: float = SESSION_SECONDS,
     ) -> None:
         self._line = line
         self._bucket = bucket
         self._seal = seal
+        self._about = about
         self._seconds = seconds
 
     async def put_session(self, session: StoredSession) -> None:
         async with self._opened() as (_, kv):
-            await kv.put(_key(session), self._written(session))
+            await kv.put(_key(session), await self._written(session))
 
     async def touch_session(self, session: StoredSession) -> bool:
         async with self._opened() as (js, kv):
@@ -52,7 +87,7 @@ class NatsSessions:
             if found is None:
                 return False
             try:
-                await kv.update(_key(session), self._written(session), last=found.seq)
+                await kv.update(_key(session), await self._written(session), last=found.seq)
             except KeyWrongLastSequenceError:
                 # Somebody wrote in between: they ended it, or noted the same.
                 return await self._last(js, f"*.*.{session.digest}") is not None
@@ -80,14 +115,27 @@ class NatsSessions:
             await kv.delete(found.subject.removeprefix(f"$KV.{self._bucket}."))
             return True
 
-    def _written(self, session: StoredSession) -> bytes:
-        return self._seal.closed(msgspec.json.encode(session))
+    async def _written(self, session: StoredSession) -> bytes:
+        user = await self._about(session.user)
+        value = _Value(
+            session_id=session.session_id,
+            user_id=session.user,
+            email=user.email if user is not None else "",
+            display_name=user.display_name if user is not None else "",
+            roles=user.roles if user is not None else (),
+            created_at=datetime.fromtimestamp(session.created_at, UTC),
+            expires_at=datetime.fromtimestamp(session.expires_at, UTC),
+            last_activity_at=datetime.fromtimestamp(session.last_activity_at, UTC),
+            client_ip=session.client_ip,
+            digest=session.digest,
+        )
+        return self._seal.closed(msgspec.json.encode(value))
 
     def _read(self, value: bytes | None) -> StoredSession | None:
         """What somebody else or another version wrote is not there for us."""
         body = self._seal.opened(value or b"")
         try:
-            return _decode(body) if body is not None else None
+            return _session(_decode(body)) if body is not None else None
         except msgspec.DecodeError:
             return None
 
@@ -128,6 +176,18 @@ class NatsSessions:
         except NotFoundError:
             return None
         return None if found.headers and "KV-Operation" in found.headers else found
+
+
+def _session(value: _Value) -> StoredSession:
+    return StoredSession(
+        session_id=value.session_id,
+        digest=value.digest,
+        user=value.user_id,
+        created_at=value.created_at.timestamp(),
+        expires_at=value.expires_at.timestamp(),
+        last_activity_at=value.last_activity_at.timestamp(),
+        client_ip=value.client_ip,
+    )
 
 
 def _word(user: str) -> str:
