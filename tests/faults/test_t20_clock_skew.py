@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from noetl import wiring
+from noetl.control import documents
 from noetl.control.clock import SystemClock
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
@@ -129,6 +130,14 @@ def test_a_worker_whose_clock_is_off_keeps_its_leases_and_does_its_work_once(tmp
             [summary] = await store.summaries()
         assert lost == []
         assert len(calls) == 4
+        for row in calls:
+            envelope = documents.event(execution_id, row)
+            said, recorded = (
+                datetime.fromisoformat(envelope[name]).timestamp()
+                for name in ("timestamp", "recorded_at")
+            )
+            assert abs(said - time.time() - skew) < 60, "by the worker's clock"
+            assert abs(recorded - time.time()) < 60, "by the server's"
         return {"status": summary.status}
 
     assert asyncio.run(work()) == {"status": "COMPLETED"}

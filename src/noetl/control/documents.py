@@ -281,12 +281,15 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
     for name in ("type", "at", "step", "step_run_id", "seal"):
         payload.pop(name, None)
     kind = _kind(row.type)
+    # What a server says it records in the same moment; old facts of workers do not tell.
+    recorded_at = payload.pop("recorded_at", row.at if kind.source == "server" else None)
     return {
         "event_id": event_id(execution_id, row.seq, row.at),
         "seq": row.seq,
         "event_type": row.type,
         "name": row.type,
         "timestamp": moment(row.at),
+        "recorded_at": None if recorded_at is None else moment(recorded_at),
         "source": kind.source,
         "execution_id": execution_id,
         "step": row.step or None,
@@ -312,6 +315,8 @@ def restored(envelope: dict[str, Any]) -> EventRow:
         "step": envelope["step"],
         "step_run_id": envelope["step_run_id"],
     }
+    if envelope.get("recorded_at") not in (None, envelope["timestamp"]):
+        fact["recorded_at"] = at(envelope["recorded_at"])
     return EventRow(
         seq=envelope["seq"],
         type=envelope["event_type"],

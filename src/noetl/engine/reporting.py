@@ -56,7 +56,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
     for said in report.events:
         event = _numbered(said, report.command_id, frame) if frame else said
         if _is_news(run, event):
-            turn.record(msgspec.structs.replace(event, **mark) if mark else event)
+            turn.record(msgspec.structs.replace(event, recorded_at=turn.at, **mark))
             mark = {}
             if astray is None and type(event) in DIRECTING:
                 astray = _led_astray(turn, run, event)

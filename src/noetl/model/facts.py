@@ -65,3 +65,5 @@ class Reported(Fact, frozen=True, kw_only=True):
     report: int = 0
     settled: bool = False
     """The report brought the end of a call or an iteration: its command does get somewhere."""
+    recorded_at: float = 0.0
+    """When the server took it, by the server's clock; `at` is by the worker's. 0: an old one."""
