@@ -395,6 +395,22 @@ TABLE: tuple[Setting, ...] = (
         help="Most jumps between the tasks of one step run.",
     ),
     Setting(
+        name="NOETL_MAX_DEPTH",
+        field="max_depth",
+        kind=COUNT,
+        default=50,
+        unit="executions",
+        help="Most executions that call each other, one below the other.",
+    ),
+    Setting(
+        name="NOETL_MAX_CHILDREN",
+        field="max_children",
+        kind=COUNT,
+        default=1_000_000,
+        unit="executions",
+        help="Most executions that one execution may call.",
+    ),
+    Setting(
         name="NOETL_TIMEOUT",
         field="timeout",
         kind=SECONDS,
@@ -435,6 +451,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     max_in_flight: int | None
     max_jumps: int | None
+    max_depth: int
+    max_children: int
     timeout: float | None
 
     @classmethod

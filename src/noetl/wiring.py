@@ -141,6 +141,7 @@ async def embedded(
     `serves` looks after all executions of a shared database, together with its neighbours.
     """
     from noetl.control.catalog import Catalog
+    from noetl.control.children import Family
     from noetl.control.executions import Executions
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
@@ -153,7 +154,8 @@ async def embedded(
         keys = _keys(settings, store, clock)
         nats = await stack.enter_async_context(_nats(settings, store, keys, serves=serves))
         me = _runtime(clock) if serves else None
-        orchestrator = Orchestrator(store, clock, limits=settings.limits)
+        family = Family(settings.max_depth, settings.max_children)
+        orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
         system = System(
             executions=Executions(orchestrator, store, clock, keys.missing),
             catalog=Catalog(store, compiler(settings), clock),

@@ -11,6 +11,7 @@ from tests.server.processes import Reply, Server
 from tests.server.test_routes import HELLO
 
 SECRET = "correct-horse-battery"
+KEYCHAIN = "keychain: [{name: shop, kind: credential, credential: shop}]\nworkflow:"
 
 
 class Agent:
@@ -64,9 +65,10 @@ def agents(guarded: Guarded) -> tuple[Agent, Agent]:
 
 
 @pytest.fixture
-def execution(guarded: Guarded) -> str:
+def execution(guarded: Guarded, agents: object) -> str:
     server, author = guarded.server, guarded.tokens["author"]
-    server.post("/api/catalog/register", {"content": HELLO}, token=author)
+    text = HELLO.replace("workflow:", KEYCHAIN)
+    server.post("/api/catalog/register", {"content": text}, token=author)
     started = server.post("/api/execute", {"path": "tried/hello"}, token=author)
     return str(started["execution_id"])
 

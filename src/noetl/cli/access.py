@@ -43,7 +43,7 @@ def command() -> None:
       noetl access token create me --role admin
       noetl access user add ada --role author
       noetl access token create ci --role author
-      noetl access token create pool-1 --role worker
+      noetl access token create workers --role worker --pool default
       noetl access audit
     """
 
@@ -188,6 +188,9 @@ def token() -> None:
 @click.argument("name")
 @role_option
 @click.option("--expires", metavar="TIME", help="After this time it is worth nothing, e.g. 90d.")
+@click.option(
+    "--pool", "pools", multiple=True, help="A worker with it works for this pool; may be repeated."
+)
 @json_option
 @db_option
 @server_option
@@ -195,6 +198,7 @@ def create_token(
     name: str,
     roles: tuple[str, ...],
     expires: str | None,
+    pools: tuple[str, ...],
     as_json: bool,
     db: str | None,
     server: str | None,
@@ -205,7 +209,7 @@ def create_token(
     span = seconds(expires) if expires is not None else None
     if expires is not None and not span:
         raise click.BadParameter(f'--expires is a time span like 12h or 90d, not "{expires}".')
-    body = {"name": name, "roles": roles, "expires_in": span}
+    body = {"name": name, "roles": roles, "expires_in": span, "pools": pools}
     made = _ask(settings_for(db, server), "POST", "tokens", body)
     if as_json:
         print_json(made)

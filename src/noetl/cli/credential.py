@@ -39,6 +39,13 @@ def command() -> None:
 @click.argument("fields", nargs=-1, metavar="[KEY[=VALUE]]...")
 @click.option("--type", "kind", default=None, help="What it is, e.g. postgres, bearer.")
 @click.option("--description", default="", help="A word for people.")
+@click.option(
+    "--for",
+    "playbooks",
+    metavar="PATH",
+    multiple=True,
+    help="Playbooks that may use it, e.g. 'shop/*'; may be repeated. '*': all. Else as before.",
+)
 @click.option("--from-file", metavar="FILE", help="Take the fields from a JSON file; - is stdin.")
 @db_option
 @server_option
@@ -47,6 +54,7 @@ def set_command(
     fields: tuple[str, ...],
     kind: str | None,
     description: str,
+    playbooks: tuple[str, ...],
     from_file: str | None,
     db: str | None,
     server: str | None,
@@ -66,17 +74,22 @@ def set_command(
         raise click.UsageError(f"which fields? For instance: noetl credential set {name} password")
     found_kind = kind or str(document.get("type") or "generic")
     about = description or str(document.get("description") or "")
-    replaced = asyncio.run(_set(settings, name, found_kind, data, about))
+    replaced = asyncio.run(_set(settings, name, found_kind, data, about, playbooks or None))
     say(f'credential "{name}" is {"replaced" if replaced else "stored"}')
 
 
 async def _set(
-    settings: Settings, name: str, kind: str, data: dict[str, Any], description: str
+    settings: Settings,
+    name: str,
+    kind: str,
+    data: dict[str, Any],
+    description: str,
+    playbooks: tuple[str, ...] | None,
 ) -> bool:
     from noetl.cli.keeping import keeping
 
     async with keeping(settings) as keeper:
-        return await keeper.put_credential(name, kind, data, description)
+        return await keeper.put_credential(name, kind, data, description, playbooks)
 
 
 def _fields(written: tuple[str, ...]) -> dict[str, str]:

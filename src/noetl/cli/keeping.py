@@ -29,7 +29,12 @@ class Keeper(Protocol):
         """Keep a playbook; its entry, and what was noticed. Raises PlaybookRejected."""
 
     async def put_credential(
-        self, name: str, kind: str, data: dict[str, Any], description: str
+        self,
+        name: str,
+        kind: str,
+        data: dict[str, Any],
+        description: str,
+        playbooks: tuple[str, ...] | None = None,
     ) -> bool:
         """Create it or replace it; whether there was one."""
 
@@ -71,10 +76,15 @@ class DatabaseKeeper:
         return {name: about[name] for name in wanted}, compiled.problems
 
     async def put_credential(
-        self, name: str, kind: str, data: dict[str, Any], description: str
+        self,
+        name: str,
+        kind: str,
+        data: dict[str, Any],
+        description: str,
+        playbooks: tuple[str, ...] | None = None,
     ) -> bool:
         known = await self._system.store.credential(name)
-        await self._system.keys.put(name, kind, data, description)
+        await self._system.keys.put(name, kind, data, description, playbooks=playbooks)
         return known is not None
 
     async def credentials(self) -> list[Document]:
@@ -105,10 +115,16 @@ class ServerKeeper:
         return {name: answer[name] for name in wanted}, problems
 
     async def put_credential(
-        self, name: str, kind: str, data: dict[str, Any], description: str
+        self,
+        name: str,
+        kind: str,
+        data: dict[str, Any],
+        description: str,
+        playbooks: tuple[str, ...] | None = None,
     ) -> bool:
         known = any(row["name"] == name for row in await self.credentials())
-        body = {"name": name, "type": kind, "data": data, "description": description}
+        body: dict[str, Any] = {"name": name, "type": kind, "data": data}
+        body |= {"description": description, "playbooks": playbooks}
         await self._client.post("/api/credentials", body)
         return known
 

@@ -17,6 +17,8 @@ from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.base import Holder, NewCommand
 
 STOPS_MAX = 10_000
+PASSED_OVER_SECONDS = 0.05
+"""So long slots go on with what follows from their reports, while other commands are open."""
 
 
 class Waiter:
@@ -66,6 +68,8 @@ class Dispatch:
         """Leases that are out, as far as this process knows: whom to tell when one is over."""
         self.backlog: dict[str, int] = {}
         """Open commands per pool that nobody waited for: a hint when to claim."""
+        self.claimed_at: dict[str, float] = {}
+        """When open commands of a pool were last looked for."""
         self._waiting: dict[str, deque[Waiter]] = {}
         self.away: set[str] = set()
         """Workers that should ask elsewhere, because this server is about to end."""
@@ -84,8 +88,16 @@ class Dispatch:
             return
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
 
-    def wait_in_front(self, waiter: Waiter) -> None:
-        """A slot that reports goes on with what follows: nobody needs to be woken for it."""
+    def wait_in_front(self, waiter: Waiter, now: float) -> None:
+        """A slot that reports goes on with what follows: nobody needs to be woken for it.
+
+        But what waits in the store has its turn, too: an execution that always has something to
+        follow would keep all slots for itself.
+        """
+        if self.backlog.get(waiter.pool, 0) and now - self.claimed_at.get(waiter.pool, 0) > (
+            PASSED_OVER_SECONDS
+        ):
+            return
         self._waiting.setdefault(waiter.pool, deque()).appendleft(waiter)
 
     def stop_waiting(self, waiter: Waiter) -> None:

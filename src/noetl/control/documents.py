@@ -352,6 +352,7 @@ def credential(row: StoredCredential) -> dict[str, Any]:
         "type": row.type,
         "description": row.description,
         "tags": list(row.tags),
+        "playbooks": list(row.playbooks),
         "created_at": moment(row.created_at),
         "updated_at": moment(row.updated_at),
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noetl.control.clock import Clock
+from noetl.control.lending import require_playbook
 from noetl.errors import NoetlError, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry, Net
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 HANDED_OUT_SECONDS = 3600.0
 OpenVault = Callable[[str, bool], "Vault"]
 """The vault of an installation; whether it may make a new key, because nothing is sealed yet."""
+
+
+def _kept(given: tuple[str, ...] | None, old: StoredCredential | None) -> tuple[str, ...]:
+    """For which playbooks a credential is now."""
+    if given is None:
+        return old.playbooks if old is not None else ()
+    return () if "*" in given else given
 
 
 class Keys:
@@ -61,9 +70,10 @@ class Keys:
         fields: dict[str, Any],
         description: str = "",
         tags: tuple[str, ...] = (),
+        playbooks: tuple[str, ...] | None = None,
     ) -> None:
         """Create a credential, or replace it: nothing is left of the one before, nor of what was
-        fetched with it.
+        fetched with it. Without `playbooks` it stays for those that it was for; `*` is all.
         """
         now = self._clock.now()
         old = await self._store.credential(name)
@@ -74,6 +84,7 @@ class Keys:
                 type=kind,
                 data=vault.seal(name, fields),
                 description=description,
+                playbooks=_kept(playbooks, old),
                 tags=tags,
                 created_at=old.created_at if old is not None else now,
                 updated_at=now,
@@ -125,12 +136,12 @@ class Keys:
         names = {entry.name for entry in net.keychain}
         for entry in net.keychain:
             try:
-                await self._check(entry, names)
+                await self._check(entry, names, net.path)
             except NoetlError as error:
                 return TaskError(kind="auth", code=error.code, message=str(error))
         return None
 
-    async def _check(self, entry: KeychainEntry, names: set[str]) -> None:
+    async def _check(self, entry: KeychainEntry, names: set[str], path: str) -> None:
         """Raises NotFound or NotAllowed for what is known to be missing before anything runs.
 
         What a manager outside keeps, and what depends on the run, is found out by the worker.
@@ -138,13 +149,16 @@ class Keys:
         if not compile_value(entry.config).is_literal:
             return
         if manager_of(entry) is None:
-            await resolve(entry, self._existing, self._sources)
+            await resolve(entry, partial(self._existing, path), self._sources)
             return
         auth = entry.config.get("auth")
         if isinstance(auth, str) and auth not in names:
-            await self._existing(auth)
+            await self._existing(path, auth)
 
-    async def _existing(self, name: str) -> dict[str, Any]:
+    async def _existing(self, path: str, name: str) -> dict[str, Any]:
+        row = await self._store.credential(name)
+        if row is not None:
+            require_playbook(row, path)
         found = await self.credential(name)
         if found is None:
             raise NotFound(

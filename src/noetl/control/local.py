@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from noetl.control.lending import require_credential
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
@@ -66,6 +67,7 @@ class LocalControl:
         return body
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
+        await require_credential(self._orchestrator, self._store, name, execution_id)
         found = await self._credentials(name)
         if found is None:
             raise NotFound(

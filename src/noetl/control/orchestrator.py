@@ -127,6 +127,7 @@ class Orchestrator(Rounds):
         now = self._clock.now()
         # From here on: what is opened while we look may not be in what we find.
         self.dispatch.backlog[pool] = 0
+        self.dispatch.claimed_at[pool] = now
         claiming = asyncio.ensure_future(
             self._store.claim(
                 worker_id,

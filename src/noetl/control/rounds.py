@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from noetl.control import bodies
 from noetl.control.audience import Audience
-from noetl.control.children import child_job
+from noetl.control.children import Family, child_job
 from noetl.control.clock import Clock
 from noetl.control.dispatch import Dispatch
 from noetl.control.jobs import Batch, Job, fail, following
@@ -57,10 +57,12 @@ class Rounds:
         *,
         lease_seconds: float = 30.0,
         limits: Limits | None = None,
+        family: Family = Family(),  # noqa: B008  it never changes
     ) -> None:
         self._store = store
         self._clock = clock
         self.programs = Programs(store, limits)
+        self._family = family
         self.dispatch = Dispatch(lease_seconds)
         self._memory = Memory(store, self.programs)
         self._jobs: list[Job] = []
@@ -172,7 +174,7 @@ class Rounds:
         job.has_voice = job.speaks_for is None or job.speaks_for in live.state.holders
         # Decided again, it may have been given something the first time.
         if job.waiter is not None and job.has_voice and not job.waiter.given:
-            self.dispatch.wait_in_front(job.waiter)
+            self.dispatch.wait_in_front(job.waiter, self._clock.now())
         batch.jobs.append(job)
         if bodies.are_referred_to(live, job.coming, job.names):
             await bodies.fetch(self._store, live, job.coming, job.names, write)
@@ -228,7 +230,7 @@ class Rounds:
                     write.results.append((key, body))
                 case StartChild():
                     self.choose(effect.child)
-                    job = await child_job(self.programs, effect, now, live.state.seal)
+                    job = await child_job(self.programs, self._family, effect, now, live.state.seal)
                     batch.follow(live.execution_id, job)
                 case EndLoop() | TellParent() | CancelChild():
                     batch.follow(live.execution_id, following(live.execution_id, effect, now))

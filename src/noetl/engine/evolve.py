@@ -376,6 +376,8 @@ def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
 
 
 def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:
+    if isinstance(fact, ChildStarted):
+        state.children += 1
     run = state.runs.get(fact.step_run_id)
     if run is None:
         return

@@ -265,8 +265,9 @@ def _start_child(
         step_run_id=run.step_run_id,
         iteration=iteration,
         return_step=request.return_step,
+        depth=turn.state.parent.depth + 1 if turn.state.parent is not None else 1,
     )
-    turn.effect(StartChild(child, request, parent))
+    turn.effect(StartChild(child, request, parent, turn.state.children))
     if request.timeout is not None:
         turn.record(
             TimerSet(

@@ -44,6 +44,8 @@ class StartChild(msgspec.Struct, frozen=True):
     child: ExecutionId
     request: ChildRequest
     parent: Parent
+    number: int
+    """Counts the children of the execution."""
 
 
 class CancelChild(msgspec.Struct, frozen=True):

@@ -44,6 +44,8 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     iteration: int | None = None
     return_step: str | None = None
     """The step whose result it wants, instead of that of the whole."""
+    depth: int = 1
+    """How many executions are above."""
 
 
 class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.execution.requested"):

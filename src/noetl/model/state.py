@@ -272,6 +272,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Last result of each step, inline or as a reference."""
     holders: dict[CommandId, StepRunId] = {}
     """Open commands → the run they work on."""
+    children: int = 0
+    """How many it has started."""
     lost: dict[CommandId, tuple[StepRunId, int]] = {}
     """Commands that were lost, until a report under one is refused: run, last report taken."""
     steps: dict[str, StepSummary] = {}

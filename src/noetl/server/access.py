@@ -96,7 +96,7 @@ class Access:
             token.expires_at is not None and token.expires_at <= self._clock.now()
         ):
             return NOBODY
-        return Principal(name=token.name, kind="token", roles=token.roles)
+        return Principal(name=token.name, kind="token", roles=token.roles, pools=token.pools)
 
     # --- Signing in ---
 
@@ -180,10 +180,17 @@ class Access:
         await self.note(by.name, "user.deleted", name)
 
     async def create_token(
-        self, by: Principal, name: str, roles: tuple[str, ...], seconds: float | None = None
+        self,
+        by: Principal,
+        name: str,
+        roles: tuple[str, ...],
+        seconds: float | None = None,
+        pools: tuple[str, ...] = (),
     ) -> str:
         """A new token. This is the only time that anybody sees it."""
         _check(name, roles)
+        if pools and roles != ("worker",):
+            raise BadRequest("`pools` bind a token that works: its one role is worker.")
         await self._refuse_lockout(roles)
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
         now = self._clock.now()
@@ -191,13 +198,14 @@ class Access:
             name=name,
             digest=digest_of(secret),
             roles=roles,
+            pools=pools,
             created_at=now,
             expires_at=None if seconds is None else now + seconds,
         )
         if not await self._store.put_token(token):
             raise Conflict(f'there is a token "{name}" already; revoke it first.')
         self._look_again()
-        await self.note(by.name, "token.created", name, details=" ".join(roles))
+        await self.note(by.name, "token.created", name, details=" ".join((*roles, *pools)))
         return secret
 
     async def delete_token(self, by: Principal, name: str) -> None:

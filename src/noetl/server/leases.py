@@ -62,12 +62,14 @@ class Leases:
         return found
 
     async def require_execution(
-        self, principal: Principal, worker: str, execution_id: ExecutionId
+        self, principal: Principal, worker: str, execution_id: ExecutionId, *, family: bool = True
     ) -> None:
-        """Raises NotAllowed unless this worker holds a lease of the execution or its family."""
+        """Raises NotAllowed unless this worker holds a lease of the execution, or of one that
+        called it, its `family`.
+        """
         worker_id = principal.worker_name(worker)
         now = self._clock.now()
-        for member in await self._family(execution_id):
+        for member in await self._family(execution_id) if family else [execution_id]:
             for _, holder, until in await self._store.open_commands(member):
                 if holder == worker_id and until is not None and until > now:
                     return

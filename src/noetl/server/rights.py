@@ -63,6 +63,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["user", "token", "open", "nobody"]
     roles: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    """Where it may work; everywhere if there are none."""
     session_id: str | None = None
     email: str = ""
     display_name: str = ""
@@ -85,6 +87,14 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             raise NotAllowed(
                 f"{self.name or 'nobody'} may not do this: it needs the right `{right}`,"
                 f" which these roles have: {needed}."
+            )
+
+    def require_pool(self, pool: str) -> None:
+        if self.pools and pool not in self.pools:
+            raise NotAllowed(
+                f"the token {self.name} works for the pool {', '.join(self.pools)}, not for"
+                f' "{pool}". `noetl access token create NAME --role worker --pool {pool}` makes'
+                " one that does."
             )
 
     @property

@@ -33,6 +33,8 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     digest: str
     roles: tuple[str, ...]
+    pools: tuple[str, ...] = ()
+    """Where it may work; everywhere if there are none."""
     created_at: float = 0.0
     expires_at: float | None = None
 

@@ -150,6 +150,8 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     description: str = ""
     tags: tuple[str, ...] = ()
+    playbooks: tuple[str, ...] = ()
+    """Paths that may use it, as patterns; all if there are none."""
     created_at: float = 0.0
     updated_at: float = 0.0
 

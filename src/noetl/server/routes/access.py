@@ -19,6 +19,9 @@ Asked = Request[Any, Any, Any]
 Limit = Annotated[int, Parameter(ge=1, le=1000)]
 
 
+Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
 class NewUser(Body, frozen=True, kw_only=True):
     name: str
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
@@ -31,6 +34,8 @@ class NewToken(Body, frozen=True, kw_only=True):
     roles: tuple[str, ...]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None
     """Seconds; without it, until it is revoked."""
+    pools: Annotated[tuple[Pool, ...], msgspec.Meta(max_length=100)] = ()
+    """Where a worker with it may work; without it, everywhere."""
 
 
 @route("GET", "/api/access/users", right="manage")
@@ -63,7 +68,7 @@ async def tokens(services: Services) -> dict[str, Any]:
 async def create_token(services: Services, request: Asked, data: NewToken) -> dict[str, Any]:
     """A new token. This answer is the only place that shows it."""
     secret = await services.access.create_token(
-        request.user, data.name, data.roles, data.expires_in
+        request.user, data.name, data.roles, data.expires_in, data.pools
     )
     return {"name": data.name, "roles": data.roles, "token": secret}
 
@@ -97,7 +102,7 @@ def _user(row: StoredUser) -> dict[str, Any]:
 
 def _token(row: StoredToken) -> dict[str, Any]:
     times = {"created_at": moment(row.created_at), "expires_at": moment(row.expires_at)}
-    return {"name": row.name, "roles": row.roles, **times}
+    return {"name": row.name, "roles": row.roles, "pools": row.pools, **times}
 
 
 def _entry(row: AuditEntry) -> dict[str, Any]:

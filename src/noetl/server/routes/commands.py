@@ -12,6 +12,7 @@ from litestar import Request
 from litestar.params import Parameter
 
 from noetl.control.kinds import lease_of_kinds
+from noetl.control.lending import require_child
 from noetl.errors import BadRequest, LeaseLost
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
@@ -59,6 +60,7 @@ def written(lease: Lease) -> msgspec.Raw:
 @route("POST", "/api/commands/lease", right="work", direct=True)
 async def lease(services: Services, request: Asked, data: Wish) -> dict[str, Any]:
     """Commands for this worker: what is open now, or what comes within `wait` seconds."""
+    request.user.require_pool(data.pool)
     worker_id = request.user.worker_name(data.worker_id)
     if services.draining.is_set():
         return {"commands": []}
@@ -116,6 +118,8 @@ async def report(
     """
     body = await request.body()
     wanted = 0 if services.draining.is_set() else want
+    if wanted:
+        request.user.require_pool(pool)
 
     async def taken(one: bytes | msgspec.Raw) -> dict[str, Any]:
         try:
@@ -158,6 +162,10 @@ async def take_report(
         if worker_id is None:
             name = who.worker_name(said.worker)
             await services.orchestrator.refuse(msgspec.structs.replace(said, worker=name))
+        for suspension in said.suspensions:
+            if suspension.child is not None:
+                parts = services.orchestrator, suspension.child.path, said.execution_id
+                await require_child(*parts)
         known = msgspec.structs.replace(said, worker=worker_id)
         answer = await services.control.report(known, want=want, pool=pool)
     except LeaseLost:

@@ -10,6 +10,7 @@ from litestar.params import HeaderParameter, QueryParameter
 
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
+from noetl.control.lending import require_credential
 from noetl.errors import BadRequest, NotFound
 from noetl.server.manners import Body
 from noetl.server.routing import route
@@ -18,6 +19,7 @@ from noetl.store.base import StoredCredential
 
 Asked = Request[Any, Any, Any]
 Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
+Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 TAGS = msgspec.Meta(max_length=100)
 
 
@@ -29,6 +31,8 @@ class Credential(Body, frozen=True, kw_only=True):
     type: str = "generic"
     description: str = ""
     tags: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], TAGS] = ()
+    playbooks: Annotated[tuple[Pattern, ...], TAGS] | None = None
+    """Paths of the playbooks that it is for, as patterns like `shop/*`; without it, as before."""
 
 
 @route("POST", "/api/credentials", right="secrets.write")
@@ -36,7 +40,9 @@ async def put(services: Services, request: Asked, data: Credential) -> dict[str,
     """Create a credential, or replace it."""
     if not data.data:
         raise BadRequest("`data` holds the fields of the credential; it is empty.")
-    await services.keys.put(data.name, data.type, data.data, data.description, data.tags)
+    await services.keys.put(
+        data.name, data.type, data.data, data.description, data.tags, data.playbooks
+    )
     await services.access.note(request.user.name, "credential.put", data.name)
     return about(await _named(services, data.name))
 
@@ -65,11 +71,14 @@ async def show(
     if who.is_bound_to_leases:
         if execution_id is None:
             raise BadRequest("a worker says for which `execution_id` it reads a credential.")
-        await services.leases.require_execution(who, worker, execution_id)
+        await services.leases.require_execution(who, worker, execution_id, family=False)
     elif include_data:
         who.require("secrets.read")
     row = await _named(services, name)
     shown = about(row)
+    if who.is_bound_to_leases and execution_id is not None:
+        parts = services.orchestrator, services.store
+        await require_credential(*parts, row.name, execution_id)
     if include_data:
         shown["data"] = await services.keys.hand_out(
             row.name, execution_id=execution_id, parent_execution_id=parent_execution_id

@@ -34,6 +34,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _note(services: Services, request: Asked, data: Present) -> dict[str, str]:
+    request.user.require_pool(data.pool)
     now = services.clock.now()
     name = request.user.worker_name(data.worker_id)
     await services.store.beat(

@@ -1,7 +1,7 @@
 """Users, tokens, sessions, the audit log and handed-out secrets in PostgreSQL.
 
-What the methods promise is written in `noetl.store.access`. Every row is one struct; the roles of
-a user or token are the one field that is not a plain column.
+What the methods promise is written in `noetl.store.access`. Every row is one struct; lists of
+names are the fields that are not plain columns.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from noetl.store.postgres.connections import Connection, Database, change
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
-_decode_roles = msgspec.json.Decoder(tuple[str, ...]).decode
+LISTS = {"roles", "pools"}
+_decode_list = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def _values(row: msgspec.Struct) -> dict[str, Any]:
     values = msgspec.structs.asdict(row)
-    if "roles" in values:
-        values["roles"] = msgspec.json.encode(values["roles"]).decode()
+    for name in LISTS & values.keys():
+        values[name] = msgspec.json.encode(values[name]).decode()
     return values
 
 
@@ -33,8 +34,8 @@ class AccessMethods:
     async def _rows(self, query: str, kind: type[Row], **values: Any) -> list[Row]:
         found = []
         for row in await self._database.all(query, values):
-            if "roles" in row:
-                row["roles"] = _decode_roles(row["roles"])
+            for name in LISTS & row.keys():
+                row[name] = _decode_list(row[name])
             found.append(kind(**row))
         return found
 

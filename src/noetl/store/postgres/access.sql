@@ -27,15 +27,15 @@ DELETE FROM noetl."user" WHERE name = %(name)s
 DELETE FROM noetl.session WHERE "user" = %(name)s
 
 -- put_token --
-INSERT INTO noetl.token (name, digest, roles, created_at, expires_at)
-VALUES (%(name)s, %(digest)s, %(roles)s, %(created_at)s, %(expires_at)s)
+INSERT INTO noetl.token (name, digest, roles, pools, created_at, expires_at)
+VALUES (%(name)s, %(digest)s, %(roles)s, %(pools)s, %(created_at)s, %(expires_at)s)
 ON CONFLICT (name) DO NOTHING
 
 -- token --
-SELECT name, digest, roles, created_at, expires_at FROM noetl.token WHERE digest = %(digest)s
+SELECT name, digest, roles, pools, created_at, expires_at FROM noetl.token WHERE digest = %(digest)s
 
 -- tokens --
-SELECT name, digest, roles, created_at, expires_at FROM noetl.token ORDER BY name
+SELECT name, digest, roles, pools, created_at, expires_at FROM noetl.token ORDER BY name
 
 -- delete_token --
 DELETE FROM noetl.token WHERE name = %(name)s

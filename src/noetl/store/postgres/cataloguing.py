@@ -11,7 +11,7 @@ from noetl.store.base import CatalogEntry, StoredCredential
 from noetl.store.checksums import entry_checksum
 from noetl.store.postgres.connections import Connection, change, rows
 
-_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 async def register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
@@ -38,9 +38,11 @@ def entry_of(row: DictRow) -> tuple[CatalogEntry, int | None]:
 
 
 def credential_row(credential: StoredCredential) -> dict[str, Any]:
-    tags = msgspec.json.encode(credential.tags).decode()
-    return msgspec.structs.asdict(credential) | {"tags": tags}
+    lists = {"tags": credential.tags, "playbooks": credential.playbooks}
+    written = {name: msgspec.json.encode(one).decode() for name, one in lists.items()}
+    return msgspec.structs.asdict(credential) | written
 
 
 def credential_of(row: DictRow) -> StoredCredential:
-    return StoredCredential(**row | {"tags": _decode_tags(row["tags"])})
+    lists = {name: _decode_names(row[name]) for name in ("tags", "playbooks")}
+    return StoredCredential(**row | lists)

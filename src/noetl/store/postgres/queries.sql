@@ -436,21 +436,22 @@ SELECT catalog_id, path, version, kind, digest, content, description, created_at
  ORDER BY path
 
 -- put_credential --
-INSERT INTO noetl.credential (name, type, data, description, tags, created_at, updated_at)
+INSERT INTO noetl.credential (name, type, data, description, tags, playbooks, created_at, updated_at)
 VALUES (
-    %(name)s, %(type)s, %(data)s, %(description)s, %(tags)s, %(created_at)s, %(updated_at)s
+    %(name)s, %(type)s, %(data)s, %(description)s, %(tags)s, %(playbooks)s, %(created_at)s,
+    %(updated_at)s
 )
     ON CONFLICT (name) DO UPDATE SET type = excluded.type, data = excluded.data,
-       description = excluded.description, tags = excluded.tags,
+       description = excluded.description, tags = excluded.tags, playbooks = excluded.playbooks,
        updated_at = excluded.updated_at
 
 -- credential --
-SELECT name, type, data, description, tags, created_at, updated_at
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
   FROM noetl.credential
  WHERE name = %(name)s
 
 -- credentials --
-SELECT name, type, data, description, tags, created_at, updated_at
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
   FROM noetl.credential
  ORDER BY name
 

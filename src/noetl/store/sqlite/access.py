@@ -1,7 +1,7 @@
 """Users, tokens, sessions, the audit log and handed-out secrets in SQLite.
 
-What the methods promise is written in `noetl.store.access`. Every row is one struct; the roles of
-a user or token are the one field that is not a plain column.
+What the methods promise is written in `noetl.store.access`. Every row is one struct; lists of
+names are the fields that are not plain columns.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 QUERIES = read_queries((files(__package__) / "access.sql").read_text(encoding="utf-8"))
-_decode_roles = msgspec.json.Decoder(tuple[str, ...]).decode
+LISTS = {"roles", "pools"}
+_decode_list = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def _values(row: msgspec.Struct) -> dict[str, Any]:
     values = msgspec.structs.asdict(row)
-    if "roles" in values:
-        values["roles"] = msgspec.json.encode(values["roles"]).decode()
+    for name in LISTS & values.keys():
+        values[name] = msgspec.json.encode(values[name]).decode()
     return values
 
 
@@ -36,8 +37,8 @@ def _rows(db: sqlite3.Connection, query: str, kind: type[Row], **values: Any) ->
     found = []
     for row in cursor:
         columns = dict(zip(names, row, strict=True))
-        if "roles" in columns:
-            columns["roles"] = _decode_roles(columns["roles"])
+        for name in LISTS & columns.keys():
+            columns[name] = _decode_list(columns[name])
         found.append(kind(**columns))
     return found
 

@@ -25,15 +25,15 @@ DELETE FROM noetl_user WHERE name = :name
 DELETE FROM noetl_session WHERE user = :name
 
 -- put_token --
-INSERT INTO noetl_token (name, digest, roles, created_at, expires_at)
-VALUES (:name, :digest, :roles, :created_at, :expires_at)
+INSERT INTO noetl_token (name, digest, roles, pools, created_at, expires_at)
+VALUES (:name, :digest, :roles, :pools, :created_at, :expires_at)
 ON CONFLICT (name) DO NOTHING
 
 -- token --
-SELECT name, digest, roles, created_at, expires_at FROM noetl_token WHERE digest = :digest
+SELECT name, digest, roles, pools, created_at, expires_at FROM noetl_token WHERE digest = :digest
 
 -- tokens --
-SELECT name, digest, roles, created_at, expires_at FROM noetl_token ORDER BY name
+SELECT name, digest, roles, pools, created_at, expires_at FROM noetl_token ORDER BY name
 
 -- delete_token --
 DELETE FROM noetl_token WHERE name = :name

@@ -11,7 +11,7 @@ from noetl.store.base import CatalogEntry, StoredCredential
 from noetl.store.checksums import entry_checksum, verified_entry, verified_net
 from noetl.store.sqlite.queries import QUERIES
 
-_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
@@ -75,9 +75,9 @@ def net(db: sqlite3.Connection, digest: str) -> bytes | None:
 
 
 def put_credential(db: sqlite3.Connection, new: StoredCredential) -> None:
-    tags = msgspec.json.encode(new.tags).decode()
+    lists = (msgspec.json.encode(one).decode() for one in (new.tags, new.playbooks))
     times = (new.created_at, new.updated_at)
-    row = (new.name, new.type, new.data, new.description, tags, *times)
+    row = (new.name, new.type, new.data, new.description, *lists, *times)
     db.execute(QUERIES["put_credential"], row)
 
 
@@ -91,13 +91,14 @@ def credentials(db: sqlite3.Connection) -> list[StoredCredential]:
 
 
 def _credential(row: tuple[Any, ...]) -> StoredCredential:
-    name, type_, data, description, tags, created_at, updated_at = row
+    name, type_, data, description, tags, playbooks, created_at, updated_at = row
     return StoredCredential(
         name=name,
         type=type_,
         data=data,
         description=description,
-        tags=_decode_tags(tags),
+        tags=_decode_names(tags),
+        playbooks=_decode_names(playbooks),
         created_at=created_at,
         updated_at=updated_at,
     )

@@ -329,19 +329,19 @@ SELECT catalog_id, path, version, kind, digest, content, description, created_at
  ORDER BY path
 
 -- put_credential --
-INSERT INTO noetl_credential (name, type, data, description, tags, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO noetl_credential (name, type, data, description, tags, playbooks, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET type = excluded.type, data = excluded.data,
-       description = excluded.description, tags = excluded.tags,
+       description = excluded.description, tags = excluded.tags, playbooks = excluded.playbooks,
        updated_at = excluded.updated_at
 
 -- credential --
-SELECT name, type, data, description, tags, created_at, updated_at
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
   FROM noetl_credential
  WHERE name = ?
 
 -- credentials --
-SELECT name, type, data, description, tags, created_at, updated_at
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
   FROM noetl_credential
  ORDER BY name
 
