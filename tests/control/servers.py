@@ -24,7 +24,6 @@ from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.server.processes import SECRET_KEY
 
-SECRET_KEY = "11" * 32
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/servers}\n"
 
 
