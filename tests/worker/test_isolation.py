@@ -125,7 +125,7 @@ def test_s22_a_task_sees_nothing_of_the_programs_of_another():
 
 
 @pytest.mark.skipif(landlock() < 6, reason="before Landlock 6 processes of one user can signal")
-@pytest.mark.parametrize("target", ["os.getppid()", str(os.getpid())])
+@pytest.mark.parametrize("target", ["os.getppid()", str(os.getpid())], ids=["parent", "worker"])
 def test_s24_a_task_cannot_signal_its_worker_or_anybody_else(target):
     async def work(pool):
         code = f"import os\ntry:\n    os.kill({target}, 9)\nexcept PermissionError:\n    result = 1"
