@@ -233,7 +233,9 @@ class Server:
             )
             parts = (self.orchestrator, self.store, shared, membership.owns)
             jobs = [self.neighbours.run()]
-        jobs += [self.orchestrator.run(), fire_timers(*parts), requeue_lapsed(*parts)]
+        # Here workers die by chance: what they ran is not to blame, however often it happens.
+        lapses = requeue_lapsed(*parts, suspects=False)
+        jobs += [self.orchestrator.run(), fire_timers(*parts), lapses]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def kill(self) -> None:

@@ -150,11 +150,13 @@ async def requeue_lapsed(
     owns: Owns = everything,
     *,
     after: float = 0.0,
+    suspects: bool = True,
 ) -> None:
     """Give the work of lost leases to somebody else, for ever.
 
     Not before `after` seconds: whoever could not renew a lease while no server was there is given
-    time to come back with what it has done.
+    time to come back with what it has done. `suspects`: a command that was all its worker ran may
+    be what killed it; not where workers are known to die by themselves.
     """
     await clock.sleep(after)
     quiet = 0
@@ -165,7 +167,7 @@ async def requeue_lapsed(
         if quiet and not orchestrator.dispatch.held:
             continue
         try:
-            await _requeue_lapsed(orchestrator, store, clock, owns, losses)
+            await _requeue_lapsed(orchestrator, store, clock, owns, losses if suspects else None)
             if store.exclusive and not await _is_work_out(orchestrator, store):
                 quiet = QUIET_LOOKS
         except StoreError as error:
@@ -197,24 +199,28 @@ class Losses:
 
 
 async def _requeue_lapsed(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, losses: Losses
+    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, losses: Losses | None
 ) -> None:
     limit = BATCH if orchestrator.chosen is None else EVERY
     now = clock.now()
     lapsed = await store.lapsed(now=now, limit=limit)
     if not lapsed:
         return
-    leased: dict[str, set[str]] = {}
-    for one in await store.lapsed(now=math.inf, limit=EVERY):
-        leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
-    alone = {
-        worker: losses.note(worker, leased.get(worker, set()), now)
-        for worker in {worker for _, worker, _ in lapsed}
-    }
+    alone = await _alone(store, losses, {worker for _, worker, _ in lapsed}, now)
     for command, worker, expired_at in lapsed:
         is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
         if is_ours and orchestrator.is_chosen(command.execution_id):
-            await _lapse(orchestrator, command, worker, alone=alone[worker])
+            await _lapse(orchestrator, command, worker, alone=worker in alone)
+
+
+async def _alone(store: Store, losses: Losses | None, workers: set[str], now: float) -> set[str]:
+    """Those of the workers that ran nothing but one run when they were lost."""
+    if losses is None:
+        return set()
+    leased: dict[str, set[str]] = {}
+    for one in await store.lapsed(now=math.inf, limit=EVERY):
+        leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
+    return {worker for worker in workers if losses.note(worker, leased.get(worker, set()), now)}
 
 
 async def _lapse(
