@@ -334,7 +334,7 @@ def cancel_command(execution: str, reason: str, db: str | None, server: str | No
 @db_option
 @server_option
 def pause_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
-    """Begin nothing new in an execution: no step, iteration, task or retry.
+    """Begin nothing new in an execution until it is resumed.
 
     Calls that run just now end. The command comes back when every worker that has work of it has
     confirmed that. Sub-playbooks are executions of their own, and go on.

@@ -224,7 +224,7 @@ class Call:
             attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
-            context=_surroundings(frame) if _looks_around(task) else {},
+            context=_surroundings(frame, whole=_looks_around(task)),
             timeout=timeout_of(self.program, frame),
             spec=task.spec,
             credential=self._credential,
@@ -424,9 +424,9 @@ def _args(frame: Frame) -> dict[str, Any]:
     return args
 
 
-def _surroundings(frame: Frame) -> dict[str, Any]:
-    """`context` of python code: what exists everywhere, then the results of finished steps, then
-    the keys of args, ctx and workload. What comes first stays.
+def _surroundings(frame: Frame, *, whole: bool) -> dict[str, Any]:
+    """What exists everywhere. As `context` of python code, `whole`: then the results of finished
+    steps, then the keys of args, ctx and workload. What comes first stays.
     """
     command = frame.command
     ctx = mask(frame.ctx) if frame.is_tainted else frame.ctx
@@ -441,6 +441,8 @@ def _surroundings(frame: Frame) -> dict[str, Any]:
         "step": command.step,
         "job": job_value(command.execution_id),
     }
+    if not whole:
+        return found
     steps = {name: with_body(result.value) for name, result in command.steps.items()}
     for layer in (steps, args, ctx, command.workload):
         found = {**layer, **found}
