@@ -156,7 +156,8 @@ def test_follow_shows_what_another_process_does_until_the_end(place):
     follower = place.start("executions", "follow", "last")
     wait_for(follower, "wait: started")
     place.write("now", "")
-    out, said = follower.communicate(timeout=20)
+    said = wait_for(follower, "wait: done")
+    out, _ = follower.communicate(timeout=20)
     process.communicate(timeout=20)
 
     assert follower.returncode == 0

@@ -260,7 +260,7 @@ async def test_a_large_result_that_does_not_fit_leaves_nothing(full_disk):
     store = await SqliteStore.open(str(directory / "noetl.db"))
     body = random.Random(1).randbytes(4 * MIB)
 
-    with pytest.raises(StoreError, match="Nothing of this was (kept|written)"):
+    with pytest.raises(StoreError, match=r"Nothing of this was (kept|written)"):
         await store.put_result(ONE, "k", body)
     with pytest.raises(StoreError):
         await store.commit([start(ONE, results=[("k", body)])])
