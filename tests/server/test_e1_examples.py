@@ -90,7 +90,13 @@ _UNTOLD = frozenset(
         "chunks",
         "settled",
         "log",
+        "told",
         "checksum",
+        "seal",
+        "recorded_at",
+        # On a server somebody else asks than here.
+        "actor",
+        "acts",
     }
 )
 

@@ -251,7 +251,8 @@ class Program:
         """
         if any("\0" in text for text in (directory, *words, *environment, *environment.values())):
             raise ValueError("embedded null byte")
-        spawn = Spawn(bounds, tuple(words), environment, directory)
+        # Where we are now: the process that starts it may have begun elsewhere.
+        spawn = Spawn(bounds, tuple(words), environment, os.path.abspath(directory))
         ours, theirs = _pipes(writes)
         try:
             spawned = Spawned(spawn, theirs)
