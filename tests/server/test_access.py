@@ -21,7 +21,12 @@ ROUTES = [
     for method in sorted(handler.http_methods)
     for path in sorted(handler.paths)
 ] + [Declared("GET", "/api/openapi.json", "read")]
-OPEN_TO_ALL = {("GET", "/health"), ("GET", "/api/health"), ("POST", "/api/auth/login")}
+OPEN_TO_ALL = {
+    ("GET", "/"),
+    ("GET", "/health"),
+    ("GET", "/api/health"),
+    ("POST", "/api/auth/login"),
+}
 ids = {"ids": lambda row: f"{row.method} {row.path}" if isinstance(row, Declared) else str(row)}
 
 
