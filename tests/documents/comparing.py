@@ -21,6 +21,8 @@ Course = dict[str, list[Fact]]
 
 OF_ANY_RUN = {
     "at": "the time",
+    "recorded_at": "the time",
+    "seal": "drawn for each execution",
     "started_at": "the time",
     "ended_at": "the time",
     "fires_at": "the time",

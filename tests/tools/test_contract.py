@@ -68,7 +68,7 @@ class TestPython(Sandboxed):
             good=Trial({"code": "result = 1"}),
             failing=(
                 Trial({"code": "1 / 0"}, fails="exception"),
-                Trial({"code": "1 +"}, fails="parse"),
+                Trial({"code": "break"}, fails="parse"),
                 Trial({"code": "result = {1}"}, fails="schema"),
                 Trial({"script": "/no/such.py"}, fails="not_found"),
                 Trial({"script": "/"}, fails="auth"),

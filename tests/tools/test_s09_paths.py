@@ -29,6 +29,10 @@ FORM = {"url": "WEB/echo", "method": "POST"}
 
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "Python.script": ("python", {"script": "PLACE"}),
+    "Postgres.script": ("postgres", {"auth": "POSTGRES", "script": "PLACE"}),
+    "DuckDb.script": ("duckdb", {"script": "PLACE"}),
+    "Sqlite.script": ("sqlite", {"script": "PLACE"}),
+    "Sql.script": ("sql", {"url": "sqlite://", "script": "PLACE"}),
     "Http.files": ("http", {**FORM, "files": {"f": "PLACE"}}),
     "FilePart.path": ("http", {**FORM, "files": {"f": {"path": "PLACE"}}}),
     "Http.ca": ("http", {"url": "WEB/echo", "ca": "PLACE"}),

@@ -324,7 +324,7 @@ def older_script(task: Written, inline: str, auth: str = "auth") -> None:
                 source.ignore(key, "the credential says where its store is")
         if source.has("auth"):
             source.move("auth", task, auth, f"write `{auth}` on the task itself")
-    task.put("script", uri, "write the address: `script: …`")
+    task.put("script", uri.removeprefix("file://"), "write the address: `script: …`")
 
 
 __all__ = [

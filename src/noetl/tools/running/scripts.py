@@ -27,7 +27,7 @@ async def loaded(script: str, auth: Credential | None, context: ToolContext) -> 
         if scheme in SPELLINGS:
             body = await _from_store(script, auth, context)
         else:
-            path = context.resources.path(script.removeprefix("file://"))
+            path = context.resources.path(script)
             body = await asyncio.to_thread(path.read_bytes)
         return body.decode()
     except Refused as refusal:
