@@ -31,7 +31,7 @@ from noetl.engine.turn import (
     StartChild,
     TellParent,
 )
-from noetl.errors import NoetlError, StoreError
+from noetl.errors import Corrupted, NoetlError, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Limits
 from noetl.model.state import ExecutionState
@@ -164,6 +164,14 @@ class Rounds:
             try:
                 live = await self._made_or_read(job)
             except NoetlError as error:
+                if (
+                    job.is_own
+                    and isinstance(error, StoreError)
+                    and not isinstance(error, Corrupted)
+                ):
+                    # What caused it must not be stored without it: a parent that cannot be read
+                    # just now would never hear of the end of its child.
+                    raise
                 fail(job, error)
                 return
         write = batch.writes.get(job.execution_id)

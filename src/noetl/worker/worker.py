@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from noetl.errors import LeaseLost, NoetlError
+from noetl.engine.program import Program
+from noetl.errors import Corrupted, LeaseLost, NoetlError, StoreError
 from noetl.model.commands import Ending, Lease
 from noetl.model.events import CommandPaused
 from noetl.model.ids import CommandId
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 LEASE_WAIT = 10.0
 RETRY_PAUSE = 0.2
 PIPELINES_MAX = 200
+PROGRAM_TRIES_MAX = 10
+PROGRAM_PAUSE_SECONDS = 0.5
 PAUSED_MAX = 10_000
 
 
@@ -208,8 +211,20 @@ class Worker:
     async def _made_ready(self, digest: str) -> Pipelines:
         if len(self._pipelines) >= PIPELINES_MAX:
             self._pipelines.pop(next(iter(self._pipelines)))
-        found = self._pipelines[digest] = Pipelines(await self._control.program(digest))
+        found = self._pipelines[digest] = Pipelines(await self._program(digest))
         return found
+
+    async def _program(self, digest: str) -> Program:
+        """The program of a net. A store that does not answer just now is asked again."""
+        for _ in range(PROGRAM_TRIES_MAX):
+            try:
+                return await self._control.program(digest)
+            except Corrupted:
+                raise
+            except StoreError as error:
+                logger.warning("a net cannot be read just now: %s", error)
+                await self._sleep(PROGRAM_PAUSE_SECONDS)
+        return await self._control.program(digest)
 
     async def _keep_leases(self) -> None:
         while True:
