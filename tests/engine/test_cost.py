@@ -17,7 +17,9 @@ from noetl.engine.evolve import evolve
 from noetl.model.state import ExecutionState
 from tests.engine.playing import Play, todo
 
-RATIO_MAX = 2.0
+RATIO_MAX = 3.0
+"""The large one is twenty times as large and leaves the processor's caches, which neighbours share:
+twice the cost was seen on a busy machine. A cost that grows with size shows as a factor near 20."""
 TRIES = 7
 
 
