@@ -20,11 +20,11 @@ from noetl.version import __version__
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
-    from noetl.client import HttpControl
-    from noetl.server.access import Access
-    from noetl.server.evaluating import Evaluator
-    from noetl.server.metrics import AskNats
-    from noetl.server.services import Services
+    from noetl.api.access import Access
+    from noetl.api.client import HttpControl
+    from noetl.api.evaluating import Evaluator
+    from noetl.api.metrics import AskNats
+    from noetl.api.services import Services
     from noetl.settings import Settings
     from noetl.store.access import SessionStore
     from noetl.wiring import System
@@ -55,10 +55,10 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 
     While nobody is configured who may come in, it listens on this machine only.
     """
+    from noetl.api.app import build
+    from noetl.api.serving import is_loopback, listening
     from noetl.control.timekeeping import recover
     from noetl.errors import BadSetting
-    from noetl.server.app import build
-    from noetl.server.serving import is_loopback, listening
 
     wiring.operator_key(settings).require()
     async with (
@@ -125,9 +125,9 @@ async def _announced(system: System, worker: Worker) -> AsyncIterator[None]:
 @asynccontextmanager
 async def access(settings: Settings) -> AsyncIterator[Access]:
     """Users and tokens in a database that no server has."""
+    from noetl.api.access import Access
+    from noetl.api.sessions import Sessions
     from noetl.control.clock import SystemClock
-    from noetl.server.access import Access
-    from noetl.server.sessions import Sessions
 
     clock = SystemClock()
     async with wiring.open_for_writing(settings, patience=1.0) as store:
@@ -145,7 +145,7 @@ def _session_store(system: System) -> SessionStore:
 
 def _nats_figures(system: System) -> AskNats | None:
     """How to ask how NATS does."""
-    from noetl.server.metrics import NatsFigures
+    from noetl.api.metrics import NatsFigures
 
     nats = system.nats
     if nats is None:
@@ -161,7 +161,7 @@ def _nats_figures(system: System) -> AskNats | None:
 
 @asynccontextmanager
 async def _evaluator(settings: Settings) -> AsyncIterator[Evaluator]:
-    from noetl.server.evaluating import Evaluator
+    from noetl.api.evaluating import Evaluator
 
     evaluator = Evaluator(settings.limits)
     try:
@@ -171,14 +171,14 @@ async def _evaluator(settings: Settings) -> AsyncIterator[Evaluator]:
 
 
 def _services(system: System, settings: Settings, evaluator: Evaluator) -> Services:
+    from noetl.api.access import Access
+    from noetl.api.leases import Leases
+    from noetl.api.metrics import Metrics
+    from noetl.api.services import Services
+    from noetl.api.sessions import Sessions
+    from noetl.api.stream import Streams
     from noetl.control.local import LocalControl
     from noetl.control.records import Records
-    from noetl.server.access import Access
-    from noetl.server.leases import Leases
-    from noetl.server.metrics import Metrics
-    from noetl.server.services import Services
-    from noetl.server.sessions import Sessions
-    from noetl.server.stream import Streams
 
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
@@ -213,7 +213,7 @@ async def worker(
     settings: Settings, *, pool: str, slots: int, worker_id: str, kinds: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Worker, HttpControl]]:
     """A worker for servers somewhere else: the same class, another control."""
-    from noetl.client import HttpControl
+    from noetl.api.client import HttpControl
     from noetl.control.clock import SystemClock
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker

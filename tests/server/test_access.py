@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from noetl.server.edge import COOKIE
-from noetl.server.rights import ROLES
-from noetl.server.routing import Declared, RightMissing, declared, route
-from noetl.server.table import TABLE
+from noetl.api.edge import COOKIE
+from noetl.api.rights import ROLES
+from noetl.api.routing import Declared, RightMissing, declared, route
+from noetl.api.table import TABLE
 from tests.server.conftest import Guarded
 from tests.server.processes import Process, serving
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from noetl.server.routes.commands import REPORT_MAX
-from noetl.server.table import TABLE
+from noetl.api.routes.commands import REPORT_MAX
+from noetl.api.table import TABLE
 from tests.server.conftest import Guarded
 from tests.server.processes import Reply
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from noetl.server.rights import RIGHTS, ROLES
-from noetl.server.table import TABLE
+from noetl.api.rights import RIGHTS, ROLES
+from noetl.api.table import TABLE
 
 ROOT = Path(__file__).parent.parent.parent
 _ROW = re.compile(r"^\| (`[A-Z]+ /[^|]*`) \| `([a-z.]+)` \|", re.MULTILINE)

@@ -15,7 +15,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from noetl.server.table import TABLE
+from noetl.api.table import TABLE
 from tests.examples.system import temporary_folder
 from tests.server.processes import serving
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import pytest
 
-from noetl import http_line
-from noetl.client import Client
+from noetl.api import connection
+from noetl.api.client import Client
+from noetl.api.connection import Answer, Line, Lines
 from noetl.errors import NoetlError
-from noetl.http_line import Answer, Line, Lines
 from tests.server.stage import SECONDS, SMALL, Caller, Part, answer, echo, playing
 from tests.tools.services import free_port
 from tests.tools.test_http_tls import Authority
@@ -242,7 +242,7 @@ def test_no_question_is_asked_twice_once_its_answer_has_begun():
 
 
 def test_a_connection_that_was_not_used_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(http_line, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "KEEP_SECONDS", 0.0)
     with playing(echo) as stage:
         assert [one.body for one in told(stage.url, post_twice)] == [b"1", b"2"]
         assert stage.connections == 2
@@ -323,7 +323,7 @@ def test_a_server_that_says_nothing_is_given_up():
         asking = asyncio.create_task(line.ask(b"GET / HTTP/1.1\r\n\r\n"))
         while not stage.asked:
             await asyncio.sleep(0.01)
-        loop.ahead += http_line.ANSWER_SECONDS
+        loop.ahead += connection.ANSWER_SECONDS
         with pytest.raises(TimeoutError) as caught:
             await asking
         assert not line.is_usable()
@@ -350,7 +350,7 @@ def test_an_answer_may_take_its_time_as_long_as_it_goes_on():
             more.release()
             while line.last_heard == before and not asking.done():
                 await asyncio.sleep(0.001)
-            loop.ahead += http_line.ANSWER_SECONDS / 2
+            loop.ahead += connection.ANSWER_SECONDS / 2
         return await asking
 
     with playing(play) as stage:
@@ -375,8 +375,8 @@ def test_a_question_may_take_its_time_as_long_as_it_is_taken():
             while line.unsent() == left:
                 more.release()
                 await asyncio.sleep(0.001)
-            loop.ahead += http_line.ANSWER_SECONDS / 3
-        assert loop.ahead > 2 * http_line.ANSWER_SECONDS
+            loop.ahead += connection.ANSWER_SECONDS / 3
+        assert loop.ahead > 2 * connection.ANSWER_SECONDS
         more.release(size)
         return await asking
 

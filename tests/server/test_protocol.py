@@ -13,8 +13,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from noetl.server.protocol import Protocol
-from noetl.server.serving import listening
+from noetl.api.protocol import Protocol
+from noetl.api.serving import listening
 from tests.server.processes import SECONDS_MAX
 
 DATA_SEGMENTS_AT = 152

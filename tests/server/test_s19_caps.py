@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
-from noetl.server import protocol
+from noetl.api import protocol
 from tests.server.conftest import Guarded
 from tests.server.processes import SECONDS_MAX, Server, serving, working
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from noetl.api.access import FAILURES_MAX, REFUSALS_NOTED_MAX, Access
+from noetl.api.edge import COOKIE
+from noetl.api.sessions import Sessions
 from noetl.errors import Unauthenticated
-from noetl.server.access import FAILURES_MAX, REFUSALS_NOTED_MAX, Access
-from noetl.server.edge import COOKIE
-from noetl.server.sessions import Sessions
 from noetl.store.sqlite import SqliteStore
 from tests.examples.system import temporary_folder
 from tests.server.processes import Reply, Server, serving

@@ -13,8 +13,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from noetl.api.sessions import TOUCH_SECONDS, Sessions
 from noetl.errors import StoreBusy
-from noetl.server.sessions import TOUCH_SECONDS, Sessions
 from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession, StoredUser
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.line import NatsLine

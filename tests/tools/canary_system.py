@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from noetl.api.table import TABLE
 from noetl.control import documents
 from noetl.model.events import TaskDone
-from noetl.server.table import TABLE
 from noetl.tools.testing import CANARY, ToolContract, Trial, Trials
 from tests.canaries import assert_clean
 from tests.examples.system import Bench, on_bench, temporary_folder

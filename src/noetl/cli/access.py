@@ -15,8 +15,8 @@ from noetl.cli.options import db_option, json_option, server_option, settings_fo
 from noetl.cli.printing import print_json, print_line, printable, say
 
 if TYPE_CHECKING:
-    from noetl.client import Client
-    from noetl.server.access import Access
+    from noetl.api.access import Access
+    from noetl.api.client import Client
     from noetl.settings import Settings
 
 ROLES = ("viewer", "operator", "author", "admin", "worker")
@@ -88,8 +88,8 @@ class _InDatabase:
         self._access = access
 
     async def ask(self, method: str, noun: str, body: dict[str, Any] | None = None) -> Any:
-        from noetl.server.rights import OPEN
-        from noetl.server.routes import access as shown
+        from noetl.api.rights import OPEN
+        from noetl.api.routes import access as shown
 
         given = body or {}
         match method, noun.partition("/"):

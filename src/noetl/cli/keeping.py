@@ -15,7 +15,7 @@ from noetl.model.problems import Problem
 from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from noetl.client import Client
+    from noetl.api.client import Client
     from noetl.settings import Settings
     from noetl.wiring import System
 

@@ -25,7 +25,7 @@ from noetl.model.state import ExecutionState
 from noetl.store.base import EventRow, Summary
 
 if TYPE_CHECKING:
-    from noetl.client import Client
+    from noetl.api.client import Client
     from noetl.settings import Settings
 
 EVENTS_PAGE = 500
@@ -88,7 +88,7 @@ async def looking(settings: Settings) -> AsyncIterator[Executions]:
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Client]:
     """A client of the server that is meant."""
-    from noetl.client import Client
+    from noetl.api.client import Client
 
     async with Client(settings.server_urls, settings.token) as client:
         yield client

@@ -21,7 +21,7 @@ from noetl.cli.source_lines import NOWHERE, SourceLines
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from noetl.client import Client
+    from noetl.api.client import Client
     from noetl.settings import Settings
 
 QUIET_SECONDS = 3.0

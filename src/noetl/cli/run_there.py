@@ -14,7 +14,7 @@ from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file, 
 from noetl.cli.source_lines import NOWHERE, SourceLines
 
 if TYPE_CHECKING:
-    from noetl.client import Client
+    from noetl.api.client import Client
     from noetl.dsl import Compiled
     from noetl.settings import Settings
 

@@ -104,8 +104,8 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(settings: Settings, host: str, port: int, *, work: bool) -> None:
     from noetl import serving
+    from noetl.api.serving import serve
     from noetl.cli.background import tell_ready
-    from noetl.server.serving import serve
 
     async with serving.server(settings, host=host, port=port, work=work) as served:
         bound = served.listener.getsockname()[1]

@@ -19,7 +19,7 @@ from noetl.cli.printing import say
 from noetl.cli.server import detach_option
 
 if TYPE_CHECKING:
-    from noetl.client import HttpControl, Presence
+    from noetl.api.client import HttpControl, Presence
     from noetl.settings import Settings
     from noetl.worker.worker import Worker
 
@@ -143,8 +143,8 @@ async def _work(
     settings: Settings, pool: str, slots: int, worker_id: str, grace: float, kinds: tuple[str, ...]
 ) -> None:
     from noetl import serving
+    from noetl.api.client import Presence
     from noetl.cli.background import tell_ready
-    from noetl.client import Presence
     from noetl.version import __version__
 
     async with serving.worker(

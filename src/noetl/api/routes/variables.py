@@ -6,11 +6,11 @@ from typing import Any
 
 from litestar import Request
 
+from noetl.api.manners import Body
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.variables import change
 from noetl.errors import NotFound
-from noetl.server.manners import Body
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 Asked = Request[Any, Any, Any]
 

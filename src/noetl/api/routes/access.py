@@ -8,11 +8,11 @@ import msgspec
 from litestar import Request
 from litestar.params import Parameter
 
+from noetl.api.access import PASSWORD_MAX
+from noetl.api.manners import Body
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.documents import moment
-from noetl.server.access import PASSWORD_MAX
-from noetl.server.manners import Body
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.store.access import AccessStore, AuditEntry, StoredToken, StoredUser
 
 Asked = Request[Any, Any, Any]

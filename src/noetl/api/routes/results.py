@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from litestar import Request, Response
 from litestar.params import HeaderParameter
 
+from noetl.api.manners import tagged
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.errors import BadRequest, NotFound
 from noetl.model.ids import derive
-from noetl.server.manners import tagged
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 RESULT_MAX = 512 * 1024 * 1024
 Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]

@@ -21,12 +21,12 @@ from typing import Any
 import msgspec
 
 import noetl
+from noetl.api.evaluating_child import ANSWER_MAX, COMPUTING_SECONDS, SIZE, Job, Made
 from noetl.control.rendering import Seen
 from noetl.dsl import Compiled
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, TooMany, UndefinedValue
 from noetl.model import net as nets
 from noetl.model.net import Limits
-from noetl.server.evaluating_child import ANSWER_MAX, COMPUTING_SECONDS, SIZE, Job, Made
 
 PATIENCE_SECONDS = 20.0
 """By the clock on the wall; then the process is killed."""
@@ -40,7 +40,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 _SOURCE = str(Path(noetl.__file__).parents[1])
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.server.evaluating_child import serve; serve()"
+    "from noetl.api.evaluating_child import serve; serve()"
 )
 
 

@@ -10,6 +10,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
+from noetl.api.manners import unknown_key
 from noetl.errors import (
     BadRequest,
     BadText,
@@ -26,7 +27,6 @@ from noetl.errors import (
     Unauthenticated,
     UnknownKey,
 )
-from noetl.server.manners import unknown_key
 
 logger = logging.getLogger(__name__)
 

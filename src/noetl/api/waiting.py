@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from litestar import Request
 
+from noetl.api.services import Services
 from noetl.errors import BadRequest
-from noetl.server.services import Services
 
 T = TypeVar("T")
 WAIT_MAX = 60.0

@@ -6,10 +6,10 @@ from hashlib import sha256
 
 from litestar import Response
 
+from noetl.api.manners import Asked, tagged
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.model.net import encode
-from noetl.server.manners import Asked, tagged
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 
 @route("GET", "/api/playbooks/{digest:str}", right="results.read")

@@ -20,9 +20,9 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter
 from msgspec.structs import asdict, fields
 
-from noetl.server.manners import Asked, refuse_strange
-from noetl.server.routing import may
-from noetl.server.services import Services
+from noetl.api.manners import Asked, refuse_strange
+from noetl.api.routing import may
+from noetl.api.services import Services
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
+from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
+from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.control.clock import Clock
 from noetl.errors import BadRequest, Conflict, NotFound, TooMany, Unauthenticated
-from noetl.server.rights import NOBODY, OPEN, ROLES, Principal
-from noetl.server.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.store.access import AccessStore, AuditEntry, StoredSession, StoredToken, StoredUser
 
 TOKEN_PREFIX = "noetl_t_"  # noqa: S105  what tokens begin with, so that scanners find leaked ones

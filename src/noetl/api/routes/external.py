@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 from litestar import Request
 
+from noetl.api.describing import described
+from noetl.api.manners import Body, unknown_field
+from noetl.api.rights import Principal
+from noetl.api.routes.commands import take_report
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.errors import BadRequest
 from noetl.model.commands import Report
 from noetl.model.signals import APPROVAL
-from noetl.server.describing import described
-from noetl.server.manners import Body, unknown_field
-from noetl.server.rights import Principal
-from noetl.server.routes.commands import take_report
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 EVENTS_MAX = 1000
 Asked = Request[Any, Any, Any]

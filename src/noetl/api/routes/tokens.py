@@ -8,10 +8,10 @@ import msgspec
 from litestar import Request
 from litestar.params import HeaderParameter
 
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.errors import BadRequest, NotFound
 from noetl.model.access_tokens import AccessToken
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 LIFE_MAX = 30 * 24 * 3600.0
 Asked = Request[Any, Any, Any]

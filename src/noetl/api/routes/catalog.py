@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import Request, Response
 
+from noetl.api.manners import Body, tagged
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.documents import catalog_entry
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.problems import Problem
-from noetl.server.manners import Body, tagged
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.version import __version__
 
 Asked = Request[Any, Any, Any]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from noetl.api.protocol import Protocol
 from noetl.errors import BadSetting
-from noetl.server.protocol import Protocol
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp

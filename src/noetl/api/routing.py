@@ -10,9 +10,9 @@ from litestar import Litestar
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler, delete, get, post, put
 
+from noetl.api.errors import RESPONSES
+from noetl.api.rights import RIGHTS, Principal, Right
 from noetl.errors import NoetlError, NotAllowed
-from noetl.server.errors import RESPONSES
-from noetl.server.rights import RIGHTS, Principal, Right
 
 _TYPE = re.compile(r":\w+(?=})")
 """The type of a parameter in a path."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request
 
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.documents import runtime as about
 from noetl.control.timekeeping import take_over
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.store.base import Runtime
 
 LIVE_SECONDS = 60.0

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from noetl.api.connection import ANSWER_SECONDS, Lines
 from noetl.engine.program import Program
 from noetl.errors import (
     NoetlError,
@@ -31,7 +32,6 @@ from noetl.errors import (
     TooMany,
     Unreachable,
 )
-from noetl.http_line import ANSWER_SECONDS, Lines
 from noetl.model import net as nets
 from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Command, Lease, Orders, Report

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
+from noetl.api.rights import Principal
 from noetl.control.clock import Clock
 from noetl.errors import NotAllowed
 from noetl.model.commands import Lease, Report
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.server.rights import Principal
 from noetl.store.base import Holder, Store
 
 REMEMBERED_MAX = 20_000

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from litestar import Request
 
+from noetl.api.manners import Body
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.rendering import seen_by
 from noetl.errors import BadRequest
-from noetl.server.manners import Body
-from noetl.server.routing import route
-from noetl.server.services import Services
 
 Asked = Request[Any, Any, Any]
 

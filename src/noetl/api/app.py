@@ -12,14 +12,14 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from noetl.server.direct import Direct
-from noetl.server.edge import COOKIE, Edge
-from noetl.server.errors import answer
-from noetl.server.manners import Asked, refuse_strange
-from noetl.server.packing import Packing
-from noetl.server.routing import allowed, area_of, declared, may
-from noetl.server.services import Services
-from noetl.server.table import TABLE
+from noetl.api.direct import Direct
+from noetl.api.edge import COOKIE, Edge
+from noetl.api.errors import answer
+from noetl.api.manners import Asked, refuse_strange
+from noetl.api.packing import Packing
+from noetl.api.routing import allowed, area_of, declared, may
+from noetl.api.services import Services
+from noetl.api.table import TABLE
 from noetl.version import __version__
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ import msgspec
 from litestar import Request
 from litestar.params import Parameter
 
+from noetl.api.describing import described
+from noetl.api.errors import ErrorAnswer, problem_of
+from noetl.api.rights import Principal
+from noetl.api.routing import route
+from noetl.api.services import Services
+from noetl.api.waiting import seconds, while_wanted
 from noetl.control.kinds import lease_of_kinds
 from noetl.control.lending import require_child
 from noetl.errors import BadRequest, LeaseLost
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
-from noetl.server.describing import described
-from noetl.server.errors import ErrorAnswer, problem_of
-from noetl.server.rights import Principal
-from noetl.server.routing import route
-from noetl.server.services import Services
-from noetl.server.waiting import seconds, while_wanted
 from noetl.store.base import Holder
 
 SLOTS_MAX = 1000

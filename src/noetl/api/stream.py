@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import msgspec
 from litestar.response import Stream
 
+from noetl.api.metrics import Metrics
 from noetl.control import documents
 from noetl.control.audience import Audience
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
-from noetl.server.metrics import Metrics
 from noetl.store.base import EventRow, Store
 
 PAGE = 2000

@@ -9,16 +9,16 @@ import msgspec
 from litestar import Request, Response
 from litestar.params import HeaderParameter, Parameter, QueryParameter
 
+from noetl.api.manners import Body
+from noetl.api.routes.catalog import Version, number_of
+from noetl.api.routing import route
+from noetl.api.services import Services
+from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, task_logs
 from noetl.control.task_logs import Logs
 from noetl.errors import BadRequest, NotFound
 from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
-from noetl.server.manners import Body
-from noetl.server.routes.catalog import Version, number_of
-from noetl.server.routing import route
-from noetl.server.services import Services
-from noetl.server.waiting import seconds, while_wanted
 
 LIMIT_MAX = 1000
 DETAILS_MAX = 500

@@ -8,11 +8,11 @@ from typing import Any
 
 from litestar import Response
 
+from noetl.api.errors import said_of
+from noetl.api.metrics import CONTENT_TYPE
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.errors import StoreError
-from noetl.server.errors import said_of
-from noetl.server.metrics import CONTENT_TYPE
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.version import __version__
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from noetl.api.access import Access
+from noetl.api.evaluating import Evaluator
+from noetl.api.leases import Leases
+from noetl.api.metrics import AskNats, Metrics
+from noetl.api.sessions import Sessions
+from noetl.api.stream import Streams
 from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
 from noetl.control.executions import Executions
@@ -15,12 +21,6 @@ from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.records import Records
 from noetl.control.tokens import Tokens
-from noetl.server.access import Access
-from noetl.server.evaluating import Evaluator
-from noetl.server.leases import Leases
-from noetl.server.metrics import AskNats, Metrics
-from noetl.server.sessions import Sessions
-from noetl.server.stream import Streams
 from noetl.store.base import Store
 
 

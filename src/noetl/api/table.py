@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.server.routes import (
+from noetl.api.routes import (
     access,
     auth,
     catalog,

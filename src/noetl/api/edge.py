@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.enums import ScopeType
 
+from noetl.api import cors
+from noetl.api.access import KNOWN_SECONDS, Access
+from noetl.api.errors import problem_of
+from noetl.api.metrics import Metrics
+from noetl.api.rights import NOBODY, Principal
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
-from noetl.server import cors
-from noetl.server.access import KNOWN_SECONDS, Access
-from noetl.server.errors import problem_of
-from noetl.server.metrics import Metrics
-from noetl.server.rights import NOBODY, Principal
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send

@@ -9,14 +9,14 @@ import msgspec
 from litestar import Request, Response
 from litestar.datastructures import Cookie
 
+from noetl.api.access import NAME_MAX, PASSWORD_MAX
+from noetl.api.edge import COOKIE
+from noetl.api.manners import Body
+from noetl.api.rights import Principal
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.documents import moment
 from noetl.errors import BadRequest
-from noetl.server.access import NAME_MAX, PASSWORD_MAX
-from noetl.server.edge import COOKIE
-from noetl.server.manners import Body
-from noetl.server.rights import Principal
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.store.access import SESSION_SECONDS, StoredSession
 
 Asked = Request[Any, Any, Any]

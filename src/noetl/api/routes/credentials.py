@@ -8,13 +8,13 @@ import msgspec
 from litestar import Request
 from litestar.params import HeaderParameter, QueryParameter
 
+from noetl.api.manners import Body
+from noetl.api.routing import route
+from noetl.api.services import Services
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
 from noetl.control.lending import require_credential
 from noetl.errors import BadRequest, NotFound
-from noetl.server.manners import Body
-from noetl.server.routing import route
-from noetl.server.services import Services
 from noetl.store.base import StoredCredential
 
 Asked = Request[Any, Any, Any]
