@@ -7,9 +7,9 @@ import statistics
 import time
 
 from noetl.tools.base import TaskLog, ToolContext
+from noetl.tools.files.results import in_memory
 from noetl.tools.python import TOOL, Python
-from noetl.tools.running.files import in_memory
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.worker.sandbox import SandboxPool
 
 CALLS = 5000

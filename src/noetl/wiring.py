@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.registry import Known
-    from noetl.tools.running.resources import Rules, ToolResources
+    from noetl.tools.resources import Rules, ToolResources
     from noetl.worker.worker import Worker
 
 
@@ -474,9 +474,9 @@ async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
 def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
     from noetl.secrets.keychain import opened
-    from noetl.tools.running.container_policy import read_policy
-    from noetl.tools.running.egress import EgressPolicy
-    from noetl.tools.running.resources import Rules
+    from noetl.tools.container.policy import read_policy
+    from noetl.tools.egress import EgressPolicy
+    from noetl.tools.resources import Rules
     from noetl.tools.running.spawner import Bounds
 
     return Rules(
@@ -528,7 +528,7 @@ def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
 
 def tool_resources(settings: Settings, slots: int) -> ToolResources:
     """What the tools of a worker with so many slots share."""
-    from noetl.tools.running.resources import ToolResources
+    from noetl.tools.resources import ToolResources
     from noetl.worker.sandbox import SandboxPool, processes_for
 
     rules = tool_rules(settings)

@@ -18,7 +18,7 @@ from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
 from noetl.store.base import EventRow
 from noetl.tools.registry import tools
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.wiring import System
 from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker

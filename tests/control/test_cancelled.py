@@ -18,7 +18,7 @@ from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.registry import tools
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.control.servers import leased, servers, started

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from noetl.settings import TABLE
-from noetl.tools.running.container_policy import read_policy
+from noetl.tools.container.policy import read_policy
 from noetl.version import __version__
 from tests.deploy.chart import CHART, rendered
 

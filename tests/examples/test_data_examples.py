@@ -9,7 +9,7 @@ import duckdb
 
 from examples.demo_server import PORT
 from noetl.model.events import RetryStarted, TaskDone
-from noetl.tools import sql
+from noetl.tools import sqlalchemy
 from tests.examples.system import Bench, Run, example, on_bench, ran
 
 DEMO_URL = f"http://127.0.0.1:{PORT}"
@@ -69,7 +69,7 @@ def test_databases_of_several_makers_get_the_same_prices(tmp_path):
     first, again = (ran(example("databases"), workload) for _ in range(2))
 
     assert first.result == again.result
-    assert set(first.result) == {tool.kind for tool in sql.TOOLS}
+    assert set(first.result) == {tool.kind for tool in sqlalchemy.TOOLS}
     for kind in first.result:
         with closing(sqlite3.connect(tmp_path / f"{kind}.db")) as connection:
             found = connection.execute("SELECT item, cents FROM prices ORDER BY item").fetchall()

@@ -22,7 +22,7 @@ from noetl.model.state import ExecutionState
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.registry import tools
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook

@@ -14,9 +14,9 @@ from noetl.model.net import KeychainEntry
 from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
+from noetl.tools.files.results import in_memory
 from noetl.tools.registry import BUILT_IN
-from noetl.tools.running.files import in_memory
-from noetl.tools.running.resources import Rules, ToolResources
+from noetl.tools.resources import Rules, ToolResources
 from noetl.worker.sandbox import SandboxPool
 
 KEY = "00c0ffee00c0ffee00"

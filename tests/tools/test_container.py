@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from noetl.errors import BadSetting
-from noetl.tools.running.container_policy import ContainerPolicy, read_policy
-from noetl.tools.running.resources import Rules
+from noetl.tools.container.policy import ContainerPolicy, read_policy
+from noetl.tools.resources import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, refusing
 

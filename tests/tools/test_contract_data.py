@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from noetl.model import refs
-from noetl.tools import artifact, duckdb, postgres, sql, sqlite, transfer
+from noetl.tools import artifact, duckdb, postgres, sqlalchemy, sqlite, transfer
 from noetl.tools.testing import CANARY, SEAL, Trial, Trials
 from tests.tools import test_duckdb, test_failures, test_table_files
 from tests.tools.canary_system import Searched
@@ -116,7 +116,7 @@ class TestDuckDb(Searched):
 class TestSql(Searched):
     """On SQLite, and on PostgreSQL for what SQLite cannot show."""
 
-    tool = sql.TOOLS[0]
+    tool = sqlalchemy.TOOLS[0]
 
     @pytest.fixture
     def trials(self, tmp_path, broken, postgres):
@@ -143,7 +143,7 @@ class TestSql(Searched):
         )
 
 
-BY_NAME = {tool.kind: tool for tool in sql.TOOLS}
+BY_NAME = {tool.kind: tool for tool in sqlalchemy.TOOLS}
 
 
 class TestMysql(TestSql):

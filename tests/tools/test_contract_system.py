@@ -13,7 +13,7 @@ from noetl.model.outcome import Outcome, TaskError, ok
 from noetl.tools import playbook as playbook_kind
 from noetl.tools import workbook
 from noetl.tools.base import TaskLog
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.tools.testing import CANARY, ToolContract, Trial, Trials
 from tests.canaries import assert_clean
 from tests.examples.system import PATIENCE, Bench, Run, on_bench, playbook, running

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from noetl.tools.running.resources import Rules
+from noetl.tools.resources import Rules
 from tests.tools.running import failure, on_bench, ran
 
 

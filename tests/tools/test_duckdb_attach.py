@@ -14,7 +14,7 @@ import psycopg
 import pymysql
 import pytest
 
-from noetl.tools.running import duckdb_extensions as extensions
+from noetl.tools.duckdb import extensions
 from tests.tools import mariadb
 from tests.tools.running import failure, on_bench, ran
 from tests.tools.services import free_port

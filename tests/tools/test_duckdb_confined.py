@@ -11,8 +11,8 @@ from contextlib import closing
 import duckdb
 import pytest
 
-from noetl.tools.running import duckdb_extensions as extensions
-from noetl.tools.running.resources import Rules
+from noetl.tools.duckdb import extensions
+from noetl.tools.resources import Rules
 from tests.tools.running import failure, ran
 
 ATTACHED_ONLY = {

@@ -11,8 +11,8 @@ from email.utils import formatdate
 import msgspec
 import pytest
 
-from noetl.tools.running.egress import EgressPolicy
-from noetl.tools.running.resources import Rules
+from noetl.tools.egress import EgressPolicy
+from noetl.tools.resources import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 CANARY = "canary-secret"

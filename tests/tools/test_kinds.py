@@ -12,7 +12,7 @@ import pytest
 
 from noetl.dsl import compile_text
 from noetl.dsl.walk import all_tasks, bodies
-from noetl.tools import sql
+from noetl.tools import sqlalchemy
 from noetl.tools.base import Tool
 from noetl.tools.registry import BUILT_IN, shapes
 from noetl.tools.testing import ToolContract
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "tools"
 EXAMPLES = ROOT / "examples"
 SUITES = (test_contract, test_contract_data, test_contract_system)
-OTHER_NAMES = {tool.kind for tool in sql.TOOLS[1:]}
+OTHER_NAMES = {tool.kind for tool in sqlalchemy.TOOLS[1:]}
 """Kinds whose page refers to that of kind sql for its fields, result and errors."""
 CUT_OFF = {"unknown-step", "unknown-task", "unknown-workbook-task", "no-entry-step"}
 """What an example on a page lacks only because it is cut out of a playbook."""
@@ -72,7 +72,7 @@ def test_the_example_that_the_command_shows_is_the_one_on_the_page(tool):
 def test_a_kind_names_the_extra_that_its_page_names(tool):
     named = re.findall(r"pip install ['\"]noetl\[(\w+)\]", page_of(tool))
 
-    assert not tool.extra or tool.extra in named or tool in sql.TOOLS
+    assert not tool.extra or tool.extra in named or tool in sqlalchemy.TOOLS
 
 
 @every_kind
@@ -100,7 +100,7 @@ def test_a_kind_is_held_to_the_contract(tool):
 def test_a_page_names_exactly_the_errors_that_the_kind_declares(tool):
     if tool.kind in OTHER_NAMES:
         assert re.search(r"\[sql\]\(sql\.md\), whose fields, result and errors", page_of(tool))
-        assert tool.errors == sql.TOOLS[0].errors
+        assert tool.errors == sqlalchemy.TOOLS[0].errors
         return
     table = page_of(tool).split("\n## Errors\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)

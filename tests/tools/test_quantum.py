@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.running.resources import Rules
+from noetl.tools.resources import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 
 BELL = """

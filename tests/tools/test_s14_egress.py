@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from noetl.tools.egress import EgressPolicy
 from noetl.tools.registry import BUILT_IN
-from noetl.tools.running.egress import EgressPolicy
-from noetl.tools.running.resources import Rules
+from noetl.tools.resources import Rules
 from tests.tools.running import failure, ran
 from tests.tools.services import answering
 

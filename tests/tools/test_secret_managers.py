@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
-from noetl.tools.running.secret_managers import signed_headers
+from noetl.tools.secrets.managers import signed_headers
 from tests.tools.running import failure, ran
 from tests.tools.secret_services import AWS, AZURE, GOOGLE, SECRET, VAULT, Managers
 from tests.tools.secret_services import managers as managers

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from noetl.tools.running.resources import Rules
+from noetl.tools.resources import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 BIND = {"sqlite": ":", "duckdb": "$"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.tools.running.sql_text import BadSql, Bound, bound, first_word, statements, tokens
+from noetl.tools.sql.text import BadSql, Bound, bound, first_word, statements, tokens
 
 TRIGGER = """CREATE TEMP TRIGGER t AFTER INSERT ON a BEGIN
   UPDATE b SET n = CASE WHEN n > 1 THEN 2 ELSE 3 END;

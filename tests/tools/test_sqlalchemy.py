@@ -8,10 +8,10 @@ import time
 import pymysql
 import pytest
 
-from noetl.tools.running.pg_credentials import BadCredential
-from noetl.tools.running.resources import Rules
-from noetl.tools.running.sql_addresses import address
-from noetl.tools.running.sql_text import driver_spelling
+from noetl.tools.resources import Rules
+from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.sql.text import driver_spelling
+from noetl.tools.sqlalchemy.addresses import address
 from tests.tools import mariadb
 from tests.tools.running import failure, on_bench, ran
 

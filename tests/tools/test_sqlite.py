@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from noetl.tools.running.resources import Rules
+from noetl.tools.resources import Rules
 from tests.tools.running import failure, on_bench, ran
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.running.egress import EgressPolicy
-from noetl.tools.running.resources import Rules
+from noetl.tools.egress import EgressPolicy
+from noetl.tools.resources import Rules
 from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import answering, free_port, never, refusing, s3_server
 

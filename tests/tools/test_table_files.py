@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from noetl.errors import TooLarge
-from noetl.tools.running import files
-from noetl.tools.running.resources import Rules
+from noetl.tools.files import results as files
+from noetl.tools.resources import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 MANY = 25_000

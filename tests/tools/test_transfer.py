@@ -13,8 +13,8 @@ import pytest
 from aiohttp.web import Response
 
 from noetl.model.ids import derive
-from noetl.tools.running.transfer_targets import Mark, Notes, ToService
 from noetl.tools.transfer import ToHttp
+from noetl.tools.transfer.targets import Mark, Notes, ToService
 from tests.tools.running import failure, on_bench, ran
 from tests.tools.services import answering
 

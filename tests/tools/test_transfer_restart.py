@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from aiohttp import web
 
-from noetl.tools.running.resources import Rules
-from noetl.tools.running.transfer_files import ABANDONED_SECONDS
+from noetl.tools.resources import Rules
+from noetl.tools.transfer.files import ABANDONED_SECONDS
 from tests.faults.runs import Place, kill
 from tests.tools.running import failure, on_bench, ran
 from tests.tools.services import answering

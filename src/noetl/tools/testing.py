@@ -29,9 +29,9 @@ import pytest
 from noetl.errors import NotFound
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import TaskLog, Tool, ToolContext
-from noetl.tools.running.files import in_memory
+from noetl.tools.files.results import in_memory
+from noetl.tools.resources import THREADS, Rules, ToolResources
 from noetl.tools.running.python_calls import Sandbox
-from noetl.tools.running.resources import THREADS, Rules, ToolResources
 
 CANARY = "canary-7f3e9a51-c4d2"
 """Put it into the credentials of a trial where the secret stands. It must not come out."""

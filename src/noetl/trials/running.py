@@ -16,7 +16,7 @@ from noetl.store.base import EventRow
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool
 from noetl.tools.registry import tools
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.trials.model import Trial
 from noetl.trials.playbooks import Playbooks, adapted
 from noetl.trials.standing import StandIns

@@ -20,7 +20,7 @@ from noetl.model.net import Limits, Net, digest
 from noetl.model.outcome import TaskError
 from noetl.store.base import EventRow, Store
 from noetl.tools.base import Tool
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.trials.model import Signal
 from noetl.trials.playbooks import Playbooks
 from noetl.trials.virtual import TICK, VirtualClock

@@ -22,8 +22,8 @@ from noetl.secrets.masking import Mask
 from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal
 from noetl.templates.views import ResultView
 from noetl.tools.base import ToolContext
-from noetl.tools.running.asking import fields_of
-from noetl.tools.running.secret_managers import MANAGERS, Wanted
+from noetl.tools.secrets.managers import MANAGERS, Wanted
+from noetl.tools.web.service import fields_of
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 
@@ -132,7 +132,7 @@ class Keyring:
         for name in sorted(wanted & self._entries.keys()):
             fields = await self.credential(name)
             if fields_read & {(name,), (name, "access_token")} and _is_oauth2(fields):
-                from noetl.tools.running.http import access_token
+                from noetl.tools.web.client import access_token
 
                 token = await access_token(fields, self._lend_context())
                 self.mask.add(token)

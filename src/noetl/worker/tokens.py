@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallTokens:
-    """See `noetl.tools.running.access_tokens.SharedTokens`.
+    """See `noetl.tools.access_tokens.SharedTokens`.
 
     To share saves others a request; a call that has its token does not fail for it.
     """

@@ -20,7 +20,7 @@ from noetl.model.ids import CommandId
 from noetl.model.outcome import TaskError
 from noetl.secrets.keychain import Sources
 from noetl.tools.base import Tool
-from noetl.tools.running.resources import ToolResources
+from noetl.tools.resources import ToolResources
 from noetl.worker.calls import Caller
 from noetl.worker.control import Control
 from noetl.worker.reporter import Pulse, Reporter

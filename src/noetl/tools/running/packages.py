@@ -21,8 +21,8 @@ from typing import Any
 
 from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
-from noetl.tools.running.commands import Output, environment, run_command
-from noetl.tools.running.failures import Failed, failed_with
+from noetl.tools.failures import Failed, failed_with
+from noetl.tools.processes.commands import Output, environment, run_command
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[\w,. -]*\])?\s*(.*?)\s*$")
 _CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=)\s*(\d+(?:\.\d+)*)")

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
-from noetl.tools.running.commands import (
+from noetl.tools.processes.commands import (
     Output,
     ended_badly,
     ended_well,
     environment,
     run_command,
 )
+from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
-from noetl.tools.running.resources import Refused
 from noetl.tools.shell import Shell
 
 

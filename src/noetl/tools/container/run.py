@@ -1,0 +1,256 @@
+"""Runs a container image with what the worker has: Docker, Podman, or a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+
+from noetl.model.outcome import Outcome, failed
+from noetl.tools.base import ToolContext
+from noetl.tools.container import Container
+from noetl.tools.failures import Failed
+from noetl.tools.processes.commands import (
+    Output,
+    as_text,
+    ended_badly,
+    ended_well,
+    environment,
+    run_command,
+)
+from noetl.tools.resources import Refused
+from noetl.tools.running.limits import shortest
+from noetl.tools.web.service import fields_of
+
+ENGINES = ("docker", "podman")
+IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+OF_ENGINE = (125, 126, 127)
+"""Exit codes by which an engine says that the program never ran."""
+REMOVE_SECONDS = 10.0
+
+
+async def run(config: Container, context: ToolContext) -> Outcome:
+    limit = shortest(config.timeout, context.timeout)
+    try:
+        async with asyncio.timeout(limit):
+            return await _run(config, context)
+    except Failed as problem:
+        return problem.outcome
+    except Refused as refusal:
+        return failed("auth", f"container: {refusal}")
+    except TimeoutError:
+        told = f"The container ran longer than {limit:g} seconds and was stopped."
+        return failed("timeout", told, retryable=True)
+
+
+async def _run(config: Container, context: ToolContext) -> Outcome:
+    runtime = config.runtime if config.runtime != "auto" else _found()
+    if runtime is None:
+        return failed(
+            "not_found",
+            "This worker has neither docker nor podman and is in no Kubernetes cluster. Install "
+            "one of them, or write `runtime: kubernetes` with the cluster's credential.",
+        )
+    refusal = context.resources.rules.containers.refusal(config)
+    if refusal is not None:
+        raise Refused(f"{refusal}.")
+    if runtime == "kubernetes":
+        from noetl.tools.container.kubernetes import run_job
+
+        return await run_job(config, context)
+    return await _with_engine(runtime, config, context)
+
+
+def _found() -> str | None:
+    engine = next((name for name in ENGINES if shutil.which(name)), None)
+    return engine or ("kubernetes" if os.environ.get(IN_CLUSTER) else None)
+
+
+# --- Docker and Podman -------------------------------------------------------------------------
+
+
+async def _with_engine(engine: str, config: Container, context: ToolContext) -> Outcome:
+    program = shutil.which(engine)
+    if program is None:
+        return failed("not_found", f'The program "{engine}" does not exist on this worker.')
+    name = name_of(context)
+    limit = context.resources.rules.max_output_bytes
+    with tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True) as directory:
+        own = {"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}
+        variables = environment(own)
+        await _log_in(program, config, context, variables, directory)
+        # Values go through a file: the list of processes is for everyone to read.
+        env_file = _env_file(config, directory)
+        words = [program, *arguments(config, context, name, env_file)]
+        try:
+            out, err = Output(context.log, limit), Output(context.log, limit)
+            code = await run_command(words, config.stdin, variables, directory, out, err, None)
+            if code in OF_ENGINE and "already in use" in err.text():
+                # A worker before us started it and was lost.
+                await _removed(program, name, variables, directory)
+                out, err = Output(context.log, limit), Output(context.log, limit)
+                code = await run_command(words, config.stdin, variables, directory, out, err, None)
+        except BaseException:
+            # The program that we stopped was only a messenger.
+            await asyncio.shield(_removed(program, name, variables, directory))
+            raise
+    if code in OF_ENGINE and _is_engines(err.text()):
+        return _never_ran(config, err.text())
+    if code not in config.ok_codes:
+        return ended_badly("The container", config.retry_codes, code, out, err)
+    return ended_well(config.decode, code, out, err)
+
+
+def name_of(context: ToolContext) -> str:
+    """The same for each attempt: a second one finds what the first one left."""
+    cleaned = re.sub(r"[^a-z0-9]+", "-", f"{context.step}-{context.task}".lower()).strip("-")
+    return f"noetl-{cleaned[:30].strip('-')}-{context.action_id[:12].lower()}-{context.attempt}"
+
+
+def _env_file(config: Container, directory: str) -> str:
+    lines = []
+    for name, value in config.env.items():
+        text = as_text(value)
+        if not re.fullmatch(r"[^=\s#]+", name) or "\n" in text or "\r" in text:
+            told = f"env: {name!r} cannot be set: names have no spaces, values no line breaks."
+            raise Failed("client_error", told)
+        lines.append(f"{name}={text}\n")
+    place = os.path.join(directory, "env")
+    with open(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.writelines(lines)
+    return place
+
+
+def arguments(config: Container, context: ToolContext, name: str, env_file: str) -> list[str]:
+    """What `docker run` and `podman run` are told. Nothing here is read by a shell."""
+    assert config.image is not None
+    words = ["run", "--name", name, "--pull", config.pull]
+    words += [] if config.keep else ["--rm"]
+    words += ["--interactive"] if config.stdin is not None else []
+    labels = {"noetl.execution": context.execution_id, "noetl.step": context.step}
+    for label, said in {**labels, **config.labels}.items():
+        words += ["--label", f"{label}={said}"]
+    words += ["--env-file", env_file] if config.env else []
+    for mount in config.mounts:
+        words += ["--mount", _mount(mount.source, mount.target, mount.read_only, context)]
+    single: dict[str, str | int | None] = {
+        "--workdir": config.cwd,
+        "--user": config.user,
+        "--network": config.network,
+        "--entrypoint": _entrypoint(config)[0],
+    }
+    if config.resources is not None:
+        single["--cpus"] = None if config.resources.cpu is None else f"{config.resources.cpu:g}"
+        single["--memory"] = _memory(config.resources.memory)
+        single["--gpus"] = str(config.resources.gpu) if config.resources.gpu else None
+    for option, value in single.items():
+        words += [] if value is None else [option, str(value)]
+    if config.image.startswith("-"):
+        raise Refused(f'"{config.image}" is no image.')
+    return [*words, config.image, *_entrypoint(config)[1], *command_of(config)]
+
+
+def _entrypoint(config: Container) -> tuple[str | None, list[str]]:
+    """The program, and the arguments that come before those of `command`."""
+    words = split(config.entrypoint)
+    return (words[0], words[1:]) if words else (None, [])
+
+
+def command_of(config: Container) -> list[str]:
+    return split(config.command)
+
+
+def split(written: str | tuple[str, ...] | None) -> list[str]:
+    """A text is split as a shell would; a list is taken as it is."""
+    import shlex
+
+    if written is None:
+        return []
+    try:
+        return shlex.split(written) if isinstance(written, str) else list(written)
+    except ValueError as error:
+        told = f"The command cannot be split: {error}."
+        raise Failed("client_error", told) from None
+
+
+def _mount(source: str, target: str, read_only: bool, context: ToolContext) -> str:
+    if any("," in part or '"' in part for part in (source, target)):
+        raise Refused("a mount's source and target cannot hold commas or quotes.")
+    # No name of a volume has a slash in it.
+    is_path = "/" in source or source.startswith(".")
+    where = str(context.resources.path(source)) if is_path else source
+    kind = "bind" if is_path else "volume"
+    words = f"type={kind},source={where},target={target}"
+    return f"{words},readonly" if read_only else words
+
+
+def _memory(written: str | None) -> str | None:
+    """`512Mi` as the engines write it: `512m`."""
+    if written is None:
+        return None
+    found = re.fullmatch(r"(\d+)([KMGT]?)i?B?", written)
+    assert found is not None
+    number, unit = found.groups()
+    return f"{int(number) * 1024}g" if unit == "T" else f"{number}{unit.lower() or 'b'}"
+
+
+async def _log_in(
+    program: str,
+    config: Container,
+    context: ToolContext,
+    variables: dict[str, str],
+    directory: str,
+) -> None:
+    """Show the credential to the image's registry; it is remembered for this call only."""
+    if config.auth is None:
+        return
+    fields = await fields_of(config.auth, context)
+    user = str(fields.get("username") or fields.get("user") or "")
+    password = str(fields.get("password") or fields.get("token") or "")
+    registry = str(fields.get("registry") or fields.get("server") or _registry(config.image or ""))
+    variables["DOCKER_CONFIG"] = directory
+    variables["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
+    words = [program, "login", "--username", user, "--password-stdin", registry]
+    out, err = Output(context.log, 4096), Output(context.log, 4096)
+    if await run_command(words, password, variables, directory, out, err, None) != 0:
+        told = f"The registry {registry} refuses the credential."
+        raise Failed("auth", told)
+
+
+def _registry(image: str) -> str:
+    first, slash, _ = image.partition("/")
+    return (
+        first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
+    )
+
+
+async def _removed(program: str, name: str, variables: dict[str, str], directory: str) -> None:
+    words = [program, "rm", "--force", name]
+    unheard = Output(lambda text: None, 0)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REMOVE_SECONDS):
+            await run_command(words, None, variables, directory, unheard, unheard, None)
+
+
+def _is_engines(text: str) -> bool:
+    """Whether the engine speaks, and not the program in the container."""
+    return bool(re.search(r"(?m)^(docker: |Error: |podman: |.*Error response from daemon)", text))
+
+
+def _never_ran(config: Container, text: str) -> Outcome:
+    lines = text.strip().splitlines()
+    # The last line is often but an advice: Run 'docker run --help' for more information.
+    said = next((line for line in lines if _is_engines(line)), lines[-1])[:500]
+    lower = text.lower()
+    if "permission denied" in lower and ".sock" in lower:
+        return failed("auth", f"The worker may not use the container engine: {said}")
+    if "denied" in lower or "unauthorized" in lower:
+        return failed("auth", f"The registry refuses to hand out {config.image}: {said}")
+    if "not found" in lower or "no such image" in lower or "manifest unknown" in lower:
+        return failed("not_found", f"{config.image} or its program is not there: {said}")
+    if "cannot connect" in lower or "connection refused" in lower:
+        return failed("connection", f"The engine cannot be reached: {said}", retryable=True)
+    return failed("client_error", f"The container could not be started: {said}")

@@ -1,0 +1,141 @@
+"""Extensions of DuckDB: where they come from, and what statements must leave to the task.
+
+An extension is a file that fits one version of DuckDB. It may be part of an installed package, lie
+in DuckDB's own directory, or be fetched from its server. Whichever it is, DuckDB loads it only if
+its makers have signed it.
+
+Those for databases open files and connections past DuckDB's own settings, so that neither the
+directory of the worker nor the egress policy would hold. What they open is therefore named under
+`attach`, where both are asked, and by no statement. Nor by a text that is made while a statement
+runs, because nobody could look at it.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import duckdb
+
+from noetl.tools.failures import Failed
+from noetl.tools.sql.text import BadSql
+from noetl.tools.tables.files import literal
+
+FILES = {
+    "postgres": "postgres_scanner",
+    "sqlite": "sqlite_scanner",
+    "sqlite3": "sqlite_scanner",
+    "mysql": "mysql_scanner",
+}
+"""Extensions whose file has another name."""
+OPENS = re.compile(r"\b(?:sqlite|postgres|mysql)_(?:scan\w*|attach)\b", re.IGNORECASE)
+"""Functions that open what their caller names. Also in quotes, where it may become SQL."""
+RUNS_TEXT = re.compile(r"\bjson_execute_serialized_sql\b|\bquery\"?\s*(?:\(|--|/\*)", re.IGNORECASE)
+EXPLAINED = re.compile(r"\b(?:attach|load|install)\b", re.IGNORECASE)
+STORED = """
+    SELECT database_name, view_name, sql FROM duckdb_views() WHERE NOT internal
+    UNION ALL
+    SELECT database_name, function_name, macro_definition FROM duckdb_functions()
+     WHERE NOT internal AND macro_definition IS NOT NULL
+"""
+
+
+# --- Loading -----------------------------------------------------------------------------------
+
+
+def load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
+    """Load what the task names; raises Failed with what to do if it is nowhere to be had."""
+    if not re.fullmatch(r"\w+", extension):
+        raise BadSql(f'extensions: "{extension}" is not the name of an extension.')
+    packaged = file_of_package(connection, extension)
+    if packaged is not None:
+        _load_file(connection, extension, packaged)
+        return
+    try:
+        connection.execute(f"LOAD {extension}")
+    except duckdb.IOException:
+        _fetch(connection, extension)
+
+
+def package_of(extension: str) -> str:
+    """The package on PyPI that brings it."""
+    return f"duckdb-extension-{FILES.get(extension, extension).replace('_', '-')}"
+
+
+def file_of_package(connection: duckdb.DuckDBPyConnection, extension: str) -> Path | None:
+    """The file for this version of DuckDB in an installed package; None if there is none."""
+    name = FILES.get(extension, extension)
+    found = find_spec(f"duckdb_extension_{name}")
+    if found is None or not found.submodule_search_locations:
+        return None
+    folder = Path(found.submodule_search_locations[0]) / "extensions"
+    path = folder / _version(connection) / f"{name}.duckdb_extension"
+    return path if path.is_file() else None
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> str:
+    [row] = connection.execute("SELECT library_version FROM pragma_version()").fetchall()
+    return str(row[0])
+
+
+def _load_file(connection: duckdb.DuckDBPyConnection, extension: str, path: Path) -> None:
+    try:
+        connection.execute(f"LOAD {literal(str(path))}")
+    except duckdb.Error as error:
+        raise Failed(
+            "not_found",
+            f'The DuckDB extension "{extension}" is installed on this worker but cannot be loaded: '
+            f"{_first_line(error)} Install {package_of(extension)} there anew.",
+        ) from None
+
+
+def _fetch(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
+    try:
+        connection.execute(f"INSTALL {extension}; LOAD {extension}")
+    except (duckdb.IOException, duckdb.HTTPException) as error:
+        version = _version(connection)
+        bringing = '"noetl[attach]"' if extension in FILES else package_of(extension)
+        raise Failed(
+            "not_found",
+            f'The DuckDB extension "{extension}" is not on this worker and could not be fetched: '
+            f"{_first_line(error)} Run `pip install {bringing}` there, which brings it together "
+            f"with the DuckDB that it fits; this is {version}. Or run `INSTALL {extension}` in "
+            f"DuckDB {version} where there is a network, and bring the file to the extension "
+            "directory of this worker.",
+        ) from None
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return f"{str(error).strip().splitlines()[0].rstrip('.')}."
+
+
+# --- What statements may not do ----------------------------------------------------------------
+
+
+def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raise BadSql for a statement that would open or load what the task has not named."""
+    _check_text(sql, "A statement")
+    for one in connection.extract_statements(sql):
+        # What DuckDB makes of it may be more than was written: IMPORT DATABASE reads files.
+        _check_text(one.query, "A statement")
+        is_explained = one.type == duckdb.StatementType.EXPLAIN and EXPLAINED.search(one.query)
+        if one.type == duckdb.StatementType.ATTACH or is_explained:
+            raise BadSql("A statement may not ATTACH. Name the database under `attach`.")
+        if one.type == duckdb.StatementType.LOAD:
+            raise BadSql("A statement may not LOAD or INSTALL. Name it under `extensions`.")
+
+
+def check_stored(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise BadSql for views and macros in the databases that would do it when they are used."""
+    for database, name, text in connection.execute(STORED).fetchall():
+        _check_text(str(text), f'"{name}" in the database "{database}"')
+
+
+def _check_text(text: str, what: str) -> None:
+    if found := OPENS.search(text):
+        raise BadSql(f"{what} may not use {found.group()}. Name the database under `attach`.")
+    if found := RUNS_TEXT.search(text):
+        name = re.match(r"\w+", found.group())
+        assert name is not None
+        raise BadSql(f"{what} may not use {name.group()}, which runs a text as SQL. Write the SQL.")

@@ -1,0 +1,338 @@
+"""Runs SQL in DuckDB in threads, over files and attached databases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.duckdb import DuckDb
+from noetl.tools.duckdb.attached import (
+    NO_DATABASE,
+    Attached,
+    attach,
+    attached,
+    closed_in_the_end,
+    hidden,
+    kind_of,
+    stoppable,
+)
+from noetl.tools.duckdb.extensions import check_statement, check_stored, load
+from noetl.tools.failures import Failed, failed_with, guarded
+from noetl.tools.files.object_files import is_object
+from noetl.tools.running.limits import Gathering, shortest
+from noetl.tools.sql.embedded import alone, database_of, prepare
+from noetl.tools.sql.rows import Batch, Write, insert, quoted
+from noetl.tools.sql.tasks import (
+    NOTHING,
+    Done,
+    Plan,
+    Statement,
+    local_input,
+    out_of_reach,
+    outcome_of,
+    perform,
+    planned,
+    table,
+)
+from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word, tokens
+from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.tables.files import (
+    TableFile,
+    connection_to,
+    described,
+    literal,
+    parsed,
+    source,
+    write,
+)
+from noetl.tools.tables.types import form_of
+from noetl.tools.web.request import Request
+
+ROWS_PER_LOOK = 10_000
+WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
+"""Ways of DuckDB's own to other hosts, which know no egress policy; once off they stay off."""
+ONE_WRITTEN = "can only write to a single attached database"
+KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
+    (duckdb.ConstraintException, "db_constraint"),
+    (duckdb.TransactionException, "db_deadlock"),
+    (duckdb.HTTPException, "db_connection"),
+    (duckdb.FatalException, "db_connection"),
+    (duckdb.ConnectionException, "db_connection"),
+    (duckdb.OutOfMemoryException, "db_connection"),
+    (duckdb.PermissionException, "auth"),
+)
+
+
+async def run(config: DuckDb, context: ToolContext) -> Outcome:
+    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
+    total = shortest(context.timeout)
+
+    async def work() -> Outcome:
+        task = Task(
+            config=config,
+            plan=await planned(config, context, "duckdb"),
+            path=await database_of(config, context),
+            attached={n: await attached(n, one, context) for n, one in config.attach.items()},
+            views={n: await _view(n, one, config, context) for n, one in config.files.items()},
+            folder=context.files.folder,
+            root=context.resources.rules.file_root,
+            halt=halt,
+            most=context.resources.rules.max_response_bytes,
+        )
+        done = await in_thread(context.resources.threads, task.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
+
+
+class FileView(msgspec.Struct, frozen=True):
+    """Rows that statements read by a name: where they are, and in which form."""
+
+    place: str
+    form: str
+
+
+async def _view(name: str, written: Any, config: DuckDb, context: ToolContext) -> FileView:
+    """A file, an object, a result reference, or rows written out, which become a file."""
+    file = context.files.find(written)
+    if file is not None:
+        return FileView(str(await context.files.local(file)), file.format or "")
+    if not isinstance(written, str):
+        rows = written.get("rows") if isinstance(written, dict) else written
+        if not isinstance(rows, list | tuple):
+            raise BadSql(f"files: {name} is neither a file nor a reference nor a list of rows.")
+        path = context.files.folder / f"{len(list(context.files.folder.iterdir()))}.ndjson"
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return FileView(str(path), "ndjson")
+    form = form_of(written)
+    if form is None:
+        raise BadSql(f'files: "{written}" ends like no CSV, JSON, Parquet or Arrow file.')
+    if written.startswith(("http://", "https://")):
+        return FileView(str(await _downloaded(written, context)), form)
+    if is_object(written) and set("*?[") & set(written):
+        raise BadSql(f'files: "{written}" is a pattern; name each object, a pattern finds files.')
+    return FileView(str(await local_input(written, config, context)), form)
+
+
+async def _downloaded(url: str, context: ToolContext) -> Path:
+    """A copy of what is there. DuckDB itself would go wherever it is sent."""
+    from noetl.tools.web.client import run
+
+    with out_of_reach():
+        outcome = await run(Request(url=url, download=True), context)
+        if outcome.error is not None:
+            raise failed_with(outcome)
+    file = context.files.find(outcome.result["data"])
+    assert file is not None  # it was kept just now
+    return await context.files.local(file)
+
+
+class Task:
+    """All of one task, in its own thread on its own connection."""
+
+    dialect: Dialect = "duckdb"
+    variables_max = 20_000
+
+    def __init__(
+        self,
+        *,
+        config: DuckDb,
+        plan: Plan,
+        path: Path | None,
+        attached: dict[str, Attached],
+        views: dict[str, FileView],
+        folder: Path,
+        root: str | None,
+        halt: Halt,
+        most: int,
+    ) -> None:
+        self._config = config
+        self._plan = plan
+        self._path = path
+        self._attached = attached
+        self._there: dict[str, Attached] = {}
+        """Those of them that are attached by now."""
+        self._views = views
+        self._folder = folder
+        self._root = root
+        self.halt = halt
+        self._most = most
+
+    def run(self, halt: Halt) -> Done:
+        try:
+            with ExitStack() as stack:
+                if self._path is not None and self._root is not None:
+                    # What it may read is set for all who have the file open, and cannot be changed.
+                    stack.enter_context(alone(self._path, halt))
+                connection = self._opened()
+                stack.enter_context(closed_in_the_end(connection, self._there, halt))
+                for one in self._attached.values():
+                    stack.enter_context(stoppable(one, halt))
+                halt.interrupt = connection.interrupt
+                self._connection = connection
+                self._prepare()
+                form = self._config.result_as
+                folder = self._folder if form != "rows" else None
+                return perform(self, self._plan, folder, form)
+        except duckdb.Error as error:
+            raise failure(error, halt, list(self._attached.values())) from None
+        finally:
+            halt.interrupt = None
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        if self._path is None:
+            return connection_to(":memory:")
+        prepare(self._path, self._config)
+        return connection_to(self._path, read_only=self._config.read_only)
+
+    # --- Before the first statement ---
+
+    def _prepare(self) -> None:
+        config, execute = self._config, self._connection.execute
+        # What is not on this machine is fetched only when the task names it, and so it is loaded.
+        execute("SET autoinstall_known_extensions = false")
+        execute("SET autoload_known_extensions = false")
+        execute(f"SET disabled_filesystems = {literal(WEB)}")
+        # What does not fit into memory must not be left in the worker's own directory.
+        execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
+        if config.memory_limit is not None:
+            execute(f"SET memory_limit = {literal(config.memory_limit)}")
+        if config.threads is not None:
+            execute(f"SET threads = {config.threads}")
+        for name, value in config.settings.items():
+            if not re.fullmatch(r"\w+", name):
+                raise BadSql(f'settings: "{name}" is not the name of a setting.')
+            execute(f"SET {name} = {literal(value)}")
+        needed = [one.kind for one in self._attached.values() if one.kind != "duckdb"]
+        for extension in (*config.extensions, *needed):
+            load(self._connection, extension)
+        self._attach_all()
+        self._confine()
+        for name, view in self._views.items():
+            place = source(self._connection, view.place, view.form, f"{name} (Arrow)")
+            execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
+
+    def _attach_all(self) -> None:
+        """Files first: to look at what they hold must not mean to ask every server for its own."""
+        self._attach(on_server=False)
+        check_stored(self._connection)
+        self._attach(on_server=True)
+
+    def _attach(self, *, on_server: bool) -> None:
+        for name, one in self._attached.items():
+            if one.on_server == on_server:
+                attach(self._connection, name, one, self.halt)
+                self._there[name] = one
+
+    def _confine(self) -> None:
+        if self._root is None:
+            return
+        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (self._root, self._folder))
+        self._connection.execute(f"SET allowed_directories = [{allowed}]")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    # --- What `perform` asks for ---
+
+    def begin(self, plan: Plan) -> None:
+        self._connection.execute("BEGIN")
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def statement(self, one: Bound) -> Statement:
+        check_statement(self._connection, one.sql)
+        return self._executed(one)
+
+    def _executed(self, one: Bound) -> Statement:
+        with self.halt.statement():
+            self._connection.execute(one.sql, one.values)
+            described = self._connection.description or []
+            found = Gathering(self._most)
+            while portion := self._connection.fetchmany(ROWS_PER_LOOK):
+                found.take(portion)
+                self.halt.check()
+        rows = found.rows
+        columns = [column[0] for column in described]
+        if columns == ["Success"] and not rows:
+            return NOTHING
+        if columns == ["Count"] and not _yields_rows(one.sql):
+            return {**NOTHING, "row_count": rows[0][0] if rows else 0}
+        return table(columns, parsed(rows, described), None)
+
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        path = folder / f"table.{form}"
+        check_statement(self._connection, one.sql)
+        with self.halt.statement():
+            rows = write(self._connection, one.sql, path, form, one.values)
+        return described(path, form, rows)
+
+    def columns(self, table: str) -> list[str]:
+        return list(self._described(table))
+
+    def _described(self, table: str) -> dict[str, str]:
+        self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        found = {column[0]: str(column[1]) for column in self._connection.description or []}
+        self._connection.fetchall()
+        return found
+
+    def binary(self, table: str) -> list[str]:
+        return [name for name, type_ in self._described(table).items() if type_ == "BLOB"]
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
+        sql = insert(write, batch.columns, len(batch.rows), "?")
+        return self._executed(Bound(sql, [value for row in batch.rows for value in row]))
+
+
+def failure(error: duckdb.Error, halt: Halt, others: Sequence[Attached] = ()) -> Exception:
+    """What DuckDB said, in our words; `others` are databases of which it may have said it."""
+    # What it calls internal comes with pages of addresses in its program.
+    text = hidden(str(error).partition("Stack Trace:")[0].strip(), others)
+    # A query of PostgreSQL that was stopped is to DuckDB a failure like any other.
+    if isinstance(error, duckdb.InterruptException) or halt.late or halt.wanted:
+        if halt.late:
+            said = "A statement took longer than `timeout` and was stopped."
+            return Failed("db_timeout", said)
+        return InterruptedError("the task was stopped")
+    told = kind_of(error) if others else None
+    if told is not None:
+        return Failed(told, text)
+    if NO_DATABASE.search(text):
+        return Failed("db_connection", text, retryable=False)
+    if ONE_WRITTEN in text:
+        return Failed("client_error", text)
+    for kind_of_error, kind in KINDS:
+        if isinstance(error, kind_of_error):
+            return Failed(kind, text)
+    if isinstance(error, duckdb.IOException):
+        return _io_failure(text)
+    if "malformed" in text.lower() or "error when sniffing" in text.lower():
+        return Failed("parse", text)
+    return Failed("client_error", text)
+
+
+NO_FILE = re.compile(r'No files found that match the pattern "([^"]*)"')
+
+
+def _io_failure(text: str) -> Exception:
+    if missing := NO_FILE.search(text):
+        told = f'No file of this worker matches "{missing[1]}". Check the path and its base.'
+        return Failed("not_found", told)
+    if "No such file" in text:
+        return Failed("not_found", text)
+    return Failed("db_connection", text)
+
+
+def _yields_rows(sql: str) -> bool:
+    if first_word(sql, "duckdb") in ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "SHOW"):
+        return True
+    return any(t.kind == "word" and t.text.upper() == "RETURNING" for t in tokens(sql, "duckdb"))

@@ -1,0 +1,74 @@
+"""How tools fail: one exception to raise, and outcomes of failures that several kinds know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl.errors import BadRequest, Corrupted, NotFound
+from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
+from noetl.tools.plain_data import NotPlain
+from noetl.tools.resources import Refused
+from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.sql.rows import Misfit
+from noetl.tools.sql.text import BadSql
+
+RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection", "timeout"])
+
+
+class Failed(Exception):
+    """What the other side said, or what it was asked, made the task fail: `outcome` says so."""
+
+    def __init__(
+        self, kind: ErrorKind, message: str, *, retryable: bool | None = None, **fields: Any
+    ) -> None:
+        super().__init__(message)
+        retryable = kind in RETRYABLE if retryable is None else retryable
+        self.outcome = failed(kind, message, retryable=retryable, **fields)
+
+
+def failed_with(known: Outcome | TaskError) -> Failed:
+    """The exception for a failure that is known already."""
+    outcome = known if isinstance(known, Outcome) else Outcome(status="error", error=known)
+    assert outcome.error is not None
+    found = Failed(outcome.error.kind, outcome.error.message)
+    found.outcome = outcome
+    return found
+
+
+async def guarded(work: Callable[[], Awaitable[Outcome]], total: float | None) -> Outcome:
+    """The outcome of the work, also of its failures that are the same for every kind."""
+    try:
+        return await work()
+    except TimeoutError:
+        said = "in time" if total is None else f"within {total:g} seconds"
+        return failed("timeout", f"The task was not done {said}.", retryable=True)
+    except Exception as error:
+        outcome = known_failure(error)
+        if outcome is None:
+            raise
+        return outcome
+
+
+def known_failure(error: BaseException) -> Outcome | None:
+    """The outcome of a failure that is the same for every kind; None for others."""
+    match error:
+        case Failed():
+            return error.outcome
+        case BadSql():
+            return failed("client_error", str(error))
+        case BadRequest():
+            return failed("client_error", str(error), code=error.code)
+        case BadCredential() | Refused():
+            return failed("auth", str(error))
+        case NotFound():
+            return failed("auth", f"auth: {error}")
+        case Corrupted():
+            return failed("parse", str(error), code=error.code)
+        case Misfit():
+            return failed("schema", str(error))
+        case NotPlain():
+            return failed("schema", f"{error}.")
+        case OverflowError() | UnicodeEncodeError():
+            return failed("schema", f"A value cannot be stored: {error}.")
+    return None

@@ -1,0 +1,192 @@
+"""Object stores behind one address: a directory, S3 and its kin, Google Cloud Storage, Azure.
+
+A store is asked with the credential of the task or with none: what the worker itself may do (its
+environment, the machine's role) is never lent to a playbook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noetl.model.outcome import TaskError
+from noetl.tools.addresses import check_egress
+from noetl.tools.base import Credential, ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.gateway import Gateway
+from noetl.tools.resources import Refused
+from noetl.tools.web.service import fields_of, text_field
+
+if TYPE_CHECKING:
+    from obstore import GetResult
+    from obstore.store import ObjectStore
+
+SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "access_key_id": ("access_key_id", "aws_access_key_id", "access_key", "key_id"),
+        "secret_access_key": ("secret_access_key", "aws_secret_access_key", "secret_key"),
+        "session_token": ("session_token", "aws_session_token", "token"),
+        "region": ("region", "aws_region"),
+        "endpoint": ("endpoint", "endpoint_url", "url"),
+    },
+    "gs": {
+        "service_account_key": ("service_account_key", "service_account", "json"),
+        "base_url": ("endpoint", "base_url"),
+    },
+    "az": {
+        "account_name": ("account_name", "account"),
+        "account_key": ("account_key", "access_key", "key"),
+        "sas_key": ("sas_token", "sas_key"),
+        "tenant_id": ("tenant_id",),
+        "client_id": ("client_id",),
+        "client_secret": ("client_secret",),
+        "endpoint": ("endpoint",),
+    },
+}
+"""For each kind of store: our name of a setting, and how credentials spell it."""
+PROOFS = ("access_key_id", "service_account_key", "account_key", "sas_key", "client_secret")
+PIECE = 4 * 1024 * 1024
+_STATUS = re.compile(r"status code: (\d{3})")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An open store and what it is called."""
+
+    store: ObjectStore
+    url: str
+    directory: Path | None = None
+    """Where it is, if it is a directory."""
+
+    def checked(self, key: str) -> str:
+        """The key, if it names something inside the store; raises Refused."""
+        parts = key.split("/")
+        if "\0" in key or "\\" in key or any(part in ("", ".", "..") for part in parts):
+            raise Refused(
+                f'the key "{key}" is not allowed: a key is names with "/" between, without "..".'
+            )
+        if self.directory is not None:
+            root = os.path.realpath(self.directory)
+            if not Path(os.path.realpath(os.path.join(root, key))).is_relative_to(root):
+                raise Refused(f'the key "{key}" leads out of the store.')
+        return key
+
+
+async def opened(
+    url: str | None, auth: Credential | None, context: ToolContext, *, create: bool = False
+) -> Place:
+    """The store at that address; raises Failed or Refused. `create` makes a directory."""
+    url = url or context.resources.rules.store_url
+    if not url:
+        told = "Which store? Write `url`; this worker's operator names none."
+        raise Failed("client_error", told)
+    scheme = urlsplit(url).scheme
+    if scheme == "file":
+        return _directory(url, context, create)
+    if scheme not in SPELLINGS:
+        told = f'"{url}" is no store. Write file:///…, s3://…, gs://… or az://….'
+        raise Failed("client_error", told)
+    config = _config(scheme, await fields_of(auth, context))
+    endpoint = str(config.get("endpoint") or config.get("base_url") or "")
+    policy = context.resources.rules.egress
+    await check_egress(policy, endpoint)
+    way_out = None
+    if endpoint.startswith("http://") or not policy.private:
+        # A store may answer with a redirect, which the library follows. By TLS alone it cannot
+        # get to a metadata service, which has none.
+        way_out = await context.resources.shared("gateway", lambda: Gateway(policy)).url()
+    return Place(_remote(url, config, endpoint, way_out), url.rstrip("/"))
+
+
+def _directory(url: str, context: ToolContext, create: bool) -> Place:
+    from obstore.store import LocalStore
+
+    path = context.resources.path(url)
+    if not path.is_dir() and not create:
+        raise Failed("not_found", f'There is no directory "{path}" on this worker.')
+    return Place(LocalStore(path, mkdir=create), url.rstrip("/"), path)
+
+
+def _config(scheme: str, fields: dict[str, Any]) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for setting, spellings in SPELLINGS[scheme].items():
+        whole = next((fields[name] for name in spellings if isinstance(fields.get(name), dict)), "")
+        found = msgspec.json.encode(whole).decode() if whole else text_field(fields, *spellings)
+        if found is not None:
+            config[setting] = found
+    if scheme == "gs" and "private_key" in fields:
+        config["service_account_key"] = msgspec.json.encode(fields).decode()
+    if not any(name in config for name in PROOFS):
+        config["skip_signature"] = True
+    return config
+
+
+def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None) -> ObjectStore:
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    client = {"allow_http": endpoint.startswith("http://"), "timeout": "1 day"}
+    options: dict[str, Any] = {
+        "config": config,
+        "client_options": client | ({"proxy_url": way_out} if way_out else {}),
+        # Whether to try again is the playbook's choice.
+        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+    }
+    try:
+        store: ObjectStore = from_url(url, **options)
+        return store
+    except (BaseError, ValueError) as error:
+        told = f'The store "{url}" cannot be opened: {_first_line(error)}.'
+        raise Failed("client_error", told) from None
+
+
+async def saved(found: GetResult, path: Path) -> None:
+    """The content of an object as a file, piece by piece."""
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async for piece in found.stream(min_chunk_size=PIECE):
+            await asyncio.to_thread(file.write, piece)
+
+
+def named(error: Exception, what: str) -> TaskError | None:
+    """The failure in our words; None if it is none of the store's."""
+    from obstore import exceptions as known
+
+    status = int(found.group(1)) if (found := _STATUS.search(str(error))) else 0
+    match error:
+        case FileNotFoundError() | known.NotFoundError():
+            return TaskError(kind="not_found", message=f"{what}: it is not there.")
+        case known.AlreadyExistsError() | known.PreconditionError():
+            told = f"{what}: it exists already, and `overwrite` is off."
+            return TaskError(kind="client_error", code="exists", message=told)
+        case PermissionError() | known.PermissionDeniedError() | known.UnauthenticatedError():
+            return TaskError(kind="auth", message=f"{what}: the store refuses the credential.")
+        case NotImplementedError() | known.NotSupportedError():
+            return TaskError(kind="client_error", message=f"{what}: this store cannot do that.")
+        case known.GenericError() if status == 429:
+            told = f"{what}: the store asks to wait."
+            return TaskError(kind="rate_limit", status=status, message=told, retryable=True)
+        case known.GenericError() if status >= 500:
+            told = f"{what}: the store answered {status}."
+            return TaskError(kind="server_error", status=status, message=told, retryable=True)
+        case known.GenericError() if status:
+            told = f"{what}: the store answered {status}."
+            return TaskError(kind="client_error", status=status, message=told)
+        case known.BaseError():
+            told = f"{what}: the store cannot be reached: {_first_line(error)}."
+            return TaskError(kind="connection", message=told, retryable=True)
+        case OSError():
+            told = f"{what}: {error.strerror or type(error).__name__}."
+            return TaskError(kind="server_error", message=told, retryable=True)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """What people need of it; the library adds its inner state."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rpartition(" - ")[2].rstrip(".") if lines else type(error).__name__

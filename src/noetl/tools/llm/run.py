@@ -1,0 +1,122 @@
+"""Asks a language model over the OpenAI chat protocol and holds it to the form of its answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from noetl.model.outcome import Meta, Outcome, TaskError
+from noetl.tools.base import ToolContext
+from noetl.tools.extras import lacking
+from noetl.tools.failures import Failed
+from noetl.tools.llm import Llm
+from noetl.tools.plain_data import NotPlain, plain, read_json
+from noetl.tools.web.service import ask, bearer, fields_of
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
+"""Models that were not told otherwise put JSON into a code block."""
+
+
+async def run(config: Llm, context: ToolContext) -> Outcome:
+    if config.schema is not None and (lack := lacking("llm", "jsonschema")):
+        return lack
+    try:
+        fields = await fields_of(config.auth, context)
+        answer = await ask(
+            context,
+            "POST",
+            f"{config.url.rstrip('/')}/chat/completions",
+            json=_body(config),
+            headers={**bearer(fields), **config.headers},
+            timeout=config.timeout,
+        )
+    except Failed as problem:
+        return problem.outcome
+    return _outcome(config, answer.data)
+
+
+def _body(config: Llm) -> dict[str, Any]:
+    messages = [_plain_message(message) for message in config.messages or ()]
+    if config.prompt is not None:
+        messages.append({"role": "user", "content": config.prompt})
+    if config.system is not None:
+        messages.insert(0, {"role": "system", "content": config.system})
+    wanted: dict[str, Any] = {
+        "model": config.model,
+        "messages": messages,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "max_tokens": config.max_tokens,
+        "stop": config.stop,
+        "seed": config.seed,
+        "tools": config.tools or None,
+    }
+    if config.schema is not None:
+        form = {"name": "answer", "schema": config.schema}
+        wanted["response_format"] = {"type": "json_schema", "json_schema": form}
+    return {name: value for name, value in wanted.items() if value is not None} | config.options
+
+
+def _plain_message(message: msgspec.Struct) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(message)
+    return {name: value for name, value in written.items() if value not in (None, [], ())}
+
+
+def _outcome(config: Llm, body: Any) -> Outcome:
+    try:
+        choice = body["choices"][0]
+        said = choice["message"]
+        text = said.get("content") or said.get("refusal") or ""
+        usage = plain(body.get("usage"))
+        calls = plain(said.get("tool_calls") or [])
+    except (KeyError, IndexError, TypeError, AttributeError, NotPlain):
+        told = f"The answer of {config.url} is not a chat completion."
+        return Outcome(status="error", error=TaskError(kind="parse", message=told))
+    meta = Meta(usage=usage)
+    data: Any = text
+    if config.schema is not None and not calls:
+        data, lack = _conforming(text, config.schema)
+        if lack is not None:
+            cut = " It was cut off: raise `max_tokens`." if _is_cut_off(choice) else ""
+            error = TaskError(
+                kind="schema",
+                message=f"The answer does not fulfil `schema`: {lack}.{cut}",
+                retryable=True,
+                details={"text": text[:2000]},
+            )
+            return Outcome(status="error", error=error, meta=meta)
+    result = {
+        "text": text,
+        "data": data,
+        "finish_reason": choice.get("finish_reason"),
+        "tool_calls": calls,
+        "model": body.get("model", config.model),
+    }
+    return Outcome(status="ok", result=result, meta=meta)
+
+
+def _is_cut_off(choice: dict[str, Any]) -> bool:
+    return choice.get("finish_reason") == "length"
+
+
+def _conforming(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
+    """The value that the text holds, and what is wrong with it, if anything."""
+    import jsonschema
+    from referencing import Registry
+
+    fenced = _FENCED.fullmatch(text)
+    try:
+        value = plain(read_json(fenced.group(1) if fenced else text))
+    except (msgspec.DecodeError, NotPlain) as error:
+        return None, f"it is not JSON ({error})"
+    checker = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    try:
+        # With a registry of its own it fetches nothing that the schema refers to.
+        problem = next(checker(schema, registry=Registry()).iter_errors(value), None)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with a schema is told as that
+        return None, f"the schema itself cannot be used ({type(error).__name__})"
+    if problem is None:
+        return value, None
+    return value, f"at {problem.json_path}: {problem.message[:500]}"

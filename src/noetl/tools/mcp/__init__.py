@@ -1,0 +1,64 @@
+"""kind: mcp. A tool, resource or prompt of a Model Context Protocol server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+
+
+class Mcp(ToolConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: mcp`."""
+
+    url: Annotated[Name | None, about("Address of a server reached over HTTP.")] = None
+    command: Annotated[
+        tuple[Name, ...] | None,
+        about("Program and arguments of a server to start and talk to over stdio."),
+    ] = None
+    env: Annotated[dict[str, str], about("Environment variables for `command`.")] = {}
+    cwd: Annotated[str | None, about("Directory for `command`.")] = None
+    headers: Annotated[dict[str, str], about("Request headers for `url`.")] = {}
+    auth: Annotated[Credential | None, about("Credential of the server.")] = None
+    tool_name: Annotated[
+        Name | None, about("Tool to call; its arguments are the task's `args`.")
+    ] = None
+    resource: Annotated[Name | None, about("Resource to read, by its URI.")] = None
+    prompt: Annotated[
+        Name | None, about("Prompt to fetch; its arguments are the task's `args`.")
+    ] = None
+    discover: Annotated[
+        Literal["tools", "resources", "prompts"] | None, about("Yield what the server offers.")
+    ] = None
+    timeout: Annotated[Duration, about("How long to wait for the answer.")] = 60
+
+
+async def run(config: Mcp, context: ToolContext) -> Outcome:
+    from noetl.tools.mcp.run import run
+
+    return await run(config, context)
+
+
+EXAMPLE = """\
+- step: search_docs
+  tool:
+    kind: mcp
+    url: https://mcp.example.com/mcp
+    auth: mcp_token
+    tool_name: search
+    args: { query: "{{ workload.question }}", limit: 5 }
+"""
+
+TOOL = Tool(
+    kind="mcp",
+    example=EXAMPLE,
+    summary="Calls a Model Context Protocol server.",
+    config=Mcp,
+    run=run,
+    errors=(
+        *("exception", "not_found", "client_error", "auth", "connection", "timeout"),
+        *("rate_limit", "server_error", "parse"),
+    ),
+    aliases={"credential": "auth"},
+    needs=(("url", "command"), ("tool_name", "resource", "prompt", "discover")),
+)

@@ -1,0 +1,434 @@
+"""Uses a NATS server through one connection per credential, shared by all calls of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import Outcome, TaskError, failed, ok
+from noetl.tools.addresses import check_egress
+from noetl.tools.base import ToolContext
+from noetl.tools.extras import lacking
+from noetl.tools.failures import Failed
+from noetl.tools.nats import Nats
+from noetl.tools.plain_data import NotPlain, plain, read_json
+from noetl.tools.resources import Refused
+from noetl.tools.running.limits import shortest
+from noetl.tools.tables.types import form_of
+from noetl.tools.web.service import fields_of, text_field
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+LISTED_AT_ONCE = 500
+NEEDS = {
+    "kv_get": ("bucket", "key"),
+    "kv_put": ("bucket", "key", "value"),
+    "kv_delete": ("bucket", "key"),
+    "kv_list": ("bucket",),
+    "publish": ("subject",),
+    "request": ("subject",),
+    "object_get": ("bucket", "key"),
+    "object_put": ("bucket", "key", "value"),
+    "object_delete": ("bucket", "key"),
+    "object_list": ("bucket",),
+}
+LAST_REVISION = "Nats-Expected-Last-Subject-Sequence"
+WRONG_REVISION = 10071
+CONNECT_SECONDS = 5
+
+
+class Connection:
+    """One connection, made by the first call that needs it and again when it is lost."""
+
+    def __init__(self, servers: list[str], fields: dict[str, Any]) -> None:
+        self._servers = servers
+        self._fields = fields
+        self._client: Client | None = None
+        self._making = asyncio.Lock()
+
+    async def client(self) -> Client:
+        async with self._making:
+            if self._client is None or self._client.is_closed:
+                self._client = await self._connected()
+            return self._client
+
+    async def _connected(self) -> Client:
+        from nats.aio.client import Client
+
+        fields = self._fields
+        client = Client()
+        try:
+            await client.connect(
+                self._servers,
+                name="noetl",
+                user=text_field(fields, "user", "username", "nats_user"),
+                password=text_field(fields, "password", "nats_password"),
+                token=text_field(fields, "token", "value"),
+                nkeys_seed_str=text_field(fields, "nkey_seed", "seed"),
+                connect_timeout=CONNECT_SECONDS,
+                # A call that fails is told so; whether to try again is the playbook's choice.
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                error_cb=_unheard,
+            )
+        except BaseException:
+            # The library leaves a connection open that was refused half-way.
+            await client.close()
+            raise
+        return client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+async def _unheard(error: Exception) -> None:
+    """The call that meets the error reports it; the library would print it beside."""
+
+
+async def run(config: Nats, context: ToolContext) -> Outcome:
+    if lack := lacking("nats", "nats"):
+        return lack
+    assert config.op is not None
+    missing = [name for name in NEEDS[config.op] if getattr(config, name) is None]
+    if missing:
+        return failed("client_error", f"`op: {config.op}` needs `{'` and `'.join(missing)}`.")
+    if config.decode == "reference" and config.op != "object_get":
+        return failed("client_error", "`decode: reference` is for `op: object_get`.")
+    limit = shortest(config.timeout, context.timeout)
+    try:
+        async with asyncio.timeout(limit):
+            client = await _client(config, context)
+            return ok(await OPERATIONS[config.op](Call(client, config, context)))
+    except Failed as problem:
+        return problem.outcome
+    except Refused as refusal:
+        return failed("auth", f"nats: {refusal}")
+    except TimeoutError:
+        said = f"The NATS server did not answer within {limit:g} seconds."
+        return failed("timeout", said, retryable=True)
+    except (msgspec.DecodeError, UnicodeDecodeError, NotPlain) as error:
+        said = f"What came back is not what `decode: {config.decode}` says: {error}."
+        return failed("parse", said)
+    except Exception as error:
+        if (known := _named(error, config)) is None:
+            raise
+        return Outcome(status="error", error=known)
+
+
+async def _client(config: Nats, context: ToolContext) -> Client:
+    fields = await fields_of(config.auth, context)
+    written = config.url or fields.get("servers") or fields.get("url") or fields.get("nats_url")
+    servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
+    if not servers:
+        told = "Which server? Write `url`, or put it into the credential."
+        raise Failed("client_error", told)
+    await check_egress(context.resources.rules.egress, *servers)
+    secret = hashlib.sha256(msgspec.json.encode([servers, fields])).hexdigest()
+    kept = context.resources.shared(("nats", secret), lambda: Connection(servers, fields))
+    return await kept.client()
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One operation: where, what, for whom."""
+
+    client: Client
+    config: Nats
+    context: ToolContext
+
+    @property
+    def stream(self) -> JetStreamContext:
+        return self.client.jetstream()
+
+    @property
+    def key(self) -> str:
+        assert self.config.key is not None
+        return self.config.key
+
+    @property
+    def bucket(self) -> str:
+        assert self.config.bucket is not None
+        return self.config.bucket
+
+    @property
+    def subject(self) -> str:
+        assert self.config.subject is not None
+        return self.config.subject
+
+    async def payload(self) -> bytes:
+        """`value` as it is sent: text and files as they are, other data as JSON."""
+        value = self.config.value
+        file = self.context.files.find(value)
+        if file is not None:
+            self.check_size(file.size)
+            return await asyncio.to_thread((await self.context.files.local(file)).read_bytes)
+        if isinstance(value, dict):
+            value = await self.context.read_result(value)
+        if value is None:
+            return b""
+        return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+    def check_size(self, size: int) -> None:
+        limit = self.context.resources.rules.max_response_bytes
+        if size > limit:
+            told = f"It is longer than the {limit:,} bytes that this worker holds in memory."
+            raise Failed("client_error", f"{told} Keep it as an object, and use a reference.")
+
+    def read(self, data: bytes) -> Any:
+        match self.config.decode:
+            case "bytes":
+                return base64.b64encode(data).decode("ascii")
+            case "text":
+                return data.decode()
+            case "json":
+                return plain(read_json(data))
+        try:
+            return plain(read_json(data))
+        except msgspec.DecodeError:
+            return _text_or_base64(data)
+
+
+def _text_or_base64(data: bytes) -> Any:
+    try:
+        return plain(data.decode())
+    except (UnicodeDecodeError, NotPlain):
+        return base64.b64encode(data).decode("ascii")
+
+
+# --- Keys --------------------------------------------------------------------------------------
+
+
+async def _kv(call: Call) -> Any:
+    from nats.js.errors import BucketNotFoundError
+
+    try:
+        return await call.stream.key_value(call.bucket)
+    except BucketNotFoundError:
+        if not call.config.create:
+            raise
+        return await call.stream.create_key_value(bucket=call.bucket)
+
+
+async def _kv_get(call: Call) -> Any:
+    entry = await (await _kv(call)).get(call.key)
+    return {"key": call.key, "value": call.read(entry.value or b""), "revision": entry.revision}
+
+
+async def _kv_put(call: Call) -> Any:
+    from nats.js.errors import InvalidKeyError
+    from nats.js.kv import VALID_KEY_RE
+
+    await _kv(call)
+    if not VALID_KEY_RE.match(call.key) or call.key.startswith(".") or call.key.endswith("."):
+        raise InvalidKeyError(call.key)
+    config = call.config
+    headers = {} if config.revision is None else {LAST_REVISION: str(config.revision)}
+    stored = await call.stream.publish(
+        f"$KV.{call.bucket}.{call.key}",
+        await call.payload(),
+        headers=headers or None,
+        msg_ttl=None if config.ttl is None else seconds(config.ttl),
+    )
+    return {"key": call.key, "revision": stored.seq}
+
+
+async def _kv_delete(call: Call) -> Any:
+    await (await _kv(call)).delete(call.key, last=call.config.revision)
+    return {"key": call.key}
+
+
+async def _kv_list(call: Call) -> Any:
+    pattern = call.config.key
+    keys = [key for key in await _keys(call) if pattern is None or _matches(key, pattern)]
+    return {"keys": sorted(keys)}
+
+
+async def _keys(call: Call) -> list[str]:
+    """Every key of the bucket. The library's own way, a watcher, may end before it begins."""
+    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+    await _kv(call)  # which says so if there is no such bucket
+    stream, prefix = f"KV_{call.bucket}", f"$KV.{call.bucket}."
+    newest = ConsumerConfig(
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE, headers_only=True
+    )
+    answers = await call.stream.pull_subscribe(f"{prefix}>", stream=stream, config=newest)
+    about = await answers.consumer_info()
+    found: list[Any] = []
+    while left := (about.num_pending or 0) - len(found):
+        found += await answers.fetch(min(left, LISTED_AT_ONCE))
+    await call.stream.delete_consumer(stream, about.name)
+    return [
+        one.subject.removeprefix(prefix)
+        for one in found
+        if "KV-Operation" not in (one.headers or {})
+    ]
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """`*` stands for one part between dots, `>` for all that follow."""
+    parts, wanted = key.split("."), pattern.split(".")
+    if wanted[-1] == ">":
+        wanted = wanted[:-1]
+        if len(parts) <= len(wanted):
+            return False
+        parts = parts[: len(wanted)]
+    return len(parts) == len(wanted) and all(
+        fnmatchcase(part, one) for part, one in zip(parts, wanted, strict=True)
+    )
+
+
+# --- Messages ----------------------------------------------------------------------------------
+
+
+async def _publish(call: Call) -> Any:
+    headers = {"Nats-Msg-Id": call.context.action_id, **call.config.headers}
+    if call.config.stream:
+        stored = await call.stream.publish(call.subject, await call.payload(), headers=headers)
+        return {"subject": call.subject, "stream": stored.stream, "seq": stored.seq}
+    await call.client.publish(call.subject, await call.payload(), headers=headers)
+    # Until the server has it; a message in our buffer only is not sent.
+    await call.client.flush()
+    return {"subject": call.subject}
+
+
+async def _request(call: Call) -> Any:
+    answer = await call.client.request(
+        call.subject,
+        await call.payload(),
+        timeout=shortest(call.config.timeout) or CONNECT_SECONDS,
+        headers=call.config.headers or None,
+    )
+    headers = dict(answer.headers or {})
+    return {"subject": call.subject, "headers": headers, "data": call.read(answer.data)}
+
+
+# --- Objects -----------------------------------------------------------------------------------
+
+
+async def _objects(call: Call) -> Any:
+    from nats.js.errors import NotFoundError
+
+    try:
+        return await call.stream.object_store(call.bucket)
+    except NotFoundError:
+        if not call.config.create:
+            raise
+        return await call.stream.create_object_store(call.bucket)
+
+
+async def _object_get(call: Call) -> Any:
+    store = await _objects(call)
+    info = await store.get_info(call.key)
+    if call.config.decode == "reference":
+        return {"key": call.key, "data": await _object_file(call, store, info.size or 0)}
+    call.check_size(info.size or 0)
+    found = await store.get(call.key)
+    return {"key": call.key, "data": call.read(bytes(found.data or b""))}
+
+
+async def _object_file(call: Call, store: Any, size: int) -> Any:
+    files = call.context.files
+    files.allow(size)
+    path = files.folder / "object"
+    with await asyncio.to_thread(path.open, "wb") as file:
+        await store.get(call.key, writeinto=file)
+    return await files.keep(path, form=form_of(call.key) or "bytes")
+
+
+async def _object_put(call: Call) -> Any:
+    store = await _objects(call)
+    file = call.context.files.find(call.config.value)
+    if file is None:
+        info = await store.put(call.key, await call.payload())
+        return {"key": call.key, "size": info.size}
+    path = await call.context.files.local(file)
+    with await asyncio.to_thread(path.open, "rb") as opened:
+        info = await store.put(call.key, opened)
+    return {"key": call.key, "size": info.size}
+
+
+async def _object_delete(call: Call) -> Any:
+    await (await _objects(call)).delete(call.key)
+    return {"key": call.key}
+
+
+async def _object_list(call: Call) -> Any:
+    from nats.js.errors import NotFoundError
+
+    store = await _objects(call)
+    try:
+        entries = await store.list(ignore_deletes=True)
+    except NotFoundError:
+        entries = []
+    pattern = call.config.key or "*"
+    shown = [
+        {"key": entry.name, "size": entry.size, "modified": plain(entry.mtime)}
+        for entry in entries
+        if not entry.deleted and fnmatchcase(entry.name, pattern)
+    ]
+    return {"objects": sorted(shown, key=lambda one: one["key"])}
+
+
+OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
+    "kv_get": _kv_get,
+    "kv_put": _kv_put,
+    "kv_delete": _kv_delete,
+    "kv_list": _kv_list,
+    "publish": _publish,
+    "request": _request,
+    "object_get": _object_get,
+    "object_put": _object_put,
+    "object_delete": _object_delete,
+    "object_list": _object_list,
+}
+
+
+# --- Failures ----------------------------------------------------------------------------------
+
+
+def _named(error: Exception, config: Nats) -> TaskError | None:
+    """The failure in our words; None if it is none of the server's or the library's."""
+    from nats import errors
+    from nats.js import errors as js
+
+    what = f"{config.op} {config.bucket or ''}{'/' if config.bucket else ''}"
+    what = f"{what}{config.key or config.subject or ''}".strip()
+    match error:
+        case errors.NoRespondersError():
+            told = f'Nobody answers on the subject "{config.subject}".'
+            return TaskError(kind="connection", message=told, retryable=True)
+        case js.NoStreamResponseError():
+            told = f'No stream stores the subject "{config.subject}".'
+            return TaskError(kind="not_found", message=told)
+        case js.NotFoundError():
+            return TaskError(kind="not_found", message=f"{what}: it is not there.")
+        case js.APIError() if getattr(error, "err_code", None) == WRONG_REVISION:
+            told = f"{what}: the key has another revision than {config.revision} by now."
+            return TaskError(kind="client_error", code="wrong_revision", message=told)
+        case js.ServiceUnavailableError() | js.ServerError():
+            told = f"{what}: the server failed: {error.description}."
+            return TaskError(kind="server_error", message=told, retryable=True)
+        case js.APIError():
+            return TaskError(kind="client_error", message=f"{what}: {error.description}.")
+        case errors.Error() if "authoriz" in str(error).lower():
+            return TaskError(kind="auth", message="The NATS server refuses the credential.")
+        case js.InvalidKeyError() | js.InvalidBucketNameError() | js.InvalidObjectNameError():
+            return TaskError(kind="client_error", message=f"{what}: this name is not allowed.")
+        case errors.BadSubjectError() | errors.MaxPayloadError() | errors.BadHeaderError():
+            told = f"{what}: {str(error).removeprefix('nats: ')}."
+            return TaskError(kind="client_error", message=told)
+        case errors.Error() | OSError():
+            told = f"The NATS server cannot be reached: {str(error).removeprefix('nats: ')}."
+            return TaskError(kind="connection", message=told, retryable=True)
+    return None

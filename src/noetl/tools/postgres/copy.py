@@ -1,0 +1,135 @@
+"""Bulk data by COPY: rows of a task, and files of the worker, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from noetl.tools.failures import Failed
+from noetl.tools.postgres import Copy
+from noetl.tools.sql.rows import quoted
+from noetl.tools.sql.tasks import NOTHING, Statement
+from noetl.tools.sql.text import BadSql
+from noetl.tools.sql.threads import Halt
+from noetl.tools.tables.types import Column, of_postgres, postgres_expression
+
+if TYPE_CHECKING:
+    from noetl.tools.tables.files import TableFile
+
+CHUNK = 256 * 1024
+ARRAYS = "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')"
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def copy_rows(
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> Statement:
+    """Rows that need no more than to be there."""
+    names = ", ".join(quoted(name) for name in columns)
+    cursor = connection.cursor()
+    async with cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
+        for row in rows:
+            await copy.write_row(row)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> Statement:
+    """A file into a table."""
+    cursor = connection.cursor()
+    try:
+        file = await asyncio.to_thread(path.open, "rb")
+    except FileNotFoundError:
+        raise Failed("not_found", f'copy: the file "{how.source}" does not exist.') from None
+    with file:
+        command = f"COPY {table}{_columns(how)} FROM STDIN {_options(how)}"
+        async with cursor.copy(command.encode()) as copy:
+            while data := await asyncio.to_thread(file.read, CHUNK):
+                await copy.write(data)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> Statement:
+    """A table, or a query in parentheses, into a file that is whole or not there."""
+    cursor = connection.cursor()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    columns = "" if what.startswith("(") else _columns(how)
+    try:
+        with await asyncio.to_thread(partial.open, "wb") as file:
+            command = f"COPY {what}{columns} TO STDOUT {_options(how)}"
+            async with cursor.copy(command.encode()) as copy:
+                async for data in copy:
+                    file.write(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return {**NOTHING, "row_count": cursor.rowcount}
+
+
+async def copy_to_table_file(
+    connection: Connection, query: str, folder: Path, form: str
+) -> TableFile:
+    """What a query yields, as a file of that form."""
+    from noetl.tools.tables.files import Lines, converted
+
+    # Parquet knows no negative intervals; as text (ISO 8601) all of them survive.
+    columns = tuple(
+        column._replace(type="VARCHAR") if column.type == "INTERVAL" else column
+        for column in await columns_of_query(connection, query)
+    )
+    shown = ", ".join(postgres_expression(name, type_) for name, type_ in columns)
+    command = f"COPY (SELECT {shown} FROM ({query}) AS wanted) TO STDOUT (FORMAT csv)"  # noqa: S608
+    path, widest = folder / "rows.csv", 0
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async with connection.cursor().copy(command.encode()) as copy:
+            async for data in copy:
+                widest = max(widest, len(data))
+                file.write(data)
+    halt = Halt(None)
+    lines = Lines(path, columns, widest)
+    return await asyncio.to_thread(converted, lines, folder / f"table.{form}", form, halt)
+
+
+async def columns_of_query(connection: Connection, query: str) -> tuple[Column, ...]:
+    limited = f"SELECT * FROM ({query}) AS wanted LIMIT 0"  # noqa: S608 - the author's own query
+    cursor = await connection.execute(limited.encode())
+    found = cursor.description or []
+    columns = tuple(Column(c.name, of_postgres(c.type_code, c.precision, c.scale)) for c in found)
+    arrays = await array_types(connection, {c.type_code for c in found})
+    return tuple(
+        column._replace(type="JSON") if described.type_code in arrays else column
+        for column, described in zip(columns, found, strict=True)
+    )
+
+
+async def array_types(connection: Connection, codes: set[int]) -> set[int]:
+    """Which of these types are arrays or rows."""
+    cursor = await connection.execute(ARRAYS.encode(), [list(codes)])
+    return {row[0] for row in await cursor.fetchall()}
+
+
+def _columns(how: Copy) -> str:
+    return f" ({', '.join(quoted(name) for name in how.columns)})" if how.columns else ""
+
+
+def _options(how: Copy) -> str:
+    options = [f"FORMAT {how.format}"]
+    if how.format == "binary" and (how.delimiter is not None or how.null_as is not None):
+        raise BadSql("copy: `format: binary` has neither `delimiter` nor `null_as`.")
+    if how.format == "csv":
+        options.append(f"HEADER {str(how.header).lower()}")
+    if how.delimiter is not None:
+        options.append(f"DELIMITER {_literal(how.delimiter)}")
+    if how.null_as is not None:
+        options.append(f"NULL {_literal(how.null_as)}")
+    return f"WITH ({', '.join(options)})"
+
+
+def _literal(text: str) -> str:
+    if "\\" in text or "\0" in text:
+        return "E'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "") + "'"
+    return "'" + text.replace("'", "''") + "'"

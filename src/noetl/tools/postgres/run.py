@@ -1,0 +1,391 @@
+"""Runs a task's SQL on PostgreSQL in one transaction, and names what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.errors import Diagnostic
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import ErrorKind, Outcome, TaskError, ok
+from noetl.tools.addresses import login_of
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import RETRYABLE, guarded
+from noetl.tools.files.object_files import is_object, parts_of, stored
+from noetl.tools.postgres import Postgres
+from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
+from noetl.tools.postgres.values import document, fitted, parameters
+from noetl.tools.running.limits import Gathering, part, shortest
+from noetl.tools.sql.pg_connections import Connections
+from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.sql.rows import Write, batches, insert, quoted, quoted_table
+from noetl.tools.sql.tasks import (
+    NOTHING,
+    Done,
+    Plan,
+    Statement,
+    is_ours,
+    joined,
+    local_input,
+    out_of_reach,
+    outcome_of,
+    planned,
+    table,
+)
+from noetl.tools.sql.text import BadSql, tokens
+
+VARIABLES_MAX = 60_000
+MANY_ROWS = 500
+"""From so many rows on COPY is worth its round trips."""
+ROWS_PER_LOOK = 1000
+READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
+WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
+MARKS = "noetl_effect"
+"""The table that remembers which effects have happened."""
+WHERE_MARKS = """
+    SELECT quote_ident(nspname)
+      FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+     WHERE pg_class.oid = to_regclass('noetl_effect')
+"""
+KINDS: dict[str, ErrorKind] = {
+    "57014": "db_timeout",
+    "55P03": "db_timeout",
+    "25P03": "db_timeout",
+    "25P04": "db_timeout",
+    "40001": "db_deadlock",
+    "40P01": "db_deadlock",
+    "57P01": "db_connection",
+    "57P02": "db_connection",
+    "57P03": "db_connection",
+    "3D000": "db_connection",
+    "08": "db_connection",
+    "53": "db_connection",
+    "58": "db_connection",
+    "23": "db_constraint",
+    "28": "auth",
+}
+FINAL = frozenset(["3D000"])
+"""Of the kinds that are worth retrying, what is not: a database that does not exist."""
+_REFUSED = re.compile(
+    r"password authentication failed|no pg_hba\.conf entry|no password supplied"
+    r"|authentication failed|role .* does not exist|is not permitted to log in",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
+
+
+class Stale(Exception):
+    """A kept connection turned out to be dead before anything was done on it."""
+
+
+async def run(config: Postgres, context: ToolContext) -> Outcome:
+    total = shortest(context.timeout)
+
+    async def work() -> Outcome:
+        if config.auth is None:
+            raise BadCredential("auth: the task names no credential to connect with.")
+        login = await login_of(await context.credential(config.auth))
+        plan = await _planned(config, context)
+        connections = context.resources.shared("postgres", Connections)
+        try:
+            return await Task(config, context, plan, connections, login).run(total)
+        except psycopg.Error as error:
+            return Outcome(
+                status="error",
+                error=failure(error),
+                pg={"code": error.sqlstate, "sqlstate": error.sqlstate},
+            )
+
+    return await guarded(work, total)
+
+
+async def _planned(config: Postgres, context: ToolContext) -> Plan:
+    if config.copy is None:
+        return await planned(config, context, "postgres")
+    if isinstance(config.copy.source, dict) and context.files.find(config.copy.source) is None:
+        raise BadSql("copy: `source` is no reference to a file; give rows by `rows` instead.")
+    if config.copy.source is not None and config.table is None:
+        raise BadSql("copy: `source` needs `table`, the table to copy into.")
+    if config.table is not None:
+        return Plan([], None)
+    return await planned(config, context, "postgres")
+
+
+def _only_reads(sql: str) -> bool:
+    """Whether a statement is sure to yield rows and to write nothing."""
+    words = [token.text.upper() for token in tokens(sql, "postgres") if token.kind == "word"]
+    return words[:1] != [] and words[0] in READS and WRITES.isdisjoint(words)
+
+
+class Earlier(NamedTuple):
+    """An effect that had happened before; its result was kept beside it."""
+
+    result: Any
+
+
+class Task:
+    """All of one task on one connection."""
+
+    def __init__(
+        self,
+        config: Postgres,
+        context: ToolContext,
+        plan: Plan,
+        connections: Connections,
+        login: dict[str, str],
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._plan = plan
+        self._connections = connections
+        self._login = login
+        self._statement_seconds = seconds(config.timeout) if config.timeout is not None else None
+        self._marks = ""
+
+    async def run(self, total: float | None) -> Outcome:
+        async with asyncio.timeout(total):
+            try:
+                return await self._on_connection(fresh=False)
+            except Stale:
+                return await self._on_connection(fresh=True)
+
+    async def _on_connection(self, *, fresh: bool) -> Outcome:
+        limit = part(self._context.timeout, "connect")
+        connection = await self._connections.take(self._login, fresh=fresh, seconds=limit)
+        self._connection = connection
+        connection.add_notice_handler(self._notice)
+        try:
+            outcome = await self._all(fresh)
+        except BaseException:
+            # Whatever it was doing, it does it no longer; nothing of it is kept.
+            await connection.close()
+            raise
+        connection.remove_notice_handler(self._notice)
+        await self._connections.give_back(self._login, connection)
+        return outcome
+
+    async def _all(self, fresh: bool) -> Outcome:
+        once = self._config.effect == "once"
+        if once and not self._config.transaction:
+            raise BadSql("`effect: once` needs the transaction that `transaction: false` forgoes.")
+        await self._begin(fresh)
+        if once and (earlier := await self._mark()) is not None:
+            await self._connection.execute("ROLLBACK")
+            return ok(earlier.result)
+        done = await self._parts()
+        found = await outcome_of(done, self._context)
+        if once:
+            await self._keep_result(found)
+        if self._config.transaction:
+            await self._connection.execute("COMMIT")
+        return ok(found)
+
+    # --- Around the statements ---
+
+    async def _begin(self, fresh: bool) -> None:
+        """One round trip: open the transaction and set what holds in it."""
+        config = self._config
+        if config.effect == "once":
+            await self._have_marks(fresh)
+        scope = "LOCAL " if config.transaction else ""
+        lines = ["SET LOCAL datestyle = ISO", "SET LOCAL intervalstyle = iso_8601"]
+        if self._statement_seconds is not None:
+            lines.append(
+                f"SET LOCAL statement_timeout = {max(1, int(self._statement_seconds * 1000))}"
+            )
+        if config.schema is not None:
+            names = (config.schema,) if isinstance(config.schema, str) else config.schema
+            lines.append(f"SET LOCAL search_path = {', '.join(quoted(name) for name in names)}")
+        lines = [line.replace("LOCAL ", scope) for line in lines]
+        if config.transaction:
+            level = f" ISOLATION LEVEL {config.isolation.upper()}" if config.isolation else ""
+            lines.insert(0, f"BEGIN{level.replace('_', ' ')}")
+        try:
+            await self._connection.execute("; ".join(lines).encode())
+        except psycopg.OperationalError as error:
+            if fresh or not self._connection.broken:
+                raise
+            raise Stale from error
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        self._context.log(f"{diagnostic.severity}: {diagnostic.message_primary}\n")
+
+    async def _parts(self) -> Done:
+        config, plan, connection = self._config, self._plan, self._connection
+        if config.copy is not None:
+            return Done([await self._copied()])
+        parts: list[Statement] = []
+        for number, one in enumerate(plan.statements):
+            values = parameters(one.values)
+            ours = config.transaction and is_ours(number, plan, "postgres")
+            if config.result_as != "rows" and number == len(plan.statements) - 1:
+                query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, values)
+                file = await copy_to_table_file(
+                    connection, query, self._context.files.folder, config.result_as
+                )
+                return Done([*parts, NOTHING], file)
+            parts.append(NOTHING if ours else await self._statement(one.sql, values))
+        if plan.write is not None:
+            parts.append(await self._written(plan.write, connection))
+        return Done(parts)
+
+    async def _statement(self, sql: str, values: Any) -> Statement:
+        found = Gathering(self._context.resources.rules.max_response_bytes)
+        if _only_reads(sql):
+            return await self._streamed(sql, values, found)
+        cursor = await self._connection.execute(sql.encode(), values)
+        if cursor.description is None:
+            return {**NOTHING, "row_count": max(0, cursor.rowcount)}
+        names = [column.name for column in cursor.description]
+        while portion := await cursor.fetchmany(ROWS_PER_LOOK):
+            found.take(portion)
+        return table(names, found.rows, cursor.rowcount)
+
+    async def _streamed(self, sql: str, values: Any, found: Gathering) -> Statement:
+        """A query's rows as they come: never more of them in memory than a result may have."""
+        async with self._connection.cursor() as cursor:
+            portion: list[Any] = []
+            stream: Any = cursor.stream(sql.encode(), values, size=ROWS_PER_LOOK)
+            async with aclosing(stream) as rows:
+                async for row in rows:
+                    portion.append(row)
+                    if len(portion) == ROWS_PER_LOOK:
+                        found.take(portion)
+                        portion = []
+            found.take(portion)
+            if not found.rows:
+                # The library forgets the columns of a stream without rows. This runs nothing.
+                empty = f"SELECT * FROM ({sql}\n) AS described LIMIT 0"  # noqa: S608 - the task's own
+                await cursor.execute(empty.encode(), values)
+            names = [column.name for column in cursor.description or ()]
+        return table(names, found.rows, len(found.rows))
+
+    # --- Rows and files ---
+
+    async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
+        cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
+        known = {column.name: column.type_code for column in cursor.description or []}
+        bulk = self._config.bulk
+        plainly = write.mode == "insert" and write.returning is False
+        if bulk == "copy" and not plainly:
+            raise BadSql("`bulk: copy` can insert rows, but neither upsert, skip nor return them.")
+        many = not isinstance(write.rows, Sequence) or len(write.rows) >= MANY_ROWS
+        by_copy = plainly and (bulk == "copy" or (bulk == "auto" and many))
+        parts = []
+        portions = batches(write, VARIABLES_MAX, list(known))
+        # The rows may come from a file, and reading it must not hold up the event loop.
+        while (batch := await asyncio.to_thread(next, portions, None)) is not None:
+            types = [(name, known[name]) for name in batch.columns]
+            rows = [
+                [fitted(value, *type_) for value, type_ in zip(row, types, strict=True)]
+                for row in batch.rows
+            ]
+            if by_copy:
+                parts.append(await copy_rows(connection, write.table, batch.columns, rows))
+                continue
+            sql = insert(write, batch.columns, len(rows), "%s")
+            values = [value for row in rows for value in row]
+            parts.append(await self._statement(sql, values))
+        return joined(parts)
+
+    async def _copied(self) -> Statement:
+        config = self._config
+        how = config.copy
+        assert how is not None
+        target = quoted_table(config.table) if config.table is not None else ""
+        if how.source is not None:
+            file = self._context.files.find(how.source)
+            path = (
+                await local_input(str(how.source), self._config, self._context)
+                if file is None
+                else await self._context.files.local(file)
+            )
+            return await copy_in(self._connection, target, how, path)
+        if not target:
+            if len(self._plan.statements) != 1 or self._plan.statements[0].values:
+                raise BadSql("copy: `command` must be one query without `params`.")
+            target = f"({self._plan.statements[0].sql})"
+        if how.target is not None and not is_object(how.target):
+            path = self._context.resources.path(how.target)
+            return await copy_out(self._connection, target, how, path)
+        path = self._context.files.folder / f"copied.{how.format}"
+        copied = await copy_out(self._connection, target, how, path)
+        if how.target is not None:
+            with out_of_reach():
+                place = parts_of(how.target)
+                await stored(path, *place, self._config.store_auth, self._context)
+            return copied
+        return {**copied, **await self._context.files.keep(path, form=how.format)}
+
+    # --- Effects that happen once ---
+
+    async def _have_marks(self, fresh: bool) -> None:
+        try:
+            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
+        except psycopg.OperationalError as error:
+            if fresh or not self._connection.broken:
+                raise
+            raise Stale from error
+        if found is None:
+            # Two workers may come here at once; the lock makes the second find it there.
+            await self._connection.execute(
+                "BEGIN; SELECT pg_advisory_xact_lock(hashtext('noetl_effect')); "
+                f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id text PRIMARY KEY, "
+                "result jsonb, at timestamptz NOT NULL DEFAULT now()); COMMIT".encode()
+            )
+            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
+        assert found is not None
+        self._marks = f"{found[0]}.{MARKS}"
+
+    async def _mark(self) -> Earlier | None:
+        """Claim the effect; or what it yielded, if it has happened. Waits for one under way."""
+        claim = f"INSERT INTO {self._marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
+        key = [self._context.action_id]
+        cursor = await self._connection.execute(claim.encode(), key)
+        if cursor.rowcount:
+            return None
+        read = f"SELECT result FROM {self._marks} WHERE action_id = %s"  # noqa: S608
+        row = await (await self._connection.execute(read.encode(), key)).fetchone()
+        return Earlier(row[0] if row else None)
+
+    async def _keep_result(self, found: Any) -> None:
+        update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
+        values = [document(found), self._context.action_id]
+        await self._connection.execute(update.encode(), values)
+
+
+# --- Failures ----------------------------------------------------------------------------------
+
+
+_PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
+"""Where in the statement it is wrong: the line, and a caret below it."""
+
+
+def failure(error: psycopg.Error) -> TaskError:
+    """What the server said, in our words."""
+    state = error.sqlstate
+    kind = _kind(error, state)
+    # What the driver says itself has lines, and may end with a question.
+    message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
+    extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
+    final = state in FINAL or bool(state is None and _MISSING.search(message))
+    return TaskError(
+        kind=kind,
+        code=state,
+        message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
+        retryable=kind in RETRYABLE and not final,
+        details={"sql": found[0].rstrip()} if (found := _PLACE.search(str(error))) else None,
+    )
+
+
+def _kind(error: psycopg.Error, state: str | None) -> ErrorKind:
+    if state is not None:
+        return KINDS.get(state) or KINDS.get(state[:2]) or "client_error"
+    if isinstance(error, psycopg.OperationalError):
+        return "auth" if _REFUSED.search(str(error)) else "db_connection"
+    return "schema" if isinstance(error, psycopg.DataError) else "client_error"

@@ -1,0 +1,156 @@
+"""Commands in sessions of their own: what they see, what they print, how they end.
+
+Shared by the kinds that start programs. Whatever happens, nothing of a command runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.tools.plain_data import NotPlain, plain, read_json
+from noetl.tools.resources import Refused
+from noetl.tools.running.processes import ending
+from noetl.tools.running.spawner import Bounds
+from noetl.tools.running.spawning import LET_SEEN, Program
+
+GRACE_SECONDS = 0.3
+"""Between asking a group to end and killing it."""
+CHUNK = 64 * 1024
+TAIL = 2000
+
+
+def environment(
+    own: Mapping[str, str | float | bool],
+    allowed: tuple[str, ...] = (),
+    opened: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What a command sees: little of the worker's variables, and those that the task sets.
+
+    `allowed` is what the task asks for, `opened` what the operator lets tasks have.
+    """
+    seen = {name: os.environ[name] for name in LET_SEEN if name in os.environ}
+    for name in allowed:
+        if name in LET_SEEN:
+            continue
+        if opened is None or name not in opened:
+            raise Refused(
+                f"env_allow: {name} is not set on this worker, or not opened to tasks. Its operator"
+                " names what tasks may see in NOETL_TASK_ENV."
+            )
+        seen[name] = opened[name]
+    return seen | {name: as_text(value) for name, value in own.items()}
+
+
+def as_text(value: str | float | bool) -> str:
+    """A value as an environment variable holds it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Output:
+    """What a command printed to one stream, up to a limit."""
+
+    def __init__(self, log: Callable[[str], None], limit: int) -> None:
+        self._log = log
+        self._room = limit
+        self._kept = bytearray()
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self.truncated = False
+
+    def take(self, data: bytes) -> None:
+        self._log(self._text.decode(data))
+        taken = data[: self._room]
+        self._kept += taken
+        self._room -= len(taken)
+        self.truncated = self.truncated or len(taken) < len(data)
+
+    def text(self) -> str:
+        """As text; bytes that are none, and NUL, are replaced."""
+        return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+async def run_command(
+    words: list[str],
+    stdin: str | None,
+    environment: dict[str, str],
+    directory: str,
+    out: Output,
+    err: Output,
+    bounds: Bounds | None,
+) -> int:
+    """Run one command to its end, and end what it left in the background.
+
+    Without `bounds` it is one of the operator's: a container engine, an installer.
+    """
+    program = await Program.start(words, environment, directory, bounds, writes=stdin is not None)
+    try:
+        if stdin is not None:
+            assert program.stdin is not None
+            # If the command ends without reading everything, the rest is dropped: its right.
+            program.stdin.write(stdin.encode())
+            program.stdin.close()
+        await asyncio.gather(_heard(program.stdout, out), _heard(program.stderr, err))
+        return await program.ended()
+    except asyncio.CancelledError:
+        await program.stop(GRACE_SECONDS)
+        raise
+    finally:
+        await program.close()
+
+
+async def _heard(stream: asyncio.StreamReader, output: Output) -> None:
+    while data := await stream.read(CHUNK):
+        output.take(data)
+
+
+# --- What it means -----------------------------------------------------------------------------
+
+
+def ended_well(form: str, code: int, out: Output, err: Output) -> Outcome:
+    stdout = out.text()
+    try:
+        data = plain(_decoded(stdout, form))
+    except (msgspec.DecodeError, NotPlain) as error:
+        return failed("parse", f"The output is not what `decode: {form}` says: {error}.")
+    result = {"stdout": stdout, "stderr": err.text(), "exit_code": code, "data": data}
+    if out.truncated or err.truncated:
+        result["truncated"] = True
+    return Outcome(status="ok", result=result, sh={"exit_code": code})
+
+
+def _decoded(text: str, form: str) -> Any:
+    match form:
+        case "lines":
+            return text.splitlines()
+        case "json":
+            return read_json(text)
+        case "ndjson":
+            return [read_json(line) for line in text.splitlines() if line.strip()]
+    return text
+
+
+def ended_badly(
+    subject: str, retry_codes: tuple[int, ...], code: int, out: Output, err: Output
+) -> Outcome:
+    """`subject` is what the message calls it."""
+    last = (err.text().strip() or out.text().strip())[-TAIL:]
+    said = f" It said: {last.splitlines()[-1]}" if last else ""
+    # A shell says 128 + n for a command of its own that signal n killed; so do we.
+    exit_code = code if code >= 0 else 128 - code
+    return Outcome(
+        status="error",
+        error=TaskError(
+            kind="exception",
+            code=exit_code,
+            message=f"{subject} {ending(code)}.{said}",
+            retryable=exit_code in retry_codes,
+            details={"stdout": out.text()[-TAIL:], "stderr": err.text()[-TAIL:]},
+        ),
+        sh={"exit_code": exit_code},
+    )

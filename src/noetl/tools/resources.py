@@ -1,0 +1,146 @@
+"""What the calls of one worker share, and what its operator allows them.
+
+Nothing is made before a tool asks for it. All of it belongs to the event loop it was made in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from noetl.model.access_tokens import AccessToken
+from noetl.tools.container.policy import ContainerPolicy
+from noetl.tools.egress import EgressPolicy
+from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
+from noetl.tools.running.python_calls import Sandbox
+from noetl.tools.running.spawner import Bounds
+
+
+class Closable(Protocol):
+    """Something that holds connections, processes or threads until it is closed."""
+
+    async def close(self) -> None: ...
+
+
+Kept = TypeVar("Kept", bound=Closable)
+THREADS = "noetl-tool"
+"""What the names of threads begin with that run calls."""
+
+
+class Refused(Exception):
+    """The operator's rules do not allow this; the text says what and why."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator of a worker allows its tools."""
+
+    egress: EgressPolicy = EgressPolicy()
+    containers: ContainerPolicy = ContainerPolicy()
+    file_root: str | None = None
+    """Tools read and write files below this directory only; None: wherever the worker may."""
+    store_url: str | None = None
+    """The object store of tasks that name none."""
+    cache: str = "~/.cache/noetl"
+    """Directory for what is worth keeping between runs: packages, local jobs."""
+    install_libs: bool = False
+    """Whether `libs` of Python tasks are installed; else they must be there."""
+    max_response_bytes: int = 256 * 1024 * 1024
+    """Of a result that is held in memory: rows, an answer, an object, what code returns."""
+    max_file_bytes: int = 10 * 1024**3
+    """Of a file among the results: a download, a table."""
+    cached_file_bytes: int = 4 * 1024**3
+    """Of all files that the worker keeps for the next task that wants them."""
+    opened: Mapping[str, str] = {}
+    """Variables of the worker's environment that tasks may see."""
+    bounds: Bounds = Bounds()
+    """Of processes that run code and programs of tasks."""
+    connections_per_host: int = 100
+    max_output_bytes: int = 16 * 1024 * 1024
+    threads: int = 64
+    """Calls of databases inside the worker (SQLite, DuckDB) at one time."""
+
+
+class ToolResources:
+    """Shared by all tools of one worker; `close` lets go of everything."""
+
+    def __init__(self, make_sandbox: Callable[[], Sandbox], rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self._make_sandbox = make_sandbox
+        self._kept: dict[Hashable, Closable] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self.access_tokens: dict[str, AccessToken] = {}
+        """Those of this worker; see `access_tokens`."""
+
+    def shared(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """The one thing of that key, made by the first who asks."""
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = make()
+        return cast(Kept, kept)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self.shared("sandbox", self._make_sandbox)
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.rules.threads, THREADS)
+        return self._threads
+
+    def files(
+        self,
+        execution_id: str,
+        seal: str,
+        action_id: str,
+        put: Put,
+        get: Get,
+        screen: Screen | None = None,
+    ) -> Files:
+        """Files among the results of an execution, for one attempt; to be closed after it."""
+        cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
+        limit = self.rules.max_file_bytes
+        return Files(execution_id, seal, action_id, put, get, cache, limit, screen)
+
+    def path(self, written: str) -> Path:
+        """The file that a task means, with links followed; raises Refused outside `file_root`."""
+        parts = urlsplit(written)
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            written = unquote(parts.path)
+        elif "://" in written:
+            raise Refused(
+                f'"{written}" is not a file. This version of the tool reads and writes files of '
+                "the worker only."
+            )
+        if "\0" in written:
+            raise Refused("a path cannot hold a NUL character.")
+        if self.rules.file_root is None:
+            return Path(written)
+        root = Path(os.path.realpath(self.rules.file_root))
+        resolved = Path(os.path.realpath(root / written))
+        if not resolved.is_relative_to(root):
+            raise Refused(
+                f'"{written}" lies outside the directory that this worker may use. Name a file '
+                "below it, or ask the operator."
+            )
+        return resolved
+
+    async def close(self) -> None:
+        kept = [self._kept.pop(key) for key in list(self._kept)]
+        problems: list[Exception] = []
+        for thing in reversed(kept):
+            try:
+                await thing.close()
+            except Exception as problem:  # noqa: BLE001 - all are closed first, then all are told
+                problems.append(problem)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+        if problems:
+            raise ExceptionGroup("some shared resources of tools did not close", problems)

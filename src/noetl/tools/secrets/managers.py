@@ -1,0 +1,298 @@
+"""Secret managers that are asked over HTTP, behind one question: the fields of an entry.
+
+HashiCorp Vault (and what speaks its protocol), Google Secret Manager, AWS Secrets Manager, Azure
+Key Vault. `url` names another address than the provider's own, for instances and emulators.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.plain_data import read_json
+from noetl.tools.web.service import ask, needed, text_field
+
+GOOGLE = "https://secretmanager.googleapis.com"
+GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+GOOGLE_TOKENS = "https://oauth2.googleapis.com/token"
+AZURE_TOKENS = "https://login.microsoftonline.com/{tenant}/oauth2/v2.0/token"
+AZURE_SCOPE = "https://vault.azure.net/.default"
+AZURE_API = "7.4"
+JWT_SECONDS = 3600
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry that is asked for, and with what."""
+
+    name: str
+    version: str | None = None
+    url: str | None = None
+    project: str | None = None
+    fields: Mapping[str, Any] = {}
+    """Of the credential to ask with."""
+
+
+Manager = Callable[[Wanted, ToolContext], Awaitable[dict[str, Any]]]
+
+
+def _fields_in(text: str) -> dict[str, Any]:
+    """A JSON object is fields; anything else is one value."""
+    try:
+        found = read_json(text)
+    except msgspec.DecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"value": text}
+
+
+def _misread(what: str) -> Failed:
+    # Nothing of the answer is repeated: it may hold the secret.
+    return Failed("parse", f"The answer of {what} is not in its protocol.")
+
+
+def _address(wanted: Wanted, what: str) -> str:
+    url = wanted.url or text_field(wanted.fields, "url", "address", "vault_url")
+    if url is None:
+        told = f"Where is {what}? Write `url`, or put it into the credential."
+        raise Failed("client_error", told)
+    return url.rstrip("/")
+
+
+# --- HashiCorp Vault ---------------------------------------------------------------------------
+
+
+async def vault(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
+    """Of the key-value engine, version 2 or 1; the first part of the name is its mount."""
+    base = _address(wanted, "the vault")
+    space = {"X-Vault-Namespace": wanted.project} if wanted.project else {}
+    headers = {"X-Vault-Token": await _vault_token(base, wanted, context, space), **space}
+    mount, _, rest = wanted.name.strip("/").partition("/")
+    rest = rest.removeprefix("data/")
+    version = {"version": wanted.version} if wanted.version else {}
+    try:
+        answer = await ask(
+            context,
+            "GET",
+            f"{base}/v1/{quote(mount)}/data/{quote(rest)}",
+            params=version,
+            headers=headers,
+        )
+    except Failed as problem:
+        error = problem.outcome.error
+        if wanted.version or error is None or error.kind != "not_found":
+            raise
+        answer = await ask(
+            context, "GET", f"{base}/v1/{quote(mount)}/{quote(rest)}", headers=headers
+        )
+    try:
+        data = answer.data["data"]
+        inner = data["data"] if "metadata" in data and "data" in data else data
+        return dict(inner)
+    except (KeyError, TypeError, ValueError):
+        raise _misread("the vault") from None
+
+
+async def _vault_token(
+    base: str, wanted: Wanted, context: ToolContext, space: dict[str, str]
+) -> str:
+    role = text_field(wanted.fields, "role_id")
+    if role is None:
+        return needed(wanted.fields, "token", "vault_token", "value")
+    proof = {"role_id": role, "secret_id": needed(wanted.fields, "secret_id")}
+    answer = await ask(context, "POST", f"{base}/v1/auth/approle/login", json=proof, headers=space)
+    try:
+        return str(answer.data["auth"]["client_token"])
+    except (KeyError, TypeError):
+        raise _misread("the vault") from None
+
+
+# --- Google ------------------------------------------------------------------------------------
+
+
+async def google(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
+    base = (wanted.url or GOOGLE).rstrip("/")
+    place = quote(wanted.name)
+    if not place.startswith("projects/"):
+        project = wanted.project or text_field(wanted.fields, "project", "project_id")
+        if project is None:
+            raise Failed("client_error", "Of which project? Write `project`.")
+        place = f"projects/{quote(project)}/secrets/{quote(wanted.name, safe='')}"
+    answer = await ask(
+        context,
+        "GET",
+        f"{base}/v1/{place}/versions/{quote(wanted.version or 'latest')}:access",
+        headers={"Authorization": f"Bearer {await _google_token(wanted, context)}"},
+    )
+    try:
+        return _fields_in(base64.b64decode(answer.data["payload"]["data"]).decode())
+    except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
+        raise _misread("Google Secret Manager") from None
+
+
+async def _google_token(wanted: Wanted, context: ToolContext) -> str:
+    fields = wanted.fields
+    if token := text_field(fields, "token", "access_token"):
+        return token
+    if not isinstance(fields.get("private_key"), str):
+        fields = _fields_in(text_field(fields, "service_account_key", "json", "value") or "")
+    url = text_field(fields, "token_uri") or GOOGLE_TOKENS
+    claim = {
+        "iss": needed(fields, "client_email"),
+        "scope": GOOGLE_SCOPE,
+        "aud": url,
+        "iat": int(time.time()),
+        "exp": int(time.time()) + JWT_SECONDS,
+    }
+    signed = _signed_claim(claim, needed(fields, "private_key"))
+    form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": signed}
+    return _token((await ask(context, "POST", url, form=form)).data, "Google")
+
+
+def _signed_claim(claim: dict[str, Any], pem: str) -> str:
+    """A JSON Web Token, signed with an RSA key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, rsa.RSAPrivateKey):
+        told = "auth: the `private_key` of the credential is no RSA key in PEM form."
+        raise Failed("auth", told)
+    parts = [msgspec.json.encode(part) for part in ({"alg": "RS256", "typ": "JWT"}, claim)]
+    text = b".".join(_url_safe(part) for part in parts)
+    seal = key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+    return (text + b"." + _url_safe(seal)).decode()
+
+
+def _url_safe(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _token(body: Any, who: str) -> str:
+    try:
+        return str(body["access_token"])
+    except (KeyError, TypeError):
+        raise _misread(f"{who}'s token service") from None
+
+
+# --- Azure -------------------------------------------------------------------------------------
+
+
+async def azure(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
+    base = _address(wanted, "the key vault")
+    place = f"secrets/{quote(wanted.name, safe='')}"
+    if wanted.version:
+        place = f"{place}/{quote(wanted.version, safe='')}"
+    answer = await ask(
+        context,
+        "GET",
+        f"{base}/{place}",
+        params={"api-version": AZURE_API},
+        headers={"Authorization": f"Bearer {await _azure_token(wanted, context)}"},
+    )
+    try:
+        return _fields_in(str(answer.data["value"]))
+    except (KeyError, TypeError):
+        raise _misread("the key vault") from None
+
+
+async def _azure_token(wanted: Wanted, context: ToolContext) -> str:
+    fields = wanted.fields
+    if token := text_field(fields, "token", "access_token"):
+        return token
+    url = text_field(fields, "token_url") or AZURE_TOKENS.format(
+        tenant=quote(needed(fields, "tenant_id"), safe="")
+    )
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": needed(fields, "client_id"),
+        "client_secret": needed(fields, "client_secret"),
+        "scope": AZURE_SCOPE,
+    }
+    return _token((await ask(context, "POST", url, form=form)).data, "Azure")
+
+
+# --- AWS ---------------------------------------------------------------------------------------
+
+
+async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
+    region = text_field(wanted.fields, "region", "aws_region") or "us-east-1"
+    url = (wanted.url or f"https://secretsmanager.{region}.amazonaws.com").rstrip("/") + "/"
+    question = {"SecretId": wanted.name}
+    if wanted.version:
+        question["VersionId"] = wanted.version
+    body = msgspec.json.encode(question).decode()
+    headers = {
+        "Content-Type": "application/x-amz-json-1.1",
+        "X-Amz-Target": "secretsmanager.GetSecretValue",
+    }
+    signed = signed_headers(url, body, headers, region, wanted.fields, datetime.now(UTC))
+    try:
+        answer = await ask(context, "POST", url, body=body, headers=signed)
+    except Failed as problem:
+        error = problem.outcome.error
+        # It says 400 where others say 404 or 403; the type in the body tells them apart.
+        said = str(error.details) if error is not None else ""
+        if "ResourceNotFoundException" in said:
+            told = f'There is no secret "{wanted.name}".'
+            raise Failed("not_found", told, status=400) from None
+        if "AccessDenied" in said or "UnrecognizedClient" in said or "InvalidSignature" in said:
+            told = "AWS Secrets Manager refuses the credential."
+            raise Failed("auth", told, status=400) from None
+        raise
+    try:
+        if "SecretString" in answer.data:
+            return _fields_in(str(answer.data["SecretString"]))
+        return {"value": str(answer.data["SecretBinary"])}
+    except (KeyError, TypeError):
+        raise _misread("AWS Secrets Manager") from None
+
+
+def signed_headers(
+    url: str,
+    body: str,
+    headers: Mapping[str, str],
+    region: str,
+    fields: Mapping[str, Any],
+    now: datetime,
+) -> dict[str, str]:
+    """The headers of a POST without query, with the signature (version 4) that AWS asks for."""
+    key_id = needed(fields, "access_key_id", "aws_access_key_id")
+    secret = needed(fields, "secret_access_key", "aws_secret_access_key")
+    session = text_field(fields, "session_token", "aws_session_token")
+    moment, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+    own = {"X-Amz-Date": moment} | ({"X-Amz-Security-Token": session} if session else {})
+    signed = {"host": urlsplit(url).netloc} | {
+        name.lower(): value.strip() for name, value in (dict(headers) | own).items()
+    }
+    names = ";".join(sorted(signed))
+    lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
+    request = f"POST\n/\n\n{lines}\n{names}\n{_sha256(body)}"
+    scope = f"{day}/{region}/secretsmanager/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{_sha256(request)}"
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, "secretsmanager", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    seal = hmac.digest(key, text.encode(), "sha256").hex()
+    proof = f"AWS4-HMAC-SHA256 Credential={key_id}/{scope}, SignedHeaders={names}, Signature={seal}"
+    return {**headers, **own, "Authorization": proof}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+MANAGERS: dict[str, Manager] = {"vault": vault, "google": google, "aws": aws, "azure": azure}

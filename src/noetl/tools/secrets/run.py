@@ -1,0 +1,60 @@
+"""Reads one secret and hands it out as the tool's result; the worker keeps it tainted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from noetl.errors import NoetlError, NotFound
+from noetl.model.outcome import Outcome, failed, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.running.limits import shortest
+from noetl.tools.secrets import Secrets
+from noetl.tools.secrets.managers import MANAGERS, Wanted
+from noetl.tools.web.service import fields_of
+
+
+async def run(config: Secrets, context: ToolContext) -> Outcome:
+    limit = shortest(config.timeout, context.timeout)
+    try:
+        async with asyncio.timeout(limit):
+            fields = await _looked_up(config, context)
+    except Failed as problem:
+        return problem.outcome
+    except TimeoutError:
+        said = f"The secret was not found out within {limit:g} seconds."
+        return failed("timeout", said, retryable=True)
+    except NotFound as error:
+        return failed("not_found", str(error))
+    except NoetlError as error:
+        return failed("auth", str(error))
+    if config.field is not None:
+        if config.field not in fields:
+            return failed("not_found", f'"{config.secret}" has no field "{config.field}".')
+        return ok(fields[config.field])
+    return ok(fields["value"] if list(fields) == ["value"] else fields)
+
+
+async def _looked_up(config: Secrets, context: ToolContext) -> dict[str, Any]:
+    assert config.secret is not None
+    manager = MANAGERS.get(config.provider)
+    if manager is None:
+        return await context.credential(_entry(config.provider, config.secret))
+    wanted = Wanted(
+        name=config.secret,
+        version=None if config.version is None else str(config.version),
+        url=config.url,
+        project=config.project,
+        fields=await fields_of(config.auth, context),
+    )
+    return await manager(wanted, context)
+
+
+def _entry(provider: str, name: str) -> str | dict[str, Any]:
+    """What to ask the keychain for: a name, or an entry written out."""
+    if provider == "env":
+        return {"kind": "env", "name": name, "variable": name}
+    if provider == "file":
+        return {"kind": "file", "name": name, "file": name}
+    return name

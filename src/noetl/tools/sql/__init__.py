@@ -1,0 +1,1 @@
+"""What the SQL kinds share: config, statements as text, rows for tables, work in threads."""

@@ -1,0 +1,156 @@
+"""Rows into a table: which statements write them, in which batches. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from noetl.tools.sql.config import WriteMode
+from noetl.tools.sql.text import BadSql
+
+Row = dict[str, Any]
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+class JsonText(str):
+    """A text that is JSON, because `tojson` made it."""
+
+    __slots__ = ()
+
+
+class Write(NamedTuple):
+    """What to write where."""
+
+    table: str
+    """Quoted, ready to stand in a statement."""
+    rows: Iterable[Row]
+    mode: WriteMode = "insert"
+    key: tuple[str, ...] = ()
+    returning: tuple[str, ...] | bool = False
+    batch_size: int = 1000
+
+
+class Misfit(ValueError):
+    """A row is not one of this table; the text says which and why."""
+
+
+class Batch(NamedTuple):
+    """Rows that have the same columns, in the order they were given."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+
+
+def quoted(name: str) -> str:
+    """A name that can mean nothing else, whatever it holds."""
+    if "\0" in name:
+        raise BadSql("A name cannot hold a NUL character.")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(written: str) -> str:
+    """`schema.table`, or each part in quotes of its own."""
+    parts: list[str] = []
+    at = 0
+    while found := _PART.match(written, at):
+        parts.append((found.group(1) or "").replace('""', '"') or found.group(2).strip())
+        at = found.end() + 1
+        if written[found.end() : at] not in (".", ""):
+            break
+    if not parts or at <= len(written) or not all(parts):
+        raise BadSql(f'"{written}" is not the name of a table.')
+    return ".".join(quoted(part) for part in parts)
+
+
+def batches(write: Write, variables_max: int, known: Sequence[str]) -> Iterator[Batch]:
+    """The rows in portions, none with more values than the database takes in one statement.
+
+    Raises Misfit for a row that does not fit the `known` columns of the table.
+    """
+    columns: tuple[str, ...] = ()
+    rows: list[Row] = []
+    for number, row in enumerate(write.rows):
+        if problem := _misfit(write, number, row, known):
+            raise Misfit(problem)
+        full = len(rows) >= max(1, min(write.batch_size, variables_max // max(1, len(columns))))
+        if rows and (tuple(row) != columns or full):
+            yield Batch(columns, _values(write, columns, rows))
+            rows = []
+        columns = tuple(row)
+        rows.append(row)
+    if rows:
+        yield Batch(columns, _values(write, columns, rows))
+
+
+def _values(write: Write, columns: tuple[str, ...], rows: list[Row]) -> list[list[Any]]:
+    if write.mode == "upsert":
+        # One statement may not touch a row twice. The last one is what would remain.
+        last = {repr([row.get(name) for name in write.key]): row for row in rows}
+        rows = list(last.values())
+    return [[row[name] for name in columns] for row in rows]
+
+
+def with_bytes(batch: Batch, binary: Collection[str]) -> Batch:
+    """The batch with bytes where a text stands in one of these columns; raises Misfit."""
+    places = [place for place, name in enumerate(batch.columns) if name in binary]
+    for row in batch.rows:
+        for place in places:
+            if isinstance(row[place], str):
+                row[place] = bytes_of(row[place], batch.columns[place])
+    return batch
+
+
+def bytes_of(text: str, column: str) -> bytes:
+    """Results show bytes as base64; PostgreSQL itself writes them in hex behind `\\x`."""
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Misfit(
+            f'A row has a text for "{column}", a column of bytes, that is neither base64 nor '
+            "hex behind \\x. Encode it, e.g. with the filter b64encode."
+        ) from None
+
+
+def insert(write: Write, columns: Sequence[str], count: int, mark: str) -> str:
+    """The statement that writes `count` rows; `mark` stands for each value."""
+
+    def named(names: Sequence[str]) -> str:
+        listed = ", ".join(quoted(name) for name in names)
+        return listed.replace("%", "%%") if mark == "%s" else listed
+
+    one = f"({', '.join([mark] * len(columns))})"
+    table = write.table.replace("%", "%%") if mark == "%s" else write.table
+    # Names are quoted, values are bound: nothing of the input becomes SQL.
+    rows = ", ".join([one] * count)
+    parts = [f"INSERT INTO {table} ({named(columns)}) VALUES {rows}"]  # noqa: S608
+    target = f" ({named(write.key)})" if write.key else ""
+    if write.mode == "ignore":
+        parts.append(f"ON CONFLICT{target} DO NOTHING")
+    elif write.mode == "upsert":
+        rest = [named([name]) for name in columns if name not in write.key]
+        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
+        parts.append(f"ON CONFLICT{target} DO " + (f"UPDATE SET {change}" if rest else "NOTHING"))
+    if isinstance(write.returning, tuple) and write.returning:
+        parts.append(f"RETURNING {named(write.returning)}")
+    elif write.returning is not False:
+        parts.append("RETURNING *")
+    return " ".join(parts)
+
+
+def _misfit(write: Write, number: int, row: Row, known: Sequence[str]) -> str | None:
+    if not row:
+        return f"rows[{number}] is empty."
+    for name in row:
+        if name not in known:
+            return (
+                f'rows[{number}] has "{name}", which is not a column of {write.table}. '
+                f"Its columns are {', '.join(known)}."
+            )
+    if write.mode == "upsert" and not all(name in row for name in write.key):
+        return f"rows[{number}] lacks a column of the key ({', '.join(write.key)})."
+    return None

@@ -1,0 +1,284 @@
+"""What the SQL kinds share: what a task asks for, how it is done, how its result looks."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.files.object_files import local_file
+from noetl.tools.files.scripts import loaded
+from noetl.tools.plain_data import check, plain, read_json
+from noetl.tools.sql.config import SqlConfig
+from noetl.tools.sql.rows import (
+    Batch,
+    JsonText,
+    Row,
+    Write,
+    batches,
+    quoted_table,
+    with_bytes,
+)
+from noetl.tools.sql.text import BadSql, Bound, Dialect, bound, first_word, statements
+from noetl.tools.sql.threads import Halt
+from noetl.tools.tables.types import form_of
+
+if TYPE_CHECKING:
+    from noetl.tools.tables.files import TableFile
+
+
+class Plan(NamedTuple):
+    """What to do in one transaction: the statements, then the rows."""
+
+    statements: list[Bound]
+    write: Write | None
+
+
+async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> Plan:
+    """Raises BadSql, Refused or Failed for what cannot be asked of any database."""
+    texts = [config.command] if config.command is not None else []
+    written = config.commands or ()
+    texts += [written] if isinstance(written, str) else written
+    if config.script is not None:
+        with out_of_reach():
+            texts.append(await loaded(config.script, config.store_auth, context))
+    found = [one for text in texts for one in statements(text, dialect)]
+    check(config.params, "params")
+    write = await _write(config, context)
+    if not found and write is None:
+        raise BadSql("There is no statement in `command`.")
+    if config.result_as != "rows" and (write is not None or not found):
+        raise BadSql(f"`result_as: {config.result_as}` needs a query, and no `table`.")
+    # Without `params` the task's inputs are what the statements bind.
+    params = config.params if config.params or write is not None else context.inputs
+    return Plan(bound(found, params, dialect), write)
+
+
+async def _write(config: SqlConfig, context: ToolContext) -> Write | None:
+    if config.table is None:
+        return None
+    key = (config.key,) if isinstance(config.key, str) else (config.key or ())
+    if config.mode == "upsert" and not key:
+        raise BadSql("`mode: upsert` needs `key`: the columns that identify a row.")
+    return Write(
+        table=quoted_table(config.table),
+        rows=await _rows(config, context),
+        mode=config.mode,
+        key=key,
+        returning=config.returning,
+        batch_size=config.batch_size,
+    )
+
+
+async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
+    rows: Any = config.rows
+    if rows is None:
+        check(context.inputs, "args")
+        made_json = context.spec.get("json_inputs", ())
+        return [
+            {
+                name: JsonText(value) if name in made_json and isinstance(value, str) else value
+                for name, value in context.inputs.items()
+            }
+        ]
+    file = context.files.find(rows)
+    if file is not None:
+        return _file_rows(await context.files.local(file), file.format or "")
+    if isinstance(rows, str):
+        path = await local_input(rows, config, context)
+        if form_of(rows) in ("parquet", "arrow") and path.exists():
+            return _file_rows(path, form_of(rows) or "")
+        rows = await asyncio.to_thread(_from_file, path, rows)
+    elif isinstance(rows, Mapping):
+        rows = await context.read_result(rows)
+    if isinstance(rows, Mapping):
+        # A result of SQL, or one row.
+        rows = rows["rows"] if isinstance(rows.get("rows"), list) else [dict(rows)]
+    if not isinstance(rows, list | tuple) or not all(isinstance(row, dict) for row in rows):
+        raise Failed("schema", "`rows` must be a list of mappings: column → value.")
+    check(rows, "rows")
+    return rows
+
+
+async def local_input(address: str, config: SqlConfig, context: ToolContext) -> Path:
+    """The file that a task reads: the worker's own, or a copy of an object."""
+    with out_of_reach():
+        return await local_file(address, config.store_auth, context)
+
+
+@contextmanager
+def out_of_reach() -> Iterator[None]:
+    """For a task on a database, a store that does not answer is one more it cannot reach."""
+    try:
+        yield
+    except Failed as problem:
+        error = problem.outcome.error
+        assert error is not None
+        if error.kind not in ("connection", "rate_limit", "server_error"):
+            raise
+        raise Failed("db_connection", error.message) from None
+
+
+def _file_rows(path: Path, form: str) -> Iterable[Row]:
+    # DuckDB reads them; a task without files does not wait for it to load.
+    from noetl.tools.tables.files import FileRows
+
+    return FileRows(path, form)
+
+
+def _from_file(path: Path, written: str) -> Any:
+    try:
+        text = path.read_text("utf-8-sig")
+        if path.suffix == ".json":
+            return read_json(text)
+        if path.suffix in (".ndjson", ".jsonl"):
+            return [read_json(line) for line in text.splitlines() if line.strip()]
+        if path.suffix == ".csv":
+            return list(csv.DictReader(text.splitlines(keepends=True), strict=True))
+    except FileNotFoundError:
+        raise Failed("not_found", f'rows: the file "{written}" does not exist.') from None
+    except (msgspec.DecodeError, UnicodeDecodeError, csv.Error) as error:
+        raise Failed("parse", f'rows: the file "{written}" cannot be read: {error}.') from None
+    raise BadSql(f'rows: "{written}" is no .csv, .json, .ndjson or .parquet file.')
+
+
+# --- Transactions ------------------------------------------------------------------------------
+
+_BEGINS = frozenset(["BEGIN", "START"])
+_COMMITS = frozenset(["COMMIT", "END"])
+_ENDS = _COMMITS | {"ROLLBACK", "ABORT"}
+
+
+def is_ours(number: int, plan: Plan, dialect: Dialect) -> bool:
+    """Whether a statement only says what is so anyway: it opens or ends the one transaction.
+
+    Raises BadSql for one that would break the transaction in two.
+    """
+    word = first_word(plan.statements[number].sql, dialect)
+    if word in _BEGINS and number == 0:
+        return True
+    if word in _COMMITS and number == len(plan.statements) - 1 and plan.write is None:
+        return True
+    words = plan.statements[number].sql.upper().split()
+    if word in _BEGINS | _ENDS and "TO" not in words:
+        raise BadSql(
+            f"Statement {number + 1} is {word}, but a task is one transaction: all of its "
+            "statements happen or none. Remove it, or split the task in two."
+        )
+    return False
+
+
+# --- Results -----------------------------------------------------------------------------------
+
+Statement = dict[str, Any]
+NOTHING: Statement = {"rows": [], "row_count": 0, "columns": []}
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], row_count: int | None
+) -> Statement:
+    """The result of one statement; raises NotPlain. A repeated column name gets a number."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names:
+            name, number = f"{column}_{number}", number + 1
+        names.append(name)
+    found = plain([dict(zip(names, row, strict=True)) for row in rows], "database")
+    return {
+        "rows": found,
+        "row_count": len(found) if row_count is None else row_count,
+        "columns": names,
+    }
+
+
+def joined(parts: Sequence[Statement]) -> Statement:
+    """The results of several statements that write one table, as of one."""
+    if not parts:
+        return NOTHING
+    return {
+        "rows": [row for part in parts for row in part["rows"]],
+        "row_count": sum(part["row_count"] for part in parts),
+        "columns": parts[-1]["columns"],
+    }
+
+
+def result(parts: Sequence[Statement]) -> dict[str, Any]:
+    """What the task yields: the last statement's, and each by its number."""
+    return {**parts[-1], **{f"command_{n}": part for n, part in enumerate(parts)}}
+
+
+# --- Databases that run in threads -------------------------------------------------------------
+
+
+class Database(Protocol):
+    """One connection, used by one thread for one task."""
+
+    dialect: Dialect
+    halt: Halt
+
+    def begin(self, plan: Plan) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def statement(self, one: Bound) -> Statement: ...
+
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        """What a query yields, as a file."""
+
+    def columns(self, table: str) -> list[str]: ...
+
+    def binary(self, table: str) -> Collection[str]:
+        """Which of the columns hold bytes; a text for one of them is base64."""
+
+    def batch(self, write: Write, batch: Batch) -> Statement: ...
+
+    variables_max: int
+
+
+class Done(NamedTuple):
+    """What each statement yielded; the last one's rows perhaps in a file."""
+
+    parts: list[Statement]
+    file: TableFile | None = None
+
+
+def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> Done:
+    """All of a task in one transaction; `folder` is where a file of the rows is wanted, if so."""
+    ours = [is_ours(number, plan, database.dialect) for number in range(len(plan.statements))]
+    database.begin(plan)
+    parts: list[Statement] = []
+    file = None
+    for number, (one, is_mark) in enumerate(zip(plan.statements, ours, strict=True)):
+        if folder is not None and number == len(plan.statements) - 1:
+            file = database.table_file(one, folder, form)
+        parts.append(NOTHING if is_mark or file is not None else database.statement(one))
+    if plan.write is not None:
+        known = database.columns(plan.write.table)
+        portions = batches(plan.write, database.variables_max, known)
+        binary = database.binary(plan.write.table)
+        written = [database.batch(plan.write, with_bytes(batch, binary)) for batch in portions]
+        parts.append(joined(written))
+    database.halt.check()
+    database.commit()
+    return Done(parts, file)
+
+
+async def outcome_of(done: Done, context: ToolContext) -> dict[str, Any]:
+    """What the task yields: the last statement's rows, or the reference to a file of them."""
+    if done.file is None:
+        return result(done.parts)
+    file = done.file
+    hint = {column.name: column.type for column in file.columns}
+    reference = await context.files.keep(
+        file.path, form=file.form, schema_hint=hint, preview=file.preview
+    )
+    rest = {f"command_{n}": part for n, part in enumerate(done.parts[:-1])}
+    return {**reference, "row_count": file.rows, "columns": list(hint), **rest}

@@ -1,0 +1,90 @@
+"""kind: sql, and the names of databases that are reached the same way: by a SQLAlchemy URL."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Name, ToolContext, about
+from noetl.tools.sql.config import SqlConfig, sql_tool
+
+
+class Sql(SqlConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: sql` and its sisters."""
+
+    url: Annotated[
+        Name | None, about("SQLAlchemy URL, unless the credential holds it: `mysql+pymysql://…`.")
+    ] = None
+    schema: Annotated[Name | None, about("Schema or dataset that unqualified names mean.")] = None
+    isolation: Annotated[
+        Literal["read_uncommitted", "read_committed", "repeatable_read", "serializable"] | None,
+        about("Isolation of the transaction; the database's default when left out."),
+    ] = None
+    transaction: Annotated[
+        bool, about("`false` runs each statement by itself, for those that need it.")
+    ] = True
+    options: Annotated[dict[str, Any], about("Arguments for the database driver's `connect`.")] = {}
+
+
+SUMMARIES = {
+    "sql": "Runs SQL on any database with a SQLAlchemy URL.",
+    "mysql": "Runs SQL on MySQL or MariaDB.",
+    "snowflake": "Runs SQL on Snowflake.",
+    "clickhouse": "Runs SQL on ClickHouse.",
+    "bigquery": "Runs SQL on Google BigQuery.",
+    "mssql": "Runs SQL on Microsoft SQL Server.",
+    "oracle": "Runs SQL on Oracle Database.",
+}
+
+
+EXAMPLE = """\
+- step: open_orders
+  tool:
+    kind: KIND
+    WHERE_IT_IS
+    command: SELECT id, total FROM orders WHERE status = :status
+    params: { status: open }
+"""
+WHERE = {
+    "sql": "url: mysql+pymysql://reader@db.example.com/shop",
+    "mysql": "auth: shop_db",
+    "snowflake": "auth: snow",
+    "clickhouse": "auth: events_db",
+    "bigquery": "auth: warehouse",
+    "mssql": "auth: erp_db",
+    "oracle": "auth: ledger_db",
+}
+
+
+def _example(kind: str) -> str:
+    return EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind])
+
+
+def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
+    """How a task of this name runs: what differs is what a credential looks like."""
+
+    async def run(config: Sql, context: ToolContext) -> Outcome:
+        from noetl.tools.extras import lacking
+
+        if lack := lacking(kind, "sqlalchemy"):
+            return lack
+        from noetl.tools.sqlalchemy.run import run
+
+        return await run(kind, config, context)
+
+    return run
+
+
+TOOLS = tuple(
+    sql_tool(
+        kind,
+        summary,
+        Sql,
+        _running(kind),
+        needs=(("url", "auth"),),
+        extra=kind,
+        example=_example(kind),
+    )
+    for kind, summary in SUMMARIES.items()
+)

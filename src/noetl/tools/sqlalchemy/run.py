@@ -1,0 +1,383 @@
+"""Runs a task's SQL on any database that SQLAlchemy knows, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psycopg
+import sqlalchemy
+from sqlalchemy import exc
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import NullPool
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.tools.addresses import check_database
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed, failed_with, guarded
+from noetl.tools.postgres.run import failure as postgres_failure
+from noetl.tools.resources import Refused, ToolResources
+from noetl.tools.running.limits import Gathering, shortest
+from noetl.tools.sql.pg_credentials import NOT_LENT, OF_THE_WORKER
+from noetl.tools.sql.rows import Batch, Write
+from noetl.tools.sql.tasks import (
+    NOTHING,
+    Done,
+    Plan,
+    Statement,
+    outcome_of,
+    perform,
+    planned,
+    table,
+)
+from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
+from noetl.tools.sql.threads import Halt, in_background, in_thread
+from noetl.tools.sqlalchemy import Sql
+from noetl.tools.sqlalchemy.addresses import EXTRAS, Address, address
+from noetl.tools.sqlite.run import failure as sqlite_failure
+from noetl.tools.sqlite.run import no_other_files
+
+if TYPE_CHECKING:
+    from noetl.tools.tables.files import TableFile
+
+ROWS_PER_LOOK = 1000
+LIBPQ = ("psycopg", "psycopg2", "psycopg_async")
+CODES: dict[int, ErrorKind] = {
+    1040: "db_connection",
+    1044: "auth",
+    1045: "auth",
+    1049: "db_connection",
+    1205: "db_timeout",
+    1213: "db_deadlock",
+    1317: "db_timeout",
+    1698: "auth",
+    1969: "db_timeout",
+    2002: "db_connection",
+    2003: "db_connection",
+    2006: "db_connection",
+    2013: "db_connection",
+    3024: "db_timeout",
+}
+"""What MySQL and MariaDB say by number."""
+FINAL = frozenset([1049])
+KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
+    (exc.IntegrityError, "db_constraint"),
+    (exc.DataError, "schema"),
+    (exc.ProgrammingError, "client_error"),
+    (exc.NotSupportedError, "client_error"),
+    (exc.InterfaceError, "db_connection"),
+    (exc.OperationalError, "db_connection"),
+)
+
+
+async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
+    total = shortest(context.timeout)
+    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
+
+    async def work() -> Outcome:
+        fields = await context.credential(config.auth) if config.auth is not None else {}
+        where = _confined(address(kind, config.url, fields), config, context.resources)
+        await check_database(where.url.host or "")
+        plan = await planned(config, context, "sql")
+        engines = context.resources.shared("sql", Engines)
+        confined = context.resources.rules.file_root is not None
+        engine = await asyncio.to_thread(engines.engine, kind, where, config, confined)
+        folder = context.files.folder if config.result_as != "rows" else None
+        task = Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
+        done = await in_thread(context.resources.threads, task.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
+
+
+def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
+    """A file of the worker must lie where files of the worker may lie."""
+    database = where.url.database
+    if resources.rules.file_root is not None:
+        if where.url.get_backend_name() == "duckdb":
+            raise Refused(
+                "this worker uses files of one directory only, which SQL of DuckDB is kept to by "
+                "`kind: duckdb`. Use that."
+            )
+        if config.options:
+            raise Refused(
+                "this worker uses files of one directory only, and `options` of a driver may name "
+                "others. Leave them out, or ask the operator."
+            )
+    if where.url.get_backend_name() not in ("sqlite", "duckdb") or database in (None, ":memory:"):
+        return where
+    path = resources.path(str(database))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return where._replace(url=where.url.set(database=str(path)))
+
+
+class Engines:
+    """Of one worker, by address: each has a pool of connections."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str, Engine] = {}
+
+    def engine(self, kind: str, where: Address, config: Sql, confined: bool) -> Engine:
+        shown = where.url.render_as_string(hide_password=False)
+        written = msgspec.json.encode([shown, where.options, config.options, config.isolation])
+        key = hashlib.sha256(written).hexdigest()
+        if key not in self._engines:
+            engine = self._engines[key] = _engine(kind, where, config)
+            if confined and engine.dialect.name == "sqlite":
+                sqlalchemy.event.listen(engine, "connect", _keep_to_its_file)
+        return self._engines[key]
+
+    async def close(self) -> None:
+        for engine in self._engines.values():
+            await asyncio.to_thread(engine.dispose)
+        self._engines.clear()
+
+
+def _engine(kind: str, where: Address, config: Sql) -> Engine:
+    own = _not_lent(where) if where.url.get_backend_name() == "postgresql" else {}
+    told = {**own, **where.options.get("connect_args", {}), **config.options}
+    options: dict[str, Any] = {**where.options, "connect_args": told}
+    if where.url.get_backend_name() == "sqlite":
+        # Its connections cost nothing, and the thread that stops one is not the one that uses it.
+        options |= {"poolclass": NullPool}
+        options["connect_args"].setdefault("check_same_thread", False)
+    else:
+        # The pool keeps a few connections. No task waits for one: that would be time of the task.
+        options.setdefault("max_overflow", -1)
+    if config.isolation is not None:
+        options["isolation_level"] = config.isolation.upper().replace("_", " ")
+    try:
+        return sqlalchemy.create_engine(
+            where.url, pool_pre_ping=True, hide_parameters=True, **options
+        )
+    except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
+        extra = kind if kind in EXTRAS else "sql"
+        raise Failed(
+            "not_found",
+            f'The driver of "{where.url.drivername}" is not installed on this worker ({error}). '
+            f"Run `pip install 'noetl[{extra}]'` there, or install that driver.",
+        ) from None
+    except exc.ArgumentError as error:
+        raise BadSql(f"The database cannot be asked like this: {error}.") from None
+
+
+def _not_lent(where: Address) -> dict[str, Any]:
+    """So that libpq looks for no credentials of the worker's; drivers without it know no such."""
+    if where.url.get_driver_name() not in LIBPQ:
+        return {}
+    if named := [name for name in OF_THE_WORKER if name in where.url.query]:
+        raise Refused(f"`{named[0]}` names credentials of the worker's own, which are not lent.")
+    given = where.url.translate_connect_args() | dict(where.url.query)
+    return {name: value for name, value in NOT_LENT.items() if name not in given}
+
+
+def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
+    connection.set_authorizer(no_other_files)
+
+
+class Task:
+    """All of one task, on one connection."""
+
+    dialect: Dialect = "sql"
+    variables_max = 1_000_000
+
+    def __init__(
+        self, config: Sql, plan: Plan, engine: Engine, folder: Path | None, halt: Halt, most: int
+    ) -> None:
+        self._config = config
+        self._plan = plan
+        self._engine = engine
+        self._folder = folder
+        self.halt = halt
+        self._most = most
+
+    def run(self, halt: Halt) -> Done:
+        try:
+            with self._engine.connect() as connection, halt.stoppable(_stopping(connection)):
+                self._connection = (
+                    connection
+                    if self._config.transaction
+                    else connection.execution_options(isolation_level="AUTOCOMMIT")
+                )
+                return perform(self, self._plan, self._folder, self._config.result_as)
+        except exc.DBAPIError as error:
+            raise failure(error, halt) from None
+        except exc.SQLAlchemyError as error:
+            raise Failed("client_error", f"{error}") from None
+
+    # --- What `perform` asks for ---
+
+    def begin(self, plan: Plan) -> None:
+        if self._config.schema is None:
+            return
+        name = self._quoted(self._config.schema)
+        use = {
+            "mysql": f"USE {name}",
+            "mariadb": f"USE {name}",
+            "postgresql": f"SET search_path TO {name}",
+            "snowflake": f"USE SCHEMA {name}",
+            "oracle": f"ALTER SESSION SET CURRENT_SCHEMA = {name}",
+        }.get(self._engine.dialect.name)
+        if use is None:
+            raise BadSql(
+                f"`schema` cannot be set on {self._engine.dialect.name}; name it in the credential "
+                "or before each table."
+            )
+        self._connection.exec_driver_sql(use)
+
+    def commit(self) -> None:
+        if self._config.transaction:
+            self._connection.commit()
+
+    def statement(self, one: Bound) -> Statement:
+        with self.halt.statement():
+            found = self._executed(one)
+            if not found.returns_rows:
+                return {**NOTHING, "row_count": max(0, found.rowcount)}
+            names = list(found.keys())
+            gathered = Gathering(self._most)
+            while portion := found.fetchmany(ROWS_PER_LOOK):
+                gathered.take([tuple(row) for row in portion])
+                self.halt.check()
+        return table(names, gathered.rows, None)
+
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        from noetl.tools.tables.files import Cursor, file_of
+
+        with self.halt.statement():
+            found = self._executed(one)
+            if not found.returns_rows:
+                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
+            portions = iter(lambda: found.fetchmany(ROWS_PER_LOOK), [])
+            return file_of(Cursor(list(found.keys()), portions), folder, form, self.halt)
+
+    def _executed(self, one: Bound) -> Any:
+        style = self._engine.dialect.paramstyle
+        sql, values = driver_spelling(one.sql, one.values, style)
+        return self._connection.exec_driver_sql(sql, values)
+
+    def columns(self, table: str) -> list[str]:
+        found = self._connection.exec_driver_sql(f"SELECT * FROM {self._named(table)} WHERE 1 = 0")  # noqa: S608
+        return list(found.keys())
+
+    def binary(self, table: str) -> list[str]:
+        if self._engine.dialect.name not in KNOWS_CONFLICTS:
+            return []  # who knows what the others let us see of their tables
+        parts = [part.replace('""', '"') for part in table[1:-1].split('"."')]
+        schema = ".".join(parts[:-1]) or None
+        found = sqlalchemy.inspect(self._connection).get_columns(parts[-1], schema=schema)
+        return [one["name"] for one in found if _BINARY.search(type(one["type"]).__name__)]
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
+        if write.returning is not False:
+            raise BadSql("`returning` is not available here; ask with a query behind the write.")
+        style = self._engine.dialect.name
+        count = 0
+        with self.halt.statement():
+            if write.mode == "upsert" and style not in KNOWS_CONFLICTS:
+                self._deleted(write, batch)
+            sql = self._insert(write, batch.columns)
+            rows = [tuple(_bindable(value) for value in row) for row in batch.rows]
+            spelled = [
+                driver_spelling(sql, list(row), self._engine.dialect.paramstyle) for row in rows
+            ]
+            found = self._connection.exec_driver_sql(
+                spelled[0].sql, [tuple(one.values or ()) for one in spelled]
+            )
+            count += found.rowcount if found.rowcount >= 0 else len(rows)
+        return {**NOTHING, "row_count": count}
+
+    def _insert(self, write: Write, columns: Sequence[str]) -> str:
+        names = [self._quoted(name) for name in columns]
+        marks = ", ".join(["?"] * len(names))
+        style = self._engine.dialect.name
+        verb = "INSERT IGNORE" if write.mode == "ignore" and style in MYSQL else "INSERT"
+        sql = f"{verb} INTO {self._named(write.table)} ({', '.join(names)}) VALUES ({marks})"
+        if write.mode == "insert" or style not in KNOWS_CONFLICTS:
+            if write.mode == "ignore":
+                raise BadSql(f"`mode: ignore` is not available on {style}.")
+            return sql
+        rest = [self._quoted(name) for name in columns if name not in write.key]
+        if style in MYSQL:
+            if write.mode == "ignore":
+                return sql
+            keep = rest or [self._quoted(write.key[0])]
+            change = ", ".join(f"{name} = VALUES({name})" for name in keep)
+            return f"{sql} ON DUPLICATE KEY UPDATE {change}"
+        target = f" ({', '.join(self._quoted(name) for name in write.key)})" if write.key else ""
+        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
+        does = f"UPDATE SET {change}" if write.mode == "upsert" and rest else "NOTHING"
+        return f"{sql} ON CONFLICT{target} DO {does}"
+
+    def _deleted(self, write: Write, batch: Batch) -> None:
+        """Make room for the rows where no statement can replace one."""
+        places = [batch.columns.index(name) for name in write.key]
+        where = " AND ".join(f"{self._quoted(name)} = ?" for name in write.key)
+        sql = f"DELETE FROM {self._named(write.table)} WHERE {where}"  # noqa: S608 - quoted
+        for row in batch.rows:
+            self._executed(Bound(sql, [row[place] for place in places]))
+
+    def _quoted(self, name: str) -> str:
+        return self._engine.dialect.identifier_preparer.quote_identifier(name)
+
+    def _named(self, table: str) -> str:
+        """A table's name, which comes in double quotes, in the quotes of this database."""
+        parts = table[1:-1].split('"."')
+        return ".".join(self._quoted(part.replace('""', '"')) for part in parts)
+
+
+MYSQL = ("mysql", "mariadb")
+KNOWS_CONFLICTS = (*MYSQL, "sqlite", "postgresql", "duckdb")
+_BINARY = re.compile(r"BLOB|BYTEA|BINARY", re.IGNORECASE)
+
+
+def _bindable(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
+
+
+# --- Stopping and failing ----------------------------------------------------------------------
+
+
+def _stopping(connection: Connection) -> Any:
+    """How to stop what a connection does, from another thread, with what its driver offers."""
+    driver: Any = connection.connection.dbapi_connection
+    if connection.dialect.name in MYSQL:
+        number = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
+        connection.rollback()
+        engine = connection.engine
+
+        def kill() -> None:
+            with engine.connect() as other:
+                other.exec_driver_sql(f"KILL QUERY {int(number)}")
+
+        return in_background(kill)
+    for name in ("interrupt", "cancel"):
+        if hasattr(driver, name):
+            return in_background(getattr(driver, name))
+    return in_background(driver.close)
+
+
+def failure(error: exc.DBAPIError, halt: Halt) -> Exception:
+    """What the database said, in our words: neither the statement nor its values are repeated."""
+    inner: Any = error.orig
+    if halt.late:
+        return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
+    if isinstance(inner, sqlite3.Error):
+        return sqlite_failure(inner, halt)
+    if isinstance(inner, psycopg.Error):
+        return failed_with(postgres_failure(inner))
+    number = inner.args[0] if inner is not None and inner.args else None
+    text = str(inner.args[1]) if inner is not None and len(inner.args) > 1 else str(inner)
+    of_type = (kind for type_, kind in KINDS if isinstance(error, type_))
+    by_type: ErrorKind = next(of_type, "client_error")
+    kind = CODES.get(number, by_type) if isinstance(number, int) else by_type
+    said = f"{type(inner).__name__}: {text}".strip().rstrip(".") + "."
+    retryable = False if number in FINAL else None
+    return Failed(kind, said, code=number if isinstance(number, int) else None, retryable=retryable)

@@ -1,0 +1,54 @@
+"""kind: sqlite. SQL on a SQLite file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from noetl.model.outcome import Outcome
+from noetl.tools.base import Duration, Size, ToolContext, about
+from noetl.tools.sql.config import DATABASE_ERRORS, SqlConfig, sql_tool
+
+
+class Sqlite(SqlConfig, frozen=True, kw_only=True):
+    """What a playbook writes under `kind: sqlite`."""
+
+    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
+    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
+    attach: Annotated[
+        dict[str, str], about("Other database files to attach: the name they get → path.")
+    ] = {}
+    busy_timeout: Annotated[
+        Duration, about("How long to wait while another writer holds the file.")
+    ] = 5
+    memory_limit: Annotated[Size | None, about("Memory it may use, e.g. `512MB`.")] = None
+    pragmas: Annotated[
+        dict[str, str | int | bool], about("Pragmas to set before the first statement.")
+    ] = {}
+
+
+async def run(config: Sqlite, context: ToolContext) -> Outcome:
+    from noetl.tools.sqlite.run import run
+
+    return await run(config, context)
+
+
+EXAMPLE = """\
+- step: remember
+  tool:
+    kind: sqlite
+    database: state/seen.db
+    commands:
+      - CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at TEXT NOT NULL)
+      - INSERT INTO seen VALUES (:id, datetime('now')) ON CONFLICT DO NOTHING
+    params: { id: "{{ workload.id }}" }
+"""
+
+TOOL = sql_tool(
+    "sqlite",
+    "Runs SQL on a SQLite file.",
+    Sqlite,
+    run,
+    example=EXAMPLE,
+    # A task that writes holds the file from its beginning, so nothing changes under it.
+    errors=tuple(kind for kind in DATABASE_ERRORS if kind != "db_deadlock"),
+)

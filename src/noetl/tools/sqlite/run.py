@@ -1,0 +1,267 @@
+"""Runs SQL on SQLite files in threads; waits for locks in a way that can be stopped."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from noetl.model.duration import seconds
+from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed, guarded
+from noetl.tools.plain_data import plain
+from noetl.tools.running.limits import Gathering, shortest
+from noetl.tools.sql.embedded import database_of, prepare
+from noetl.tools.sql.rows import Batch, Write, insert, quoted
+from noetl.tools.sql.tasks import (
+    NOTHING,
+    Done,
+    Plan,
+    Statement,
+    outcome_of,
+    perform,
+    planned,
+    table,
+)
+from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
+from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.sqlite import Sqlite
+
+if TYPE_CHECKING:
+    from noetl.tools.tables.files import TableFile
+
+LOCK_TICK_SECONDS = 0.02
+ROWS_PER_LOOK = 1000
+READS = frozenset(["SELECT", "VALUES", "EXPLAIN", "PRAGMA"])
+ALONE = frozenset(["VACUUM", "PRAGMA", "ATTACH", "DETACH"])
+"""What may not stand in a transaction; if a task has nothing else, it gets none."""
+_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+Value = TypeVar("Value")
+
+
+async def run(config: Sqlite, context: ToolContext) -> Outcome:
+    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
+    total = shortest(context.timeout)
+
+    async def work() -> Outcome:
+        path = await database_of(config, context)
+        attached = {name: context.resources.path(text) for name, text in config.attach.items()}
+        task = Task(
+            config=config,
+            plan=await planned(config, context, "sqlite"),
+            path=path,
+            attached=attached,
+            confined=context.resources.rules.file_root is not None,
+            folder=context.files.folder if config.result_as != "rows" else None,
+            halt=halt,
+            most=context.resources.rules.max_response_bytes,
+        )
+        done = await in_thread(context.resources.threads, task.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
+
+
+class Task:
+    """All of one task, in its own thread on its own connection."""
+
+    dialect: Dialect = "sqlite"
+    variables_max = 30_000
+
+    def __init__(
+        self,
+        *,
+        config: Sqlite,
+        plan: Plan,
+        path: Path | None,
+        attached: dict[str, Path],
+        confined: bool,
+        folder: Path | None,
+        halt: Halt,
+        most: int,
+    ) -> None:
+        self._config = config
+        self._plan = plan
+        self._path = path
+        self._attached = attached
+        self._confined = confined
+        self._folder = folder
+        self._patience = seconds(config.busy_timeout) or 0.0
+        self.halt = halt
+        self._most = most
+
+    def run(self, halt: Halt) -> Done:
+        try:
+            with closing(self._opened()) as connection:
+                halt.interrupt = connection.interrupt
+                self._connection = connection
+                self._prepare()
+                if self._stands_alone():
+                    return Done([self.statement(one) for one in self._plan.statements])
+                return perform(self, self._plan, self._folder, self._config.result_as)
+        except sqlite3.Error as error:
+            raise failure(error, halt) from error
+        finally:
+            halt.interrupt = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._path is None:
+            place = ":memory:"
+        else:
+            prepare(self._path, self._config)
+            mode = "ro" if self._config.read_only else "rwc"
+            place = f"file:{quote(str(self._path.absolute()))}?mode={mode}"
+        return sqlite3.connect(
+            place, uri=self._path is not None, isolation_level=None, check_same_thread=False
+        )
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA busy_timeout = 0")
+        if self._config.memory_limit is not None:
+            execute(f"PRAGMA cache_size = -{max(1, _bytes(self._config.memory_limit) // 1024)}")
+        for name, path in self._attached.items():
+            execute(f"ATTACH ? AS {quoted(name)}", (str(path),))
+        for name, value in self._config.pragmas.items():
+            if not re.fullmatch(r"\w+", name):
+                raise BadSql(f'pragmas: "{name}" is not the name of a pragma.')
+            shown = int(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+            self._patiently(execute, f"PRAGMA {name} = {shown}")
+        if self._confined:
+            self._connection.set_authorizer(no_other_files)
+
+    def _stands_alone(self) -> bool:
+        words = [first_word(one.sql, "sqlite") for one in self._plan.statements]
+        return bool(words) and self._plan.write is None and all(word in ALONE for word in words)
+
+    # --- What `perform` asks for ---
+
+    def begin(self, plan: Plan) -> None:
+        words = [first_word(one.sql, "sqlite") for one in plan.statements]
+        reads = plan.write is None and all(word in READS for word in words)
+        self._patiently(self._connection.execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._patiently(self._connection.execute, "COMMIT")
+
+    def statement(self, one: Bound) -> Statement:
+        with self.halt.statement():
+            cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
+            if cursor.description is None:
+                return {**NOTHING, "row_count": max(0, cursor.rowcount)}
+            found = Gathering(self._most)
+            while portion := cursor.fetchmany(ROWS_PER_LOOK):
+                found.take(portion)
+                self.halt.check()
+        wrote = cursor.rowcount if cursor.rowcount >= 0 else None
+        return table([column[0] for column in cursor.description], found.rows, wrote)
+
+    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+        from noetl.tools.tables.files import Cursor, file_of
+
+        with self.halt.statement():
+            cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
+            if cursor.description is None:
+                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
+            names = [column[0] for column in cursor.description]
+            portions = iter(lambda: cursor.fetchmany(ROWS_PER_LOOK), [])
+            return file_of(Cursor(names, portions), folder, form, self.halt)
+
+    def columns(self, table: str) -> list[str]:
+        cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        return [column[0] for column in cursor.description]
+
+    def binary(self, table: str) -> list[str]:
+        parts = table[1:-1].split('"."')
+        names = [part.replace('""', '"') for part in parts]
+        schema = names[-2] if len(names) > 1 else None
+        declared = self._connection.execute(
+            "SELECT name FROM pragma_table_info(?, ?) WHERE type LIKE 'blob'", (names[-1], schema)
+        )
+        return [name for (name,) in declared]
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
+        if write.returning is not False:
+            sql = insert(write, batch.columns, len(batch.rows), "?")
+            return self.statement(Bound(sql, [value for row in batch.rows for value in row]))
+        sql = insert(write, batch.columns, 1, "?")
+        with self.halt.statement():
+            rows = [_bindable(row) for row in batch.rows]
+            cursor = self._patiently(self._connection.executemany, sql, rows)
+        return {**NOTHING, "row_count": cursor.rowcount}
+
+    def _patiently(self, act: Callable[..., Value], *arguments: Any) -> Value:
+        """Wait for other writers as long as the task allows, but never longer than wanted."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return act(*arguments)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                    raise
+            self.halt.check()
+            time.sleep(LOCK_TICK_SECONDS)
+
+
+def failure(error: sqlite3.Error, halt: Halt) -> Exception:
+    """What SQLite said, in our words."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    name = getattr(error, "sqlite_errorname", None)
+    text = f"SQLite: {error}."
+    base = code & 0xFF
+    if halt.late and base == sqlite3.SQLITE_INTERRUPT:
+        return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
+    if base == sqlite3.SQLITE_CONSTRAINT:
+        return Failed("db_constraint", text, code=name)
+    if base in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        moved = code == sqlite3.SQLITE_BUSY_SNAPSHOT
+        kind: ErrorKind = "db_deadlock" if moved else "db_timeout"
+        return Failed(kind, text, code=name)
+    if base in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        return Failed("db_connection", text, code=name)
+    if base in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return Failed("db_connection", text, code=name, retryable=False)
+    if base in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PERM):
+        return Failed("auth", text, code=name)
+    return Failed("client_error", text, code=name)
+
+
+def no_other_files(action: int, first: str | None, *_: object) -> int:
+    """An authorizer that lets SQL attach nothing."""
+    # An empty name is the temporary database that VACUUM needs.
+    is_other = action == sqlite3.SQLITE_ATTACH and first != ""
+    return sqlite3.SQLITE_DENY if is_other else sqlite3.SQLITE_OK
+
+
+def _bindable(values: Any) -> Any:
+    """SQLite knows texts, numbers and NULL; lists and mappings are kept as JSON text."""
+    if values is None:
+        return ()
+    if isinstance(values, dict):
+        return {name: _one(value) for name, value in values.items()}
+    return [_one(value) for value in values]
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(plain(value, "database")).decode()
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    return plain(value, "database")
+
+
+def _bytes(size: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", size)
+    assert found is not None, size
+    number, unit, binary = found.groups()
+    scale = 1024 ** " KMGT".index(unit) if binary else _SIZES[unit]
+    return int(float(number) * scale)

@@ -1,0 +1,225 @@
+"""Puts objects into a store and gets them out, a piece at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl.errors import NoetlError
+from noetl.model.duration import seconds
+from noetl.model.outcome import Outcome, failed, ok
+from noetl.tools.base import ToolContext
+from noetl.tools.extras import lacking
+from noetl.tools.failures import Failed
+from noetl.tools.files.objects import Place, named, opened, saved
+from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.resources import Refused
+from noetl.tools.running.limits import shortest
+from noetl.tools.store import Store
+from noetl.tools.web.bodies import Unreadable, decoded
+
+NEEDS_KEY = ("put", "get", "delete", "presign")
+FORMS = {
+    "json": "json",
+    "ndjson": "ndjson",
+    "jsonl": "ndjson",
+    "csv": "csv",
+    "parquet": "parquet",
+    "arrow": "arrow",
+    "xml": "xml",
+    "txt": "text",
+}
+"""What a name's ending says about the content."""
+SAYS_NOTHING = ("application/octet-stream", "binary/octet-stream")
+"""Media types that stores give to what was put without one."""
+
+
+async def run(config: Store, context: ToolContext) -> Outcome:
+    if lack := lacking("store", "obstore"):
+        return lack
+    assert config.op is not None
+    if config.op in NEEDS_KEY and config.key is None:
+        return failed("client_error", f"`op: {config.op}` needs `key`.")
+    limit = shortest(config.timeout, context.timeout)
+    what = f"{config.op} {config.key or config.prefix}".strip()
+    try:
+        async with asyncio.timeout(limit):
+            place = await opened(config.url, config.auth, context, create=config.op == "put")
+            return ok(await OPERATIONS[config.op](place, config, context))
+    except Failed as problem:
+        return problem.outcome
+    except Refused as refusal:
+        return failed("auth", f"{what}: {refusal}")
+    except TimeoutError:
+        return failed("timeout", f"{what} took longer than {limit:g} seconds.", retryable=True)
+    except (Unreadable, NotPlain) as error:
+        return failed("parse", f"{what}: the content cannot be read: {error}.")
+    except NoetlError as error:
+        return failed("client_error", f"{what}: {error}")
+    except Exception as error:
+        if (known := named(error, what)) is None:
+            raise
+        return Outcome(status="error", error=known)
+
+
+# --- put ---------------------------------------------------------------------------------------
+
+
+async def _put(place: Place, config: Store, context: ToolContext) -> Any:
+    import obstore
+
+    assert config.key is not None
+    key = place.checked(config.key)
+    content = await _content(config, context)
+    size, checksum = await asyncio.to_thread(_measured, content)
+    attributes = dict(config.metadata)
+    if config.content_type is not None:
+        attributes["Content-Type"] = config.content_type
+    await obstore.put_async(
+        place.store,
+        key,
+        content,
+        # A directory has no place to keep them.
+        attributes=None if place.directory is not None else attributes,
+        mode="overwrite" if config.overwrite else "create",
+        # The pieces of a large object cannot be put on condition.
+        use_multipart=None if config.overwrite else False,
+    )
+    return {"store": place.url, "key": key, "size": size, "checksum": checksum}
+
+
+async def _content(config: Store, context: ToolContext) -> Path | bytes:
+    if config.file is not None:
+        path = context.resources.path(config.file)
+        if not path.is_file():
+            told = f'There is no file "{config.file}" on this worker.'
+            raise Failed("not_found", told)
+        return path
+    value = config.value
+    if value is None:
+        raise Failed("client_error", "`op: put` needs `value` or `file`.")
+    file = context.files.find(value)
+    if file is not None:
+        return await context.files.local(file)
+    if isinstance(value, dict):
+        value = await context.read_result(value)
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _measured(content: Path | bytes) -> tuple[int, str]:
+    if isinstance(content, bytes):
+        return len(content), hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
+        return content.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- get ---------------------------------------------------------------------------------------
+
+
+async def _get(place: Place, config: Store, context: ToolContext) -> Any:
+    import obstore
+
+    assert config.key is not None
+    found = await obstore.get_async(place.store, place.checked(config.key))
+    media = str(found.attributes.get("Content-Type", ""))
+    if media in SAYS_NOTHING:
+        media = ""
+    size = int(found.meta["size"])
+    if config.decode == "reference":
+        context.files.allow(size)
+        path = context.files.folder / "object"
+        await saved(found, path)
+        form = FORMS.get(config.key.rpartition(".")[2].lower(), "bytes")
+        return await context.files.keep(path, form=form, content_type=media or None)
+    limit = context.resources.rules.max_response_bytes
+    if size > limit:
+        told = (
+            f"The object has {size:,} bytes, more than the {limit:,} that this worker reads into "
+            "memory. Use `decode: reference`."
+        )
+        raise Failed("client_error", told)
+    body = bytes(await found.bytes_async())
+    return plain(_read(body, media, config))
+
+
+def _read(body: bytes, media: str, config: Store) -> Any:
+    form: str = config.decode
+    if form == "auto" and not media:
+        form = FORMS.get((config.key or "").rpartition(".")[2].lower(), "")
+        form = form if form in ("json", "ndjson", "csv", "xml", "text") else _guessed(body)
+    if form == "bytes":
+        return base64.b64encode(body).decode("ascii")
+    return decoded(body, media, form)
+
+
+def _guessed(body: bytes) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return "bytes"
+    return "text"
+
+
+# --- The others --------------------------------------------------------------------------------
+
+
+async def _list(place: Place, config: Store, context: ToolContext) -> Any:
+    """Keys in order. Never more in memory than are asked for and one page."""
+    import obstore
+
+    folder = config.prefix.rpartition("/")[0]
+    if folder:
+        place.checked(folder)
+    found: list[dict[str, Any]] = []
+    async for page in obstore.list(place.store, folder or None, chunk_size=1000):
+        found += [
+            {"key": one["path"], "size": one["size"], "modified": plain(one["last_modified"])}
+            for one in page
+            if one["path"].startswith(config.prefix)
+        ]
+        found = sorted(found, key=lambda one: str(one["key"]))[: config.limit + 1]
+    return {"objects": found[: config.limit], "truncated": len(found) > config.limit}
+
+
+async def _delete(place: Place, config: Store, context: ToolContext) -> Any:
+    import obstore
+
+    assert config.key is not None
+    try:
+        await obstore.delete_async(place.store, place.checked(config.key))
+    except FileNotFoundError:
+        # Other stores do not tell whether it was there; it is gone, which is what was asked.
+        return {"key": config.key}
+    return {"key": config.key}
+
+
+async def _presign(place: Place, config: Store, context: ToolContext) -> Any:
+    import obstore
+
+    assert config.key is not None
+    if place.directory is not None:
+        told = "A directory has no addresses to hand out; `presign` needs s3://, gs:// or az://."
+        raise Failed("client_error", told)
+    lasts = seconds(config.expires) or 0.0
+    until = datetime.fromtimestamp(time.time() + lasts, UTC).replace(microsecond=0)
+    key = place.checked(config.key)
+    store: Any = place.store
+    url = await obstore.sign_async(store, config.method, key, timedelta(seconds=lasts))
+    return {"url": url, "expires_at": plain(until)}
+
+
+OPERATIONS: dict[str, Callable[[Place, Store, ToolContext], Awaitable[Any]]] = {
+    "put": _put,
+    "get": _get,
+    "list": _list,
+    "delete": _delete,
+    "presign": _presign,
+}

@@ -1,0 +1,275 @@
+"""Files and objects as targets of a transfer.
+
+Batches gather as lines in a directory beside the file, each with a mark behind it of how far the
+transfer is. Whoever has the last batch makes the file of them, so nobody ever sees half of it. An
+attempt that finds the directory of an earlier one goes on behind its last mark; on a machine where
+there is no such directory it begins anew.
+
+The directory is locked while an attempt is at it. Should the one before still be alive, because it
+has lost its command without knowing, this one gathers for itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from noetl.tools.failures import Failed
+from noetl.tools.sql.rows import Misfit
+from noetl.tools.sql.threads import Halt
+from noetl.tools.tables.files import Lines, reading, write
+from noetl.tools.tables.types import Column, Kinds
+from noetl.tools.transfer import InFile, InStore
+from noetl.tools.transfer.batches import Batch
+from noetl.tools.transfer.sources import opened_duckdb
+from noetl.tools.transfer.targets import Mark, Notes
+
+PART = ".noetl-{id}.part"
+ABANDONED_SECONDS = 7 * 24 * 3600
+"""After this time nobody will go on with what was gathered."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What stands behind a batch."""
+
+    records: int
+    batches: int
+    size: int
+    """Bytes of all lines so far."""
+    widest: int
+    columns: tuple[Column, ...]
+    """Of this batch; each has the types that its own values need."""
+
+
+# Made once: threads that do so at the same time crash in msgspec.
+_gathered = msgspec.json.Decoder(Gathered).decode
+
+
+class Part:
+    """The lines of a transfer that is under way, and the marks behind them."""
+
+    def __init__(self, folder: Path, marks: IO[bytes]) -> None:
+        self.folder = folder
+        self.mark = Mark()
+        self.names: list[str] = []
+        self._marks = marks
+        self._path = folder / "lines"
+        self._kinds = Kinds([])
+        self._widest = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        """Take up what is whole; what stands behind it is of a batch that never ended."""
+        written = self._path.stat().st_size if self._path.exists() else 0
+        size = end = 0
+        self._marks.seek(0)
+        for line in self._marks:
+            gathered = _whole_mark(line)
+            if gathered is None or gathered.size > written:
+                break
+            self._know(gathered)
+            size, end = gathered.size, end + len(line)
+        self._marks.truncate(end)
+        with self._path.open("ab") as file:
+            file.truncate(size)
+
+    def add(self, batch: Batch, reached: Mark) -> None:
+        """Lines are on the disk before the mark that vouches for them is."""
+        with self._path.open("ab") as file:
+            file.write(batch.lines)
+            _to_disk(file)
+            size = file.tell()
+        gathered = Gathered(reached.records, reached.batches, size, batch.widest, batch.columns)
+        self._marks.write(msgspec.json.encode(gathered) + b"\n")
+        _to_disk(self._marks)
+        self._know(gathered)
+
+    def _know(self, gathered: Gathered) -> None:
+        if not self.names:
+            self.names = [column.name for column in gathered.columns]
+            self._kinds = Kinds(self.names)
+        self._kinds.know(gathered.columns)
+        self._widest = max(self._widest, gathered.widest)
+        self.mark = Mark(gathered.records, gathered.batches)
+
+    def lines(self) -> Lines:
+        return Lines(self._path, self._kinds.columns(), self._widest)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _whole_mark(line: bytes) -> Gathered | None:
+    """None for one that was cut off."""
+    try:
+        return _gathered(line) if line.endswith(b"\n") else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+# --- Whose it is -------------------------------------------------------------------------------
+
+
+@contextmanager
+def gathering(place: Path, resume: bool) -> Iterator[Part]:
+    """What was gathered at that place so far, for this attempt alone.
+
+    While somebody else is there, or if nothing is to be taken up, it is gathered beside it, where
+    no later attempt looks.
+    """
+    _sweep(place.parent, time.time())
+    marks = _locked(place) if resume else None
+    is_kept = marks is not None
+    if marks is None:
+        place = place.with_name(PART.format(id=secrets.token_hex(9)))
+        marks = _locked(place)
+        assert marks is not None, "nobody else knows its name"
+    with marks:
+        part = Part(place, marks)
+        try:
+            yield part
+        finally:
+            if not is_kept or not part.mark.batches:
+                part.remove()
+
+
+def _locked(folder: Path) -> IO[bytes] | None:
+    """The marks of that directory, locked until they are closed; None if somebody has them."""
+    path = folder / "marks"
+    while True:
+        # Whoever has it may remove it at any moment; then it is made anew.
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("a+b"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                stack.pop_all()
+                return file
+
+
+def _sweep(folder: Path, now: float) -> None:
+    """Remove what nobody has touched for long: of transfers that were given up."""
+    for path in folder.glob(PART.format(id="*")):
+        with suppress(FileNotFoundError):
+            if now - (path / "marks").stat().st_mtime < ABANDONED_SECONDS:
+                continue
+        marks = _locked(path)
+        if marks is not None:
+            with marks:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+# --- The target --------------------------------------------------------------------------------
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What is noted when all is done: how much it was, and by what the file is known again."""
+
+    records: int
+    batches: int
+    stamp: tuple[int, int]
+
+
+_finished = msgspec.json.Decoder(Finished).decode
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the whole file goes."""
+
+    end: InFile | InStore
+    form: str
+    path: Path | None
+    """Of the file; None if it becomes an object."""
+    publish: Callable[[Path], None]
+    """Puts a file there, all of it at once."""
+
+
+class ToFile:
+    """Gathers lines; at the end DuckDB makes the file of them, and it is published."""
+
+    def __init__(
+        self, place: Place, part: Part, folder: Path, halt: Halt, notes: Notes | None
+    ) -> None:
+        self._place = place
+        self._part = part
+        self._folder = folder
+        self._halt = halt
+        self._notes = notes
+
+    def mark(self) -> Mark:
+        body = self._notes.read("done") if self._notes is not None else None
+        if body is not None:
+            done = _finished(body)
+            # A file may have been written on the disk of another machine.
+            if self._place.path is None or _stamp(self._place.path) == done.stamp:
+                self._part.remove()
+                return Mark(done.records, done.batches, done=True)
+        return self._part.mark
+
+    def write(self, batch: Batch, reached: Mark) -> None:
+        names = self._part.names or batch.names
+        if sorted(batch.names) != sorted(names):
+            strange = sorted(set(batch.names) ^ set(names))[0]
+            raise Misfit(
+                f'"{strange}" is a column of some records and not of others, but a file has the '
+                "same columns for all. Name the columns you want with `mapping`."
+            )
+        if batch.names != names:
+            raise Misfit("The columns of the records change their order; name them by `mapping`.")
+        self._part.add(batch, reached)
+
+    def finish(self, reached: Mark) -> None:
+        whole = self._made()
+        stamp = _stamp(whole)
+        assert stamp is not None
+        self._place.publish(whole)
+        if self._notes is not None:
+            done = Finished(reached.records, reached.batches, stamp)
+            self._notes.keep("done", msgspec.json.encode(done))
+        self._part.remove()
+
+    def _made(self) -> Path:
+        """The whole file, under the endings of its name, by which DuckDB knows to pack it."""
+        end, form = self._place.end, self._place.form
+        name = end.key if isinstance(end, InStore) else end.path
+        path = self._part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"
+        if not self._part.names:
+            self._empty(path)
+        else:
+            with opened_duckdb(None, self._folder, self._halt) as connection:
+                query = reading(self._part.lines())
+                header, delimiter = end.header, end.delimiter
+                write(connection, query, path, form, header=header, delimiter=delimiter)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        return path
+
+    def _empty(self, path: Path) -> None:
+        if self._place.form == "parquet":
+            raise Failed("schema", "There are no records, and a Parquet file needs columns.")
+        path.write_text("[]\n" if self._place.form == "json" else "")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,310 @@
+"""Copies records from one end to the other in a thread, a batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import msgspec
+import psycopg
+
+from noetl.model.ids import derive
+from noetl.model.outcome import Outcome, ok
+from noetl.tools.addresses import login_of
+from noetl.tools.base import ToolContext
+from noetl.tools.duckdb.run import failure as duckdb_failure
+from noetl.tools.failures import Failed, failed_with, guarded, known_failure
+from noetl.tools.files.object_files import fetched, is_object, parts_of, stored
+from noetl.tools.postgres.run import failure as postgres_failure
+from noetl.tools.running.limits import shortest
+from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.sql.pg_sync import connected
+from noetl.tools.sql.text import BadSql
+from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.sqlite.run import failure as sqlite_failure
+from noetl.tools.tables.types import form_of
+from noetl.tools.transfer import (
+    FromDuckDb,
+    FromHttp,
+    FromPostgres,
+    FromSqlite,
+    InFile,
+    InStore,
+    Source,
+    Target,
+    ToDuckDb,
+    ToHttp,
+    ToPostgres,
+    ToSqlite,
+    Transfer,
+    files,
+    sources,
+    tables,
+    targets,
+)
+from noetl.tools.transfer.batches import Batches
+from noetl.tools.web.request import Request
+
+BUSY_SECONDS = 5.0
+Awaited = TypeVar("Awaited")
+
+
+async def run(config: Transfer, context: ToolContext) -> Outcome:
+    total = shortest(context.timeout)
+    halt = Halt(None)
+
+    async def work() -> Outcome:
+        begin, end = _placed(config.source), _placed(config.target)
+        meant = msgspec.structs.replace(config, source=begin, target=end)
+        source = await _prepared(begin, context, "source")
+        target = await _prepared(end, context, "target")
+        copying = Copying(meant, context, source, target, halt, asyncio.get_running_loop())
+        return ok(await in_thread(context.resources.threads, copying.run, halt, total))
+
+    return await guarded(work, total)
+
+
+def _placed(end: Any) -> Any:
+    """An end as it is meant: a path may be the address of an object."""
+    if not isinstance(end, InFile) or not is_object(end.path):
+        return end
+    url, key = parts_of(end.path)
+    form, header, delimiter = end.format, end.header, end.delimiter
+    return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
+
+
+# msgspec learns a type when it first meets it, and crashes if two threads meet it at once: this
+# is done here, before there are any.
+msgspec.convert({}, Request)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What an end needs that only the event loop can get: credentials, files, objects."""
+
+    login: dict[str, str] = {}
+    path: Path | None = None
+    form: str = ""
+
+
+async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Prepared:
+    match end:
+        case FromPostgres() | ToPostgres():
+            if end.auth is None:
+                raise BadCredential(f"{side}: postgres needs `auth`, a credential to connect with.")
+            return Prepared(login=await login_of(await context.credential(end.auth)))
+        case FromDuckDb() | FromSqlite() | ToDuckDb() | ToSqlite():
+            written = end.database
+            if written is None and end.auth is not None:
+                fields = await context.credential(end.auth)
+                written = fields.get("database") or fields.get("path")
+            if written is None:
+                raise BadSql(f"{side}: write `database`, the path of the file.")
+            path = context.resources.path(str(written))
+            if side == "source" and not path.is_file():
+                raise Failed("not_found", f'{side}: the file "{written}" does not exist.')
+            return Prepared(path=path)
+        case InFile():
+            return Prepared(path=context.resources.path(end.path), form=_form(end, end.path, side))
+        case InStore():
+            form = _form(end, end.key, side)
+            if side == "source":
+                path = await fetched(end.url, end.key, end.auth, context)
+                return Prepared(path=path, form=form)
+            return Prepared(form=form)
+    return Prepared()
+
+
+def _form(end: InFile | InStore, name: str, side: str) -> str:
+    form = end.format or form_of(name)
+    if form is None or form == "arrow":
+        raise BadSql(f'{side}: "{name}" does not tell its form; write `format`.')
+    return form
+
+
+class Copying:
+    """One transfer, in a thread of its own."""
+
+    def __init__(
+        self,
+        config: Transfer,
+        context: ToolContext,
+        source: Prepared,
+        target: Prepared,
+        halt: Halt,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._source = source
+        self._target = target
+        self._halt = halt
+        self._loop = loop
+        self._folder = context.files.folder
+        self._part: files.Part | None = None
+
+    def run(self, halt: Halt) -> dict[str, Any]:
+        try:
+            return self._run(halt)
+        except Exception as error:
+            known = known_failure(error)
+            is_final = known is not None and known.error is not None and not known.error.retryable
+            if is_final and self._part is not None:
+                # What another attempt would go on with; there should be none.
+                self._part.remove()
+            raise
+
+    def _run(self, halt: Halt) -> dict[str, Any]:
+        try:
+            with ExitStack() as stack:
+                return self._copied(stack)
+        except psycopg.Error as error:
+            raise failed_with(postgres_failure(error)) from None
+        except duckdb.Error as error:
+            raise duckdb_failure(error, halt) from None
+        except sqlite3.Error as error:
+            raise sqlite_failure(error, halt) from None
+
+    def _copied(self, stack: ExitStack) -> dict[str, Any]:
+        target = self._opened_target(stack)
+        reached = target.mark()
+        earlier = reached.records
+        if reached.done:
+            self._say(f"All {earlier:,} records were written before.")
+            return {"records": earlier, "batches": reached.batches, "skipped": earlier}
+        if earlier:
+            self._say(f"{earlier:,} records were written before; going on behind them.")
+        for batch in stack.enter_context(closing(self._batches(earlier))):
+            self._halt.check()
+            reached = reached._replace(
+                records=reached.records + batch.count, batches=reached.batches + 1
+            )
+            target.write(batch, reached)
+            self._say(f"{reached.records:,} records in {reached.batches:,} batches.")
+        self._halt.check()
+        target.finish(reached)
+        return {"records": reached.records, "batches": reached.batches, "skipped": earlier}
+
+    def _say(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._context.log, f"{text}\n")
+
+    # --- Both ends ---
+
+    def _batches(self, skip: int) -> Batches:
+        config, halt = self._config, self._halt
+        wanted = sources.Wanted(config.mapping, config.batch_size)
+        path = self._source.path
+        match config.source:
+            case FromPostgres() as end:
+                return sources.from_postgres(end, self._source.login, wanted, halt, skip)
+            case FromDuckDb() as end:
+                assert path is not None
+                return sources.from_duckdb(end, path, self._folder, wanted, halt, skip)
+            case FromSqlite() as end:
+                assert path is not None
+                return sources.from_sqlite(end, path, wanted, halt, skip)
+            case FromHttp() as end:
+                return sources.from_http(end, self._ask, wanted, skip)
+            case InFile() | InStore() as end:
+                assert path is not None
+                form = self._source.form
+                return sources.from_file(end, path, form, self._folder, wanted, halt, skip)
+        raise AssertionError(config.source)
+
+    def _opened_target(self, stack: ExitStack) -> targets.Target:
+        action_id, resume = self._context.action_id, self._config.resume
+        path = self._target.path
+        match self._config.target:
+            case ToPostgres() as end:
+                line = stack.enter_context(connected(self._target.login, self._halt))
+                return tables.ToPostgres(end, action_id, resume, line)
+            case ToDuckDb() as end:
+                assert path is not None
+                path.parent.mkdir(parents=True, exist_ok=True)
+                database = self._duckdb(stack, path)
+                return tables.ToDuckDb(end, action_id, resume, database, self._folder)
+            case ToSqlite() as end:
+                assert path is not None
+                path.parent.mkdir(parents=True, exist_ok=True)
+                opened = sqlite3.connect(
+                    path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
+                connection = stack.enter_context(closing(opened))
+                stack.enter_context(self._halt.stoppable(connection.interrupt))
+                reader = targets.Reader(self._duckdb(stack, None), self._folder)
+                return tables.ToSqlite(end, action_id, resume, connection, reader)
+            case ToHttp() as end:
+                reader = targets.Reader(self._duckdb(stack, None), self._folder)
+                return targets.ToService(end, self._send, reader, self._notes())
+            case InFile() | InStore() as end:
+                place = files.Place(end, self._target.form, path, self._publish)
+                self._part = stack.enter_context(files.gathering(self._part_place(end), resume))
+                return files.ToFile(place, self._part, self._folder, self._halt, self._notes())
+        raise AssertionError(self._config.target)
+
+    def _notes(self) -> targets.Notes | None:
+        return targets.Notes(self._note, self._noted) if self._config.resume else None
+
+    def _part_place(self, end: InFile | InStore) -> Path:
+        """Where attempts of this call gather: beside the file, so that it can be moved there."""
+        if isinstance(end, InStore):
+            folder = Path(self._context.resources.rules.cache).expanduser() / "transfers"
+            goal = derive(end.url, end.key)
+        else:
+            assert self._target.path is not None
+            folder, goal = self._target.path.parent, self._target.path.name
+        return folder / files.PART.format(id=derive(self._context.action_id, goal))
+
+    def _publish(self, whole: Path) -> None:
+        end = self._config.target
+        if isinstance(end, InStore):
+            self._awaited(stored(whole, end.url, end.key, end.auth, self._context))
+        else:
+            assert self._target.path is not None
+            whole.replace(self._target.path)
+
+    def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
+        return stack.enter_context(sources.opened_duckdb(path, self._folder, self._halt))
+
+    # --- Web services, which live in the event loop ---
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        return self._answer(request, self._context)["data"]
+
+    def _send(self, request: Mapping[str, Any], number: int) -> None:
+        # The same batch has the same key on every attempt, and no other has it.
+        key = derive(self._context.action_id, number)
+        self._answer(request, msgspec.structs.replace(self._context, action_id=key))
+
+    def _answer(self, request: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        from noetl.tools.web.client import run
+
+        try:
+            config = msgspec.convert(dict(request), Request)
+        except msgspec.ValidationError as error:
+            raise Failed("client_error", f"The web service's end is not right: {error}.") from None
+        outcome = self._awaited(run(config, context))
+        if outcome.error is not None:
+            raise failed_with(outcome.error)
+        found: dict[str, Any] = outcome.result
+        return found
+
+    def _note(self, name: str, body: bytes) -> None:
+        self._awaited(self._context.files.note(name, body))
+
+    def _noted(self, name: str) -> bytes | None:
+        return self._awaited(self._context.files.noted(name))
+
+    def _awaited(self, work: Coroutine[Any, Any, Awaited]) -> Awaited:
+        """What the event loop makes of it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._halt.stoppable(future.cancel):
+            try:
+                return future.result()
+            except CancelledError:
+                raise InterruptedError("the task was stopped") from None

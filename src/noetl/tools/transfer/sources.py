@@ -1,0 +1,287 @@
+"""Where records come from. Each source hands out batches and can begin behind the first so many.
+
+A source that is read again must yield the same records in the same order: of a table that is so by
+its primary key, of a query by its own ORDER BY.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urljoin
+
+import duckdb
+import psycopg
+
+from noetl.tools.failures import Failed
+from noetl.tools.sql.pg_sync import connected, ordered_by
+from noetl.tools.sql.rows import quoted_table
+from noetl.tools.sql.text import BadSql, Dialect, bound, statements
+from noetl.tools.sql.threads import Halt
+from noetl.tools.tables.files import MEMORY, THREADS, connection_to, literal, source
+from noetl.tools.tables.types import (
+    Column,
+    duckdb_expression,
+    of_duckdb,
+    of_postgres,
+    postgres_expression,
+)
+from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
+from noetl.tools.transfer.batches import Batches, of_lines, of_records, of_rows
+
+Ask = Callable[[Mapping[str, Any]], Any]
+"""Sends one request of kind http; the decoded body. Raises Failed."""
+SPOOL = "COPY (SELECT {shown} FROM {place}{behind}) TO {path} (FORMAT csv, HEADER false)"
+COPY_OUT = "COPY (SELECT {shown} FROM ({query}) AS records{behind}) TO STDOUT (FORMAT csv)"
+
+
+class Wanted:
+    """What of a source is wanted: `mapping` gives columns other names or leaves some out."""
+
+    def __init__(self, mapping: Mapping[str, str], size: int) -> None:
+        self.mapping = mapping
+        self.size = size
+
+    def columns(self, known: list[str]) -> list[tuple[str, str]]:
+        """Pairs of the name in the target and the name in the source."""
+        if not self.mapping:
+            return [(name, name) for name in known]
+        for wanted, name in self.mapping.items():
+            if name not in known:
+                raise Failed(
+                    "schema",
+                    f'mapping: there is no column "{name}" for "{wanted}". The source has '
+                    f"{', '.join(known)}.",
+                )
+        return list(self.mapping.items())
+
+
+def query_of(end: FromSql, dialect: Dialect) -> tuple[str, Any]:
+    """The one query of a source and the values bound to it."""
+    if (end.command is None) == (end.table is None):
+        raise BadSql("source: write either `command` or `table`.")
+    if end.table is not None:
+        return f"SELECT * FROM {quoted_table(end.table)}", None  # noqa: S608 - quoted
+    found = statements(end.command or "", dialect)
+    if len(found) != 1:
+        raise BadSql("source: `command` must be one query.")
+    [one] = bound(found, end.params, dialect)
+    return one.sql, one.values
+
+
+def _behind(skip: int) -> str:
+    """The end of a query that leaves out what was read before."""
+    return f" OFFSET {skip}" if skip else ""
+
+
+# --- PostgreSQL --------------------------------------------------------------------------------
+
+
+def from_postgres(
+    end: FromSql, login: Mapping[str, str], wanted: Wanted, halt: Halt, skip: int
+) -> Batches:
+    query, values = query_of(end, "postgres")
+    with connected(login, halt) as connection:
+        # One view of the data, however long the reading takes; and no lap that another began.
+        connection.execute(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL synchronize_seqscans = off"
+        )
+        text = psycopg.ClientCursor(connection).mogrify(query, values)
+        if end.table is not None:
+            text += ordered_by(connection, quoted_table(end.table))
+        described = _described(connection, text)
+        shown = [(name, old, described[old]) for name, old in wanted.columns(list(described))]
+        columns = tuple(Column(name, type_) for name, _, type_ in shown)
+        expressions = ", ".join(postgres_expression(old, type_) for _, old, type_ in shown)
+        command = COPY_OUT.format(shown=expressions, query=text, behind=_behind(skip))
+        with connection.cursor().copy(command.encode()) as copy:
+            yield from of_lines(columns, copy, wanted.size)
+            halt.check()
+
+
+def _described(connection: psycopg.Connection[Any], query: str) -> dict[str, str]:
+    cursor = connection.execute(f"SELECT * FROM ({query}) AS records LIMIT 0".encode())  # noqa: S608
+    found = cursor.description or []
+    codes = [column.type_code for column in found]
+    nested = connection.execute(
+        "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')",
+        [codes],
+    ).fetchall()
+    as_json = {code for (code,) in nested}
+    return {
+        c.name: "JSON" if c.type_code in as_json else of_postgres(c.type_code, c.precision, c.scale)
+        for c in found
+    }
+
+
+# --- DuckDB and files --------------------------------------------------------------------------
+
+
+def from_duckdb(
+    end: FromSql, database: Path, folder: Path, wanted: Wanted, halt: Halt, skip: int
+) -> Batches:
+    query, values = query_of(end, "duckdb")
+    with opened_duckdb(database, folder, halt) as connection:
+        yield from _spooled(connection, f"({query})", values, folder, wanted, skip)
+
+
+def from_file(
+    end: InFile | InStore,
+    path: Path,
+    form: str,
+    folder: Path,
+    wanted: Wanted,
+    halt: Halt,
+    skip: int,
+) -> Batches:
+    with opened_duckdb(None, folder, halt) as connection:
+        if form == "csv":
+            how = f"header = {literal(end.header)}, delim = {literal(end.delimiter)}"
+            place = f"read_csv({literal(str(path))}, {how})"
+        else:
+            place = source(connection, path, form)
+        yield from _spooled(connection, place, None, folder, wanted, skip)
+
+
+@contextmanager
+def opened_duckdb(
+    database: Path | None, folder: Path, halt: Halt
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = connection_to(database or ":memory:")
+    with closing(connection), halt.stoppable(connection.interrupt):
+        connection.execute("SET autoinstall_known_extensions = false")
+        connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+        connection.execute(f"SET memory_limit = {literal(MEMORY)}")
+        if database is None:
+            connection.execute(f"SET threads = {THREADS}")
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+def _spooled(
+    connection: duckdb.DuckDBPyConnection,
+    place: str,
+    values: Any,
+    folder: Path,
+    wanted: Wanted,
+    skip: int,
+) -> Batches:
+    """By way of a file: DuckDB writes CSV by itself far faster than it hands out values."""
+    connection.execute(f"SELECT * FROM {place} LIMIT 0", values)  # noqa: S608 - the author's own
+    types = {column[0]: str(column[1]) for column in connection.description or []}
+    connection.fetchall()
+    shown = wanted.columns(list(types))
+    columns = tuple(Column(name, of_duckdb(types[old])) for name, old in shown)
+    expressions = ", ".join(duckdb_expression(old, types[old]) for _, old in shown)
+    path = folder / "spool.csv"
+    spool = SPOOL.format(
+        shown=expressions, place=place, behind=_behind(skip), path=literal(str(path))
+    )
+    connection.execute(spool, values)
+    with path.open("rb") as file:
+        yield from of_lines(columns, _records(file), wanted.size)
+    path.unlink()
+
+
+def _records(lines: Any) -> Iterator[bytes]:
+    """Lines of CSV, joined where a line break stands inside of quotes."""
+    pending, inside = b"", False
+    for line in lines:
+        if line.count(b'"') % 2:
+            inside = not inside
+        pending = pending + line if pending else line
+        if not inside:
+            yield pending
+            pending = b""
+
+
+# --- SQLite ------------------------------------------------------------------------------------
+
+
+def from_sqlite(end: FromSql, database: Path, wanted: Wanted, halt: Halt, skip: int) -> Batches:
+    query, values = query_of(end, "sqlite")
+    place = f"file:{quote(str(database.absolute()))}?mode=ro"
+    connection = sqlite3.connect(place, uri=True, check_same_thread=False)
+    with closing(connection), halt.stoppable(connection.interrupt):
+        cursor = connection.execute(query, values or ())
+        known = [column[0] for column in cursor.description or []]
+        shown = wanted.columns(known)
+        places = [known.index(old) for _, old in shown]
+        rows = (
+            [row[place] for place in places] for number, row in enumerate(cursor) if number >= skip
+        )
+        yield from of_rows([name for name, _ in shown], rows, wanted.size)
+
+
+# --- Web services ------------------------------------------------------------------------------
+
+
+def from_http(end: FromHttp, ask: Ask, wanted: Wanted, skip: int) -> Batches:
+    first, left = 0, skip
+    if end.paging is not None and end.paging.size_param is not None and end.paging.next is None:
+        # Pages of a known size need not be read again to be left out.
+        first, left = divmod(skip, end.paging.size)
+    yield from of_records(_read(end, ask, first), wanted.mapping, wanted.size, left)
+
+
+def _read(end: FromHttp, ask: Ask, first: int) -> Iterator[Any]:
+    request: dict[str, Any] = {
+        "method": end.method,
+        "url": end.url,
+        "params": dict(end.params),
+        "headers": end.headers,
+        "json": end.json,
+        "auth": end.auth,
+    }
+    paging = end.paging
+    if paging is not None and paging.next is None:
+        request["params"][paging.param] = paging.start + first
+    if paging is not None and paging.size_param is not None:
+        request["params"][paging.size_param] = paging.size
+    page = first
+    while True:
+        answer = ask(request)
+        records = _at(answer, end.records)
+        if not isinstance(records, list):
+            where = f'at "{end.records}" of the answer' if end.records else "in the answer"
+            raise Failed("schema", f"source: there is no list of records {where}.")
+        yield from records
+        page += 1
+        if paging is None or not _goes_on(paging, request, answer, records, page):
+            return
+
+
+def _goes_on(
+    paging: Paging, request: dict[str, Any], answer: Any, records: list[Any], page: int
+) -> bool:
+    """Make the request that of the next page; whether there is one."""
+    if paging.max_pages is not None and page >= paging.max_pages:
+        return False
+    if paging.more is not None and not _at(answer, paging.more):
+        return False
+    if paging.next is None:
+        request["params"][paging.param] = paging.start + page
+        short = paging.size_param is not None and len(records) < paging.size
+        return bool(records) and not (short and paging.more is None)
+    cursor = _at(answer, paging.next)
+    if not cursor:
+        return False
+    if isinstance(cursor, str) and (cursor.startswith("/") or "://" in cursor):
+        request["url"] = urljoin(request["url"], cursor)
+        # The address says all of it; what is also in the query would stand there twice.
+        request["params"] = {}
+    else:
+        request["params"][paging.param] = cursor
+    return True
+
+
+def _at(value: Any, path: str | None) -> Any:
+    for step in path.split(".") if path else ():
+        if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,318 @@
+"""Tables as targets of a transfer.
+
+A batch and the mark of how far the transfer is are written in one transaction, so that whoever goes
+on after a crash goes on exactly behind it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+
+from noetl.tools.failures import Failed
+from noetl.tools.sql.rows import Misfit, Write, insert, quoted, quoted_table
+from noetl.tools.tables.files import reading
+from noetl.tools.tables.types import Column, to_duckdb, to_postgres, to_sqlite
+from noetl.tools.transfer import ToSql
+from noetl.tools.transfer.batches import Batch
+from noetl.tools.transfer.targets import Mark, Reader
+
+MARKS = "noetl_transfer"
+"""The table that remembers how far each transfer is."""
+MARKS_TABLE = (
+    f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id {{text}} PRIMARY KEY, "
+    "records BIGINT NOT NULL, batches BIGINT NOT NULL, done BOOLEAN NOT NULL)"
+)
+READ_MARK = f"SELECT records, batches, done FROM {MARKS} WHERE action_id = {{m}}"  # noqa: S608
+KEEP_MARK = (
+    f"INSERT INTO {MARKS} (action_id, records, batches, done) VALUES ({{m}}, {{m}}, {{m}}, {{m}}) "  # noqa: S608
+    "ON CONFLICT (action_id) DO UPDATE SET records = EXCLUDED.records, "
+    "batches = EXCLUDED.batches, done = EXCLUDED.done"
+)
+
+
+class Table:
+    """What is the same for every database; each has its own way to take a batch."""
+
+    placeholder = "?"
+    type_of: Callable[[str], str]
+    """How the database calls a type of ours."""
+
+    def __init__(self, end: ToSql, action_id: str, resume: bool) -> None:
+        self.end = end
+        self.table = quoted_table(end.table)
+        self.key = (end.key,) if isinstance(end.key, str) else (end.key or ())
+        if end.mode == "upsert" and not self.key:
+            raise Failed("client_error", "target: `mode: upsert` needs `key`.")
+        self._action_id = action_id
+        self._resume = resume
+        self._known: list[str] = []
+
+    # --- Of each database ---
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Run a statement; something with `fetchone`."""
+        raise NotImplementedError
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        raise NotImplementedError
+
+    def make_marks(self) -> None:
+        self.execute(MARKS_TABLE.format(text=self.type_of("VARCHAR")))
+
+    def columns(self) -> list[str]:
+        """Of the table, in order."""
+        raise NotImplementedError
+
+    def insert(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    # --- A target ---
+
+    def mark(self) -> Mark:
+        if not self._resume:
+            return Mark()
+        self.make_marks()
+        query = READ_MARK.format(m=self.placeholder)
+        row = self.execute(query, [self._action_id]).fetchone()
+        return Mark(row[0], row[1], bool(row[2])) if row else Mark()
+
+    def write(self, batch: Batch, reached: Mark) -> None:
+        with self.transaction():
+            if not self._known:
+                if self.end.create:
+                    self.execute(self._definition(batch.columns))
+                self._known = self.columns()
+            self._check(batch)
+            self._wipe(reached, batch.count)
+            self.insert(batch)
+            self._keep(reached)
+
+    def finish(self, reached: Mark) -> None:
+        with self.transaction():
+            self._wipe(reached, 0)
+            self._keep(reached._replace(done=True))
+
+    def _keep(self, reached: Mark) -> None:
+        if self._resume:
+            self.execute(KEEP_MARK.format(m=self.placeholder), [self._action_id, *reached])
+
+    def _wipe(self, reached: Mark, count: int) -> None:
+        """Empty the table when that is asked for, before the first record."""
+        if self.end.mode == "replace" and reached.records == count:
+            self.execute(f"DELETE FROM {self.table}")  # noqa: S608
+
+    def _definition(self, columns: tuple[Column, ...]) -> str:
+        listed = [f"{quoted(name)} {self.type_of(type_)}" for name, type_ in columns]
+        if self.key:
+            listed.append(f"PRIMARY KEY ({', '.join(quoted(name) for name in self.key)})")
+        return f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join(listed)})"
+
+    def _check(self, batch: Batch) -> None:
+        for name in batch.names:
+            if name not in self._known:
+                raise Misfit(
+                    f'The records have "{name}", which is not a column of {self.table}. Its '
+                    f"columns are {', '.join(self._known)}. Say with `mapping` what goes where."
+                )
+        for name in self.key:
+            if name not in batch.names:
+                raise Misfit(f'The records lack "{name}", a column of the key.')
+
+    def conflict(self, names: list[str]) -> str:
+        """What to do with a record whose key exists, as the end of an INSERT."""
+        target = f" ({', '.join(quoted(name) for name in self.key)})" if self.key else ""
+        if self.end.mode == "ignore":
+            return f" ON CONFLICT{target} DO NOTHING"
+        if self.end.mode != "upsert":
+            return ""
+        rest = [quoted(name) for name in names if name not in self.key]
+        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
+        return f" ON CONFLICT{target} DO " + (f"UPDATE SET {change}" if rest else "NOTHING")
+
+
+# --- PostgreSQL --------------------------------------------------------------------------------
+
+
+class ToPostgres(Table):
+    """By COPY; where keys may exist already, by way of a temporary table."""
+
+    placeholder = "%s"
+    type_of = staticmethod(to_postgres)
+
+    def __init__(
+        self, end: ToSql, action_id: str, resume: bool, connection: psycopg.Connection[Any]
+    ) -> None:
+        super().__init__(end, action_id, resume)
+        self._connection = connection
+        self._arrays: dict[str, str] = {}
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+        return self._connection.execute(sql.encode(), values or None)
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        return self._connection.transaction()
+
+    def make_marks(self) -> None:
+        # Two workers may come here at once; the lock makes the second find it there.
+        self.execute(
+            f"BEGIN; SELECT pg_advisory_xact_lock(hashtext('{MARKS}')); "
+            f"{MARKS_TABLE.format(text='text')}; COMMIT"
+        )
+
+    def columns(self) -> list[str]:
+        described = self.execute(f"SELECT * FROM {self.table} LIMIT 0").description or []  # noqa: S608
+        named = dict(
+            self.execute(
+                "SELECT oid::int, format_type(oid, NULL) FROM pg_type "
+                "WHERE oid = ANY(%s) AND typcategory = 'A'",
+                [[column.type_code for column in described]],
+            ).fetchall()
+        )
+        self._arrays = {c.name: named[c.type_code] for c in described if c.type_code in named}
+        return [column.name for column in described]
+
+    def insert(self, batch: Batch) -> None:
+        nested = [c.name for c in batch.columns if c.type == "JSON" and c.name in self._arrays]
+        if self.end.mode in ("upsert", "ignore") or nested:
+            self._staged(batch, nested)
+        else:
+            self._copy(self.table, batch)
+
+    def _copy(self, table: str, batch: Batch) -> None:
+        names = ", ".join(quoted(name) for name in batch.names)
+        command = f"COPY {table} ({names}) FROM STDIN (FORMAT csv)"
+        with self._connection.cursor().copy(command.encode()) as copy:
+            copy.write(batch.lines)
+
+    def _staged(self, batch: Batch, nested: list[str]) -> None:
+        names = [quoted(name) for name in batch.names]
+        listed = ", ".join(
+            f"NULL::jsonb AS {quoted(name)}" if name in nested else quoted(name)
+            for name in batch.names
+        )
+        self.execute(
+            f"CREATE TEMP TABLE noetl_stage ON COMMIT DROP AS SELECT {listed} FROM {self.table} "  # noqa: S608
+            "LIMIT 0; ALTER TABLE noetl_stage ADD noetl_place bigserial"
+        )
+        self._copy("noetl_stage", batch)
+        shown = ", ".join(
+            _array(name, self._arrays[name]) if name in nested else quoted(name)
+            for name in batch.names
+        )
+        once = ""
+        order = "noetl_place"
+        if self.end.mode == "upsert":
+            # One statement may not touch a row twice. The last one is what would remain.
+            keys = ", ".join(quoted(name) for name in self.key)
+            once, order = f"DISTINCT ON ({keys}) ", f"{keys}, noetl_place DESC"
+        self.execute(
+            f"INSERT INTO {self.table} ({', '.join(names)}) SELECT {once}{shown} FROM noetl_stage "  # noqa: S608
+            f"ORDER BY {order}{self.conflict(batch.names)}"
+        )
+
+
+def _array(name: str, type_: str) -> str:
+    column = quoted(name)
+    elements = f"ARRAY(SELECT jsonb_array_elements_text({column}))::{type_}"
+    return f"CASE WHEN jsonb_typeof({column}) = 'array' THEN {elements} END"
+
+
+# --- DuckDB and SQLite -------------------------------------------------------------------------
+
+
+class Embedded(Table):
+    """A database in this process, which leaves transactions to statements."""
+
+    begin = "BEGIN"
+    connection: duckdb.DuckDBPyConnection | sqlite3.Connection
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        return self.connection.execute(sql, values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        # What a failure leaves open is rolled back when the connection is closed.
+        self.execute(self.begin)
+        yield
+        self.execute("COMMIT")
+
+    def columns(self) -> list[str]:
+        found = self.execute(f"SELECT * FROM {self.table} LIMIT 0")  # noqa: S608
+        names = [column[0] for column in found.description]
+        found.fetchall()
+        return names
+
+
+class ToDuckDb(Embedded):
+    """DuckDB reads the lines by itself."""
+
+    type_of = staticmethod(to_duckdb)
+
+    def __init__(
+        self,
+        end: ToSql,
+        action_id: str,
+        resume: bool,
+        connection: duckdb.DuckDBPyConnection,
+        folder: Path,
+    ) -> None:
+        super().__init__(end, action_id, resume)
+        self.connection = connection
+        self._folder = folder
+
+    def insert(self, batch: Batch) -> None:
+        names = ", ".join(quoted(name) for name in batch.names)
+        query = reading(batch.saved(self._folder))
+        if self.end.mode == "upsert":
+            # One statement may not touch a row twice. The last one is what would remain.
+            keys = ", ".join(quoted(name) for name in self.key)
+            query = (
+                f"SELECT {names} FROM (SELECT *, row_number() OVER () AS noetl_place "  # noqa: S608
+                f"FROM ({query})) QUALIFY row_number() OVER (PARTITION BY {keys} "
+                "ORDER BY noetl_place DESC) = 1"
+            )
+        self.execute(f"INSERT INTO {self.table} ({names}) {query}{self.conflict(batch.names)}")
+
+
+class ToSqlite(Embedded):
+    """Row by row, which SQLite does best."""
+
+    begin = "BEGIN IMMEDIATE"
+    type_of = staticmethod(to_sqlite)
+    connection: sqlite3.Connection
+
+    def __init__(
+        self,
+        end: ToSql,
+        action_id: str,
+        resume: bool,
+        connection: sqlite3.Connection,
+        reader: Reader,
+    ) -> None:
+        super().__init__(end, action_id, resume)
+        self.connection = connection
+        self._reader = reader
+
+    def insert(self, batch: Batch) -> None:
+        mode = "insert" if self.end.mode == "replace" else self.end.mode
+        form = Write(table=self.table, rows=(), mode=mode, key=self.key)
+        rows = self._reader.rows(batch, _sqlite_expression)
+        self.connection.executemany(insert(form, batch.names, 1, "?"), rows)
+
+
+def _sqlite_expression(column: Column) -> str:
+    """Numbers and bytes as they are, moments in RFC 3339, all else as text."""
+    name = quoted(column.name)
+    if column.type == "TIMESTAMPTZ":
+        return f"strftime({name}, '%Y-%m-%dT%H:%M:%S.%fZ')"
+    if column.type == "TIMESTAMP":
+        return f"strftime({name}, '%Y-%m-%dT%H:%M:%S.%f')"
+    is_number = to_sqlite(column.type) in ("INTEGER", "REAL", "BLOB")
+    return name if is_number else f"{name}::VARCHAR"

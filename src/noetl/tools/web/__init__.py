@@ -1,0 +1,1 @@
+"""HTTP for the kinds that speak it: requests, the shared session, who is asking, bodies."""

@@ -1,0 +1,139 @@
+"""Who is asking: the header or parameter that proves it, whatever the credential looks like."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from noetl.tools.access_tokens import keep_token, known_token
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.plain_data import read_json
+from noetl.tools.web.request import AnyAuth
+
+DEFAULT_LIFE_SECONDS = 300.0
+
+
+class Proof(NamedTuple):
+    """What to add to a request. It goes to the address it was meant for and to no other."""
+
+    headers: dict[str, str] = {}
+    params: dict[str, str] = {}
+    token_key: str = ""
+    """Where the token is cached, if it came from there."""
+
+
+Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
+"""Posts a form to an address; status and body of the answer."""
+
+
+async def proof_of(auth: str | AnyAuth | None, context: ToolContext, fetch: Fetch) -> Proof:
+    """Raises Failed when fields are missing or no token is given out."""
+    if auth is None:
+        return Proof()
+    if isinstance(auth, str):
+        fields = await context.credential(auth)
+        return await _proof(_kind_of(fields), fields, fetch, context)
+    written = msgspec.structs.asdict(auth)
+    name = written.pop("credential")
+    stored = await context.credential(name) if name is not None else {}
+    given = {key: value for key, value in written.items() if value is not None}
+    kind = str(type(auth).__struct_config__.tag)
+    if kind == "api_key" and name is not None:
+        given = {key: value for key, value in given.items() if not _is_default(auth, key, value)}
+    return await _proof(kind, {**stored, **given}, fetch, context)
+
+
+def _is_default(auth: AnyAuth, key: str, value: Any) -> bool:
+    field = next(f for f in msgspec.structs.fields(type(auth)) if f.name == key)
+    return bool(field.default == value)
+
+
+def _kind_of(fields: Mapping[str, Any]) -> str:
+    """How a credential is used: as its type says, else as its fields suggest."""
+    said = str(fields.get("type", "")).lower().replace("-", "_")
+    for kind in ("bearer", "basic", "api_key", "oauth2"):
+        if kind in said or kind.replace("_", "") in said:
+            return kind
+    if "token_url" in fields:
+        return "oauth2"
+    if any(name in fields for name in ("token", "access_token", "bearer")):
+        return "bearer"
+    if "username" in fields or "user" in fields:
+        return "basic"
+    return "api_key" if any(name in fields for name in ("api_key", "apikey")) else "bearer"
+
+
+async def _proof(kind: str, fields: Mapping[str, Any], fetch: Fetch, context: ToolContext) -> Proof:
+    match kind:
+        case "bearer":
+            token = _field(fields, kind, "token", "access_token", "bearer", "api_key", "value")
+            return Proof({"Authorization": f"Bearer {token}"})
+        case "basic":
+            user = _field(fields, kind, "username", "user")
+            password = _field(fields, kind, "password")
+            pair = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+            return Proof({"Authorization": f"Basic {pair}"})
+        case "api_key":
+            value = _field(fields, kind, "value", "api_key", "apikey", "token")
+            name = str(fields.get("key") or fields.get("header") or "X-API-Key")
+            if fields.get("place") == "query":
+                return Proof(params={name: value})
+            return Proof({name: value})
+        case _:
+            return await _oauth2(fields, fetch, context)
+
+
+def _field(fields: Mapping[str, Any], kind: str, *names: str) -> str:
+    for name in names:
+        if fields.get(name) is not None:
+            return str(fields[name])
+    raise Failed(
+        "auth",
+        f"auth: {kind} needs `{names[0]}`, and neither the task nor its credential has it.",
+    )
+
+
+# --- OAuth 2, client credentials ---------------------------------------------------------------
+
+
+async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, context: ToolContext) -> Proof:
+    url = _field(fields, "oauth2", "token_url")
+    scope = fields.get("scope") or fields.get("scopes")
+    fields_of_form = {
+        "grant_type": "client_credentials",
+        "client_id": _field(fields, "oauth2", "client_id"),
+        "client_secret": _field(fields, "oauth2", "client_secret"),
+        "scope": " ".join(scope) if isinstance(scope, list | tuple) else scope,
+        "audience": fields.get("audience"),
+    }
+    form = {name: str(value) for name, value in fields_of_form.items() if value}
+    key = hashlib.sha256(msgspec.json.encode([url, sorted(form.items())])).hexdigest()
+    token = await known_token(key, context)
+    if token is not None:
+        return Proof({"Authorization": f"Bearer {token}"}, token_key=key)
+    token, life = _token(url, *await fetch(url, form))
+    await keep_token(key, token, life, context)
+    return Proof({"Authorization": f"Bearer {token}"})
+
+
+def _token(url: str, status: int, body: bytes) -> tuple[str, float]:
+    """An access token, and for how many seconds it is good."""
+    if status != 200:
+        raise Failed(
+            "auth" if status < 500 else "server_error",
+            f"auth: {url} gave no token; it answered {status}. Check the client's id, secret "
+            "and scope.",
+            status=status,
+            retryable=status >= 500 or status == 429,
+        )
+    try:
+        answer = read_json(body)
+        life = float(answer.get("expires_in") or DEFAULT_LIFE_SECONDS)
+        return str(answer["access_token"]), life
+    except (msgspec.DecodeError, KeyError, AttributeError, TypeError, ValueError):
+        raise Failed("auth", f"auth: the answer of {url} holds no `access_token`.") from None

@@ -1,0 +1,134 @@
+"""Bodies of requests and answers: what is sent as which media type, and how one is read."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import msgspec
+
+from noetl.tools.plain_data import read_json
+
+TEXT_TYPES = frozenset(
+    ["application/javascript", "application/graphql", "application/sql", "application/yaml"]
+)
+_ENTITIES = re.compile(rb"<!ENTITY", re.IGNORECASE)
+
+
+class Unreadable(ValueError):
+    """The body is not what it is said to be."""
+
+
+def as_text(value: Any) -> str:
+    """A scalar as it is written in a query, header or form."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def pairs(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values; a list repeats its name, None leaves it out."""
+    found: list[tuple[str, str]] = []
+    for name, value in fields.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if one is not None:
+                found.append((name, as_text(one)))
+    return found
+
+
+def encoded(value: Any) -> tuple[bytes, str]:
+    """A body and its media type: text as it is, all else as JSON."""
+    if isinstance(value, str):
+        return value.encode(), "text/plain; charset=utf-8"
+    return msgspec.json.encode(value), "application/json"
+
+
+# --- Answers -----------------------------------------------------------------------------------
+
+
+def decoded(body: bytes, content_type: str, form: str) -> Any:
+    """The body as a plain value; raises Unreadable. An empty one is None."""
+    media, charset = _media(content_type)
+    form = form_of_media(media) if form == "auto" else form
+    if not body:
+        return None
+    try:
+        match form:
+            case "json":
+                return read_json(body)
+            case "ndjson":
+                lines = body.decode(charset).splitlines()
+                return [read_json(line) for line in lines if line.strip()]
+            case "csv":
+                return _rows(body.decode(charset))
+            case "xml":
+                return _tree(body)
+            case "text":
+                return body.decode(charset)
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, csv.Error, Xml.ParseError) as e:
+        raise Unreadable(f"it is not {form}: {e}") from e
+    return base64.b64encode(body).decode("ascii")
+
+
+def _media(content_type: str) -> tuple[str, str]:
+    media, _, parameters = content_type.partition(";")
+    charset = re.search(r"charset\s*=\s*\"?([^\";\s]+)", parameters, re.IGNORECASE)
+    return media.strip().lower(), charset.group(1) if charset else "utf-8"
+
+
+def form_of_media(content_type: str) -> str:
+    """The form that a media type promises; `bytes` if it promises none."""
+    media, _ = _media(content_type)
+    if media in ("application/json", "text/json") or media.endswith("+json"):
+        return "json"
+    if media in ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/ndjson"):
+        return "ndjson"
+    if media == "text/csv":
+        return "csv"
+    if media in ("application/xml", "text/xml") or media.endswith("+xml"):
+        return "xml"
+    if media.startswith("text/") or media in TEXT_TYPES:
+        return "text"
+    return "bytes"
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    rows: list[dict[str, Any]] = []
+    for row in reader:
+        if None in row:
+            raise csv.Error(f"line {reader.line_num} has more fields than the first line names")
+        rows.append(row)
+    return rows
+
+
+def _tree(body: bytes) -> dict[str, Any]:
+    # Entities that a document declares itself are how XML bombs are made.
+    if _ENTITIES.search(body):
+        raise Unreadable("it declares entities of its own, which are not expanded")
+    root = Xml.fromstring(body)  # noqa: S314 - entities are refused above
+    return {_tag(root.tag): _element(root)}
+
+
+def _element(element: Xml.Element) -> Any:
+    """Attributes as `@name`, children by name (a list if repeated), text as `#text` or alone."""
+    found: dict[str, Any] = {f"@{_tag(name)}": value for name, value in element.attrib.items()}
+    for child in element:
+        name, value = _tag(child.tag), _element(child)
+        if name not in found:
+            found[name] = value
+        elif isinstance(found[name], list):
+            found[name].append(value)
+        else:
+            found[name] = [found[name], value]
+    text = (element.text or "").strip()
+    if not found:
+        return text or None
+    return found | {"#text": text} if text else found
+
+
+def _tag(name: str) -> str:
+    return name.rpartition("}")[2]

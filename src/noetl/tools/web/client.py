@@ -1,0 +1,518 @@
+"""Sends requests through one shared session, under the egress policy, redirect by redirect."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from noetl.errors import BadRequest, NotFound
+from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.tools.access_tokens import reject_token
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
+from noetl.tools.files.object_files import local_file
+from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.resources import Refused, Rules
+from noetl.tools.running.limits import part, shortest, time_limit, waiting
+from noetl.tools.web.auth import Proof, proof_of
+from noetl.tools.web.bodies import Unreadable, as_text, decoded, encoded, pairs
+from noetl.tools.web.downloads import saved
+from noetl.tools.web.request import ClientCertificate, FilePart, OAuth2Auth, Request
+from noetl.version import __version__
+
+WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
+REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+ERROR_BODY = 2000
+"""So much of an error's body goes into the outcome."""
+TOKENS_TRIED = 3
+HOSTS_KEPT = 1000
+
+
+class AddressRefused(Exception):
+    """The egress policy says no."""
+
+
+class TooLarge(Exception):
+    """The body is longer than this worker reads."""
+
+
+class Session:
+    """The connections and TLS settings that all HTTP calls of a worker share."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._policy = rules.egress
+        self._tls: dict[str, ssl.SSLContext] = {}
+        self._per_host = rules.connections_per_host
+        self._places: dict[tuple[str | None, int | None], asyncio.Semaphore] = {}
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": f"noetl/{__version__}"},
+            trust_env=False,
+        )
+
+    @asynccontextmanager
+    async def place(self, url: URL) -> AsyncIterator[None]:
+        """One of the connections that a host is given. To wait for it is no time of the task."""
+        if len(self._places) > HOSTS_KEPT:
+            # Those in use are counted anew: rather a few connections too many than no end of hosts.
+            self._places.clear()
+        key = (url.host, url.port)
+        place = self._places.setdefault(key, asyncio.Semaphore(self._per_host))
+        if place.locked():
+            with waiting(f"a connection to {url.host}"):
+                await place.acquire()
+        else:
+            await place.acquire()
+        try:
+            yield
+        finally:
+            place.release()
+
+    def _socket(self, address: Any) -> socket.socket:
+        """Every connection passes here, whoever named the address: task, DNS, redirect, proxy."""
+        family, kind, protocol, _, target = address
+        if refusal := self._policy.refusal(target[0]):
+            raise AddressRefused(refusal)
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    def tls(self, config: Request, certificate: ClientCertificate | None) -> ssl.SSLContext:
+        """How the server's certificate is checked and which one of ours is shown."""
+        written = msgspec.json.encode([config.verify_ssl, config.ca, certificate])
+        key = hashlib.sha256(written).hexdigest()
+        if key not in self._tls:
+            self._tls[key] = _tls_context(config, certificate)
+        return self._tls[key]
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+def _tls_context(config: Request, certificate: ClientCertificate | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if not config.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.ca is not None:
+        is_text = "-----BEGIN" in config.ca
+        context.load_verify_locations(**{"cadata" if is_text else "cafile": config.ca})
+    if certificate is not None:
+        with ExitStack() as stack:
+            files = [_pem_file(text, stack) for text in (certificate.cert, certificate.key)]
+            assert files[0] is not None
+            # A password is always given: without one OpenSSL would ask at the terminal.
+            context.load_cert_chain(files[0], files[1], certificate.password or "")
+    return context
+
+
+def _pem_file(written: str | None, stack: ExitStack) -> str | None:
+    if written is None or "-----BEGIN" not in written:
+        return written
+    place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-"))) / "pem"
+    with open(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write(written)
+    return str(place)
+
+
+# --- One task ----------------------------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """A request as it is sent first; redirects change parts of it."""
+
+    config: Request
+    context: ToolContext
+    headers: dict[str, str]
+    proof: Proof
+    timeout: aiohttp.ClientTimeout
+    tls: ssl.SSLContext | bool
+
+
+async def run(config: Request, context: ToolContext) -> Outcome:
+    session = context.resources.shared("http", lambda: Session(context.resources.rules))
+    name = f"{config.method} {_shown(config.url or '')}"
+    try:
+        with _explained(name):
+            # A kept token may be refused: ours, then another worker's. Then we fetch our own.
+            for _ in range(TOKENS_TRIED):
+                outcome = await _asked(session, config, context)
+                if outcome is not None:
+                    return outcome
+    except Failed as problem:
+        return problem.outcome
+    said = f"{name} refuses every token that is shown to it."
+    return failed("auth", said, status=401, retryable=True)
+
+
+async def access_token(fields: Mapping[str, Any], context: ToolContext) -> str:
+    """The token that an OAuth 2 server gives out to a client; the kept one while it is good.
+
+    Raises Failed.
+    """
+    session = context.resources.shared("http", lambda: Session(context.resources.rules))
+    known = {name: fields[name] for name in OAuth2Auth.__struct_fields__ if fields.get(name)}
+    known.pop("credential", None)
+    auth = msgspec.convert({**known, "type": "oauth2"}, OAuth2Auth, strict=False)
+    config = Request(method="POST", url=auth.token_url, auth=auth)
+    with _explained(f"POST {_shown(auth.token_url or '')}"):
+        proof = await _proof(session, config, context, _timeout(config, context))
+    return proof.headers["Authorization"].removeprefix("Bearer ")
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Whatever goes wrong with a request, as a failure that names it. Raises Failed."""
+    try:
+        yield
+    except NotFound as error:
+        raise Failed("auth", f"auth: {error}") from None
+    except AddressRefused as refusal:
+        said = f"{name} is refused by the egress policy: {refusal}."
+        raise Failed("client_error", said) from None
+    except Refused as refusal:
+        raise Failed("auth", f"{name}: {refusal}") from None
+    except (TooLarge, BadRequest) as error:
+        raise Failed("client_error", f"{name}: {error}") from None
+    except TimeoutError:
+        raise Failed("timeout", f"{name} got no answer in time.", retryable=True) from None
+    except aiohttp.ClientConnectorCertificateError as error:
+        why = getattr(error.certificate_error, "verify_message", "") or "it is not trusted"
+        said = f"{name}: the server's certificate is not good: {why}."
+        raise Failed("connection", said, retryable=False) from None
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
+        said = f"{name}: this is not an http or https address."
+        raise Failed("client_error", said) from None
+    except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
+        said = f"{name} failed: {_cause(error)}."
+        raise Failed("connection", said, retryable=True) from None
+
+
+async def _asked(session: Session, config: Request, context: ToolContext) -> Outcome | None:
+    """Ask and follow redirects; None if a cached token was not good any more."""
+    if sum(body is not None for body in (config.json, config.body, config.form)) > 1:
+        return failed("client_error", "Write one of `json`, `body` and `form`, not several.")
+    for header, value in config.headers.items():
+        if _CONTROL.search(header) or _CONTROL.search(as_text(value)):
+            return failed("client_error", f"headers: {header!r} holds a control character.")
+    timeout = _timeout(config, context)
+    certificate = await _certificate(config, context)
+    request = Prepared(
+        config=config,
+        context=context,
+        headers={name: as_text(v) for name, v in config.headers.items() if v is not None},
+        proof=await _proof(session, config, context, timeout),
+        timeout=timeout,
+        tls=await _tls(session, config, certificate, context),
+    )
+    started = time.monotonic()
+    async with time_limit(_total(config, context)):
+        return await _followed(session, request, started)
+
+
+async def _tls(
+    session: Session, config: Request, certificate: ClientCertificate | None, context: ToolContext
+) -> ssl.SSLContext | bool:
+    if config.ca is None and certificate is None:
+        return config.verify_ssl
+    config = msgspec.structs.replace(config, ca=_allowed(config.ca, context))
+    if certificate is not None:
+        own = {name: _allowed(getattr(certificate, name), context) for name in ("cert", "key")}
+        certificate = msgspec.structs.replace(certificate, **own)
+    try:
+        return await asyncio.to_thread(session.tls, config, certificate)
+    except (OSError, ValueError) as error:
+        said = f"`ca` or `client_cert` cannot be used: {_cause(error)}."
+        raise Failed("auth", said) from None
+
+
+def _allowed(pem: str | None, context: ToolContext) -> str | None:
+    """PEM text as it is, or the path of a file that the worker may read."""
+    is_text = pem is None or "-----BEGIN" in pem
+    return pem if is_text else str(context.resources.path(pem or ""))
+
+
+async def _certificate(config: Request, context: ToolContext) -> ClientCertificate | None:
+    if not isinstance(config.client_cert, str):
+        return config.client_cert
+    fields = await context.credential(config.client_cert)
+    known = {key: fields[key] for key in ("cert", "key", "password") if key in fields}
+    if "cert" not in known:
+        raise Failed("auth", "client_cert: the credential has no field `cert`.")
+    return msgspec.convert(known, ClientCertificate)
+
+
+async def _proof(
+    session: Session, config: Request, context: ToolContext, timeout: aiohttp.ClientTimeout
+) -> Proof:
+    async def fetch(url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
+        async with session.client.post(
+            url, data=form, timeout=timeout, allow_redirects=False, proxy=config.proxy
+        ) as answer:
+            return answer.status, await _read(answer, 1024 * 1024)
+
+    async with time_limit(_total(config, context)):
+        return await proof_of(config.auth, context, fetch)
+
+
+def _total(config: Request, context: ToolContext) -> float | None:
+    return shortest(config.timeout, context.timeout)
+
+
+def _timeout(config: Request, context: ToolContext) -> aiohttp.ClientTimeout:
+    """Of the parts; the whole is bounded by `time_limit`, which knows what counts."""
+    return aiohttp.ClientTimeout(
+        total=None,
+        sock_connect=part(config.timeout, "connect") or part(context.timeout, "connect"),
+        sock_read=part(config.timeout, "read") or part(context.timeout, "read"),
+    )
+
+
+async def _followed(session: Session, request: Prepared, started: float) -> Outcome | None:
+    config = request.config
+    method, with_body = config.method, True
+    url = _address(config.url or "", [*pairs(config.params), *request.proof.params.items()])
+    origin = url.origin()
+    for _ in range(config.max_redirects + 1):
+        at_home = url.origin() == origin
+        async with session.place(url), Body(request, with_body) as (body, headers):
+            answer = await session.client.request(
+                method,
+                url,
+                data=body,
+                headers=_headers(request, method, headers, at_home),
+                timeout=request.timeout,
+                ssl=request.tls,
+                proxy=config.proxy,
+                allow_redirects=False,
+            )
+            async with answer:
+                target = answer.headers.get("Location", "")
+                if not (config.follow_redirects and answer.status in REDIRECTS and target):
+                    return await _outcome(session, request, answer, url, started)
+        if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
+            method, with_body = ("HEAD" if method == "HEAD" else "GET"), False
+        url = _joined(url, target)
+    return failed(
+        "client_error",
+        f"{config.method} {_shown(config.url or '')} was redirected more than "
+        f"{config.max_redirects} times.",
+    )
+
+
+def _address(written: str, params: list[tuple[str, str]]) -> URL:
+    try:
+        url = URL(written)
+        if url.scheme not in ("http", "https") or not url.host:
+            raise aiohttp.InvalidURL(written)
+        return url.extend_query(params) if params else url
+    except ValueError:
+        raise aiohttp.InvalidURL(written) from None
+
+
+def _joined(url: URL, target: str) -> URL:
+    return _address(str(url.join(URL(target))), [])
+
+
+def _headers(
+    request: Prepared, method: str, of_body: Mapping[str, str], at_home: bool
+) -> dict[str, str]:
+    """What the task says, what proves who asks, what the body needs. Secrets stay at home."""
+    headers = {name.lower(): (name, value) for name, value in of_body.items()}
+    if method in WRITING:
+        headers["idempotency-key"] = ("Idempotency-Key", request.context.action_id)
+    if at_home:
+        headers |= {name.lower(): (name, v) for name, v in request.proof.headers.items()}
+    for name, value in request.headers.items():
+        if at_home or name.lower() not in ("authorization", "cookie", "proxy-authorization"):
+            headers[name.lower()] = (name, value)
+    return dict(headers.values())
+
+
+class Body:
+    """A body for one request, made anew for each: files of a multipart can be read only once."""
+
+    def __init__(self, request: Prepared, wanted: bool) -> None:
+        self._request = request
+        self._wanted = wanted
+        self._stack = ExitStack()
+
+    async def __aenter__(self) -> tuple[Any, dict[str, str]]:
+        config = self._request.config
+        if not self._wanted:
+            return None, {}
+        if config.files is not None:
+            return await self._multipart(), {}
+        if config.form is not None:
+            return aiohttp.FormData(pairs(config.form)), {}
+        value = config.json if config.json is not None else config.body
+        if value is None:
+            return None, {}
+        if config.json is not None:
+            return msgspec.json.encode(value), {"Content-Type": "application/json"}
+        files = self._request.context.files
+        file = files.find(value)
+        if file is not None:
+            path = await files.local(file)
+            return await self._opened(path, "body"), {"Content-Type": "application/octet-stream"}
+        body, media = encoded(value)
+        return body, {"Content-Type": media}
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def _multipart(self) -> aiohttp.FormData:
+        form = aiohttp.FormData()
+        config = self._request.config
+        for name, value in pairs(config.form or {}):
+            form.add_field(name, value)
+        for name, files in (config.files or {}).items():
+            for one in files if isinstance(files, tuple) else (files,):
+                written = FilePart(path=one) if isinstance(one, str) else one
+                await self._add(form, name, written)
+        return form
+
+    async def _add(self, form: aiohttp.FormData, name: str, file: FilePart) -> None:
+        context, value, usual = self._request.context, file.content, None
+        content: Any
+        if file.path is not None:
+            path = await local_file(file.path, self._request.config.store_auth, context)
+            content = await self._opened(path, file.path)
+            name_there = file.path.rpartition("/")[2]
+        elif (kept := context.files.find(value)) is not None:
+            content, name_there = await self._opened(await context.files.local(kept), name), name
+        else:
+            if isinstance(value, dict):
+                value = await context.read_result(value)
+            (content, usual), name_there = encoded(value), name
+        media = file.content_type or usual
+        form.add_field(name, content, filename=file.filename or name_there, content_type=media)
+
+    async def _opened(self, path: Path, written: str) -> Any:
+        """A file that is sent piece by piece; raises Refused or Failed."""
+        try:
+            return self._stack.enter_context(await asyncio.to_thread(path.open, "rb"))
+        except FileNotFoundError:
+            told = f'files: "{written}" does not exist on this worker.'
+            raise Failed("not_found", told) from None
+        except OSError as error:
+            raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
+
+
+# --- The answer --------------------------------------------------------------------------------
+
+
+async def _outcome(
+    session: Session, request: Prepared, answer: aiohttp.ClientResponse, url: URL, started: float
+) -> Outcome | None:
+    config = request.config
+    headers = _headers_of(answer)
+    seen = {"status": answer.status, "headers": headers}
+    name = f"{config.method} {_shown(str(url))}"
+    if config.download and 200 <= answer.status < 300:
+        data = await saved(answer, url, config, request.context)
+        return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
+    body = await _read(answer, request.context.resources.rules.max_response_bytes)
+    if not 200 <= answer.status < 300:
+        if answer.status == 401 and reject_token(request.proof.token_key, request.context):
+            return None
+        return Outcome(status="error", error=_error(name, answer, body), http=seen)
+    try:
+        data = plain(decoded(body, headers.get("content-type", ""), config.decode))
+    except Unreadable as error:
+        problem = TaskError(kind="parse", message=f"The body of {name} cannot be read: {error}.")
+        return Outcome(status="error", error=problem, http=seen)
+    except NotPlain as error:
+        message = f"The body of {name} cannot be kept: {error}."
+        return Outcome(status="error", error=TaskError(kind="schema", message=message), http=seen)
+    return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
+
+
+def _result(
+    request: Prepared, answer: aiohttp.ClientResponse, url: URL, data: Any, started: float
+) -> dict[str, Any]:
+    return {
+        "status_code": answer.status,
+        "headers": _headers_of(answer),
+        "data": data,
+        "url": str(url.with_user(None).without_query_params(*request.proof.params)),
+        "elapsed": round(time.monotonic() - started, 6),
+    }
+
+
+def _headers_of(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
+
+
+async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in answer.content.iter_chunked(256 * 1024):
+        body += chunk
+        if len(body) > limit:
+            answer.close()
+            raise TooLarge(f"the body is longer than the {limit:,} bytes that this worker reads.")
+    return bytes(body)
+
+
+def _error(name: str, answer: aiohttp.ClientResponse, body: bytes) -> TaskError:
+    status = answer.status
+    if status == 429:
+        kind = "rate_limit"
+    elif status in (401, 403):
+        kind = "auth"
+    elif status in (404, 410):
+        kind = "not_found"
+    else:
+        kind = "server_error" if status >= 500 else "client_error"
+    text = body[:ERROR_BODY].decode("utf-8", "replace").replace("\0", "\ufffd")
+    return TaskError(
+        kind=kind,  # type: ignore[arg-type]  # one of five, all of them kinds
+        code=status,
+        status=status,
+        message=f"{name} answered {status} {answer.reason or ''}".strip() + ".",
+        retryable=kind in ("rate_limit", "server_error"),
+        retry_after=_retry_after(answer.headers.get("Retry-After")),
+        details={"body": text} if text else None,
+    )
+
+
+def _retry_after(written: str | None) -> float | None:
+    """Seconds to wait, from a number of them or from a date."""
+    if written is None:
+        return None
+    if written.strip().isdigit():
+        return float(written)
+    try:
+        return max(0.0, parsedate_to_datetime(written).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None
+
+
+def _shown(url: str) -> str:
+    """An address for messages: without user, password and query, where secrets may stand."""
+    try:
+        found = URL(url)
+        return str(found.with_user(None).with_query(None).with_fragment(None))
+    except ValueError:
+        return "(an address that cannot be read)"
+
+
+def _cause(error: BaseException) -> str:
+    inner = getattr(error, "os_error", None) or error
+    text = getattr(inner, "strerror", None) or str(inner)
+    return text.rstrip(".") or type(error).__name__

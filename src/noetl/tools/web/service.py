@@ -1,0 +1,102 @@
+"""Questions to web services, for kinds that speak a protocol over HTTP.
+
+They go through the http tool, so that its session, egress policy, time limits and names for
+failures hold for everyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.errors import NoetlError
+from noetl.model.outcome import Outcome, TaskError
+from noetl.tools.base import Credential, ToolContext
+from noetl.tools.failures import Failed, failed_with
+from noetl.tools.plain_data import read_json
+from noetl.tools.web.request import Request
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a service said: its decoded body, and the headers in lower case."""
+
+    data: Any
+    headers: Mapping[str, str]
+
+
+async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Answer:
+    """Send one request; raises Failed unless the answer is a success."""
+    from noetl.tools.web.client import run
+
+    # What proves who asks may stand in any header, so it must not follow a redirect elsewhere.
+    fixed = {"method": method, "url": url, "decode": "json", "follow_redirects": False}
+    written = {**fixed, **config}
+    outcome = await run(msgspec.convert(written, Request), context)
+    if outcome.error is not None:
+        raise failed_with(_explained(outcome, outcome.error))
+    return Answer(outcome.result["data"], outcome.result["headers"])
+
+
+def _explained(outcome: Outcome, error: TaskError) -> Outcome:
+    """With the service's own words in the message, if it used the usual form for them."""
+    body = error.details.get("body") if isinstance(error.details, dict) else None
+    said = words_of(body) if isinstance(body, str) else None
+    if said is None:
+        return outcome
+    told = msgspec.structs.replace(error, message=f"{error.message} It says: {said}")
+    return msgspec.structs.replace(outcome, error=told)
+
+
+def words_of(body: str) -> str | None:
+    """`{error: {message}}`, `{error: "…"}`, `{message}` or `{errors: ["…"]}` in a body of JSON."""
+    try:
+        found = read_json(body)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    for key in ("error", "message", "Message", "errors", "detail"):
+        part = found.get(key)
+        if isinstance(part, list) and part:
+            part = part[0]
+        if isinstance(part, dict):
+            part = part.get("message")
+        if isinstance(part, str) and part:
+            return part[:500]
+    return None
+
+
+async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, Any]:
+    """The fields of a task's credential, none without one; raises Failed."""
+    if auth is None:
+        return {}
+    try:
+        return await context.credential(auth)
+    except NoetlError as error:
+        raise Failed("auth", f"auth: {error}") from error
+
+
+def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
+    """The first of these fields that is there."""
+    found = (fields[name] for name in names if fields.get(name) is not None)
+    return next((str(value) for value in found), None)
+
+
+def needed(fields: Mapping[str, Any], *names: str) -> str:
+    """The first of these fields that is there; raises Failed, naming the first."""
+    found = text_field(fields, *names)
+    if found is None:
+        raise Failed("auth", f"auth: the credential has no field `{names[0]}`.")
+    return found
+
+
+def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """The header that shows a token, or the one that the credential names; none without."""
+    token = text_field(fields, *names, "token", "access_token", "api_key", "apikey", "value")
+    if token is None:
+        return {}
+    if header := text_field(fields, "header"):
+        return {header: token}
+    return {"Authorization": f"Bearer {token}"}
