@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from noetl.model.access_tokens import AccessToken
 from noetl.tools.container.policy import ContainerPolicy
 from noetl.tools.egress import EgressPolicy
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
+from noetl.tools.running.namespaces import Room
 from noetl.tools.running.python_calls import Sandbox
 from noetl.tools.running.spawner import Bounds
 
@@ -60,6 +61,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Variables of the worker's environment that tasks may see."""
     bounds: Bounds = Bounds()
     """Of processes that run code and programs of tasks."""
+    room: Room | None = None
+    """What such processes see; None: what the worker sees."""
+    task_network: bool = True
+    """Whether a task may ask for the worker's network in its room."""
     connections_per_host: int = 100
     max_output_bytes: int = 16 * 1024 * 1024
     threads: int = 64
@@ -130,6 +135,36 @@ class ToolResources:
                 "below it, or ask the operator."
             )
         return resolved
+
+    def network(self, spec: Mapping[str, Any]) -> bool:
+        """Whether a task with this `spec` gets the worker's network; raises Refused.
+
+        Without rooms every task has it.
+        """
+        written = spec.get("sandbox")
+        wanted = isinstance(written, Mapping) and written.get("network") is True
+        if wanted and self.rules.room is not None and not self.rules.task_network:
+            raise Refused(
+                "spec.sandbox.network: the operator of this worker gives no network to code and"
+                " programs (NOETL_TASK_NETWORK=refuse). Fetch what they need with `kind: http`."
+            )
+        return wanted
+
+    def room(self, spec: Mapping[str, Any], cwd: str | None, directory: str) -> Room | None:
+        """The room of a program that runs in this directory; raises Refused.
+
+        `cwd` is what the task says; None: the directory is a fresh one.
+        """
+        network, base = self.network(spec), self.rules.room
+        if base is None:
+            return None
+        if cwd is not None and self.rules.file_root is None:
+            raise Refused(
+                f'cwd "{cwd}": programs on this worker see directories below NOETL_FILES only'
+                " (NOETL_SANDBOX=namespaces), and it is not set. Ask the operator to set it."
+            )
+        writes = base.writes if cwd is not None else (*base.writes, (directory, directory))
+        return msgspec.structs.replace(base, network=network, writes=writes)
 
     async def close(self) -> None:
         kept = [self._kept.pop(key) for key in list(self._kept)]

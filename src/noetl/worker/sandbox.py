@@ -4,6 +4,7 @@ A process serves one playbook, one call at a time, and is used again. It is kill
 started when its call times out or is cancelled, and replaced when it ends by itself or is spoiled
 by a call. The code sees no environment but `PATH`, `HOME` and `LANG`. What it prints is read from
 a pipe of its own; the calls and answers go over a socket that the code has no name for.
+In a room of its own (`namespaces`) it sees no files but those that its call is shown.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import shutil
 import socket
+import stat
 import struct
+import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,7 +25,9 @@ from typing import Any
 
 import msgspec
 
+from noetl.tools.files.results import link_or_copy
 from noetl.tools.running.limits import waiting
+from noetl.tools.running.namespaces import INPUTS, OUTPUTS, Room
 from noetl.tools.running.processes import ending
 from noetl.tools.running.python_calls import Answer, Call, Crashed
 from noetl.tools.running.spawner import Bounds, Spawn
@@ -46,8 +52,12 @@ RESERVE = 5
 _decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
-Key = tuple[str, str | None]
-"""Whom a process serves: a playbook, with a directory of more packages."""
+Key = tuple[str, str | None, bool]
+"""Whom a process serves: a playbook, with a directory of more packages, with a network or without.
+
+Without namespaces every process has the network of the worker.
+"""
+LINES = "lines.ndjson"
 
 
 def processes_for(slots: int) -> int:
@@ -75,7 +85,9 @@ def _nobody(text: str) -> None:
 class Child:
     """One process and the two lines to it."""
 
-    def __init__(self, key: Key, message_max: int, bounds: Bounds) -> None:
+    def __init__(
+        self, key: Key, message_max: int, bounds: Bounds, room: Room | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._message_max = message_max
         self.key = key
@@ -86,15 +98,20 @@ class Child:
         self._unsent = memoryview(b"")
         self._log: Callable[[str], None] = _nobody
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self.folder: Path | None = None
+        """With `inputs` and `outputs`, which the process sees in its room."""
+        if room is not None:
+            self.folder, room = _furnished(room, key)
         self._line, theirs = socket.socketpair()
         self._output, their_output = os.pipe()
-        spawn = Spawn(bounds, message_max=message_max, packages=key[1])
+        spawn = Spawn(bounds, message_max=message_max, packages=key[1], room=room)
         with theirs:
             try:
                 self._process = Spawned(spawn, [theirs.fileno(), their_output])
             except BaseException:
                 self._line.close()
                 os.close(self._output)
+                self._clear_away()
                 raise
             finally:
                 os.close(their_output)
@@ -204,7 +221,8 @@ class Child:
     def _ended(self, exited: asyncio.Future[int]) -> None:
         self.spoiled = True
         if self._waiting is not None and not self._waiting.done():
-            how = ending(exited.result())
+            refusal = self._process.refusal
+            how = ending(exited.result()) if refusal is None else f"did not start: {refusal}"
             self._waiting.set_exception(Crashed(f"The Python process {how}."))
 
     def kill(self) -> None:
@@ -225,9 +243,58 @@ class Child:
                 self._loop.remove_writer(self._line)
             self._line.close()
             os.close(self._output)
+            self._clear_away()
             # Nobody asks any more whether it was ready.
             if self.ready.done() and not self.ready.cancelled():
                 self.ready.exception()
+
+
+    # --- Files ---
+
+    def show(self, files: tuple[Path, ...]) -> None:
+        """Let the code of the next call read these."""
+        if self.folder is not None:
+            for file in files:
+                link_or_copy(file, self.folder / "inputs" / file.name)
+
+    def take(self, place: Path) -> None:
+        """Have the lines that the code wrote; it is not believed that they are a file."""
+        assert self.folder is not None
+        # Once it lies where the code does not reach it, nobody puts something else in its place.
+        (self.folder / "outputs" / LINES).rename(place)
+        if not stat.S_ISREG(place.lstat().st_mode):
+            place.unlink()
+            raise Crashed("The code left something else in place of its lines.")
+
+    def tidy(self) -> None:
+        """Remove what a call was shown and what it left."""
+        if self.folder is not None:
+            for room in self.folder.iterdir():
+                for path in room.iterdir():
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path, ignore_errors=True)
+                    else:
+                        path.unlink(missing_ok=True)
+
+    def _clear_away(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _furnished(room: Room, key: Key) -> tuple[Path, Room]:
+    """A directory of a process's own, and the room in which it sees that."""
+    _, packages, network = key
+    folder = Path(tempfile.mkdtemp(prefix="noetl-room-"))
+    inputs, outputs = folder / "inputs", folder / "outputs"
+    inputs.mkdir()
+    outputs.mkdir()
+    return folder, msgspec.structs.replace(
+        room,
+        network=network,
+        reads=room.reads if packages is None else (*room.reads, packages),
+        lends=(*room.lends, (str(inputs), INPUTS)),
+        writes=(*room.writes, (str(outputs), OUTPUTS)),
+    )
 
 
 class SandboxPool:
@@ -244,11 +311,13 @@ class SandboxPool:
         *,
         message_max: int = MESSAGE_MAX,
         bounds: Bounds | None = None,
+        room: Room | None = None,
     ) -> None:
         self._size = processes_for(SLOTS) if size is None else size
         self._reserve = self._size // RESERVE
         self._message_max = message_max
         self._bounds = bounds or Bounds()
+        self._room = room
         self._idle: list[Child] = []
         """The one that was used last comes last."""
         self._busy: set[Child] = set()
@@ -262,7 +331,7 @@ class SandboxPool:
     async def warm(self, owner: str = "", count: int = 1) -> None:
         """Have so many processes of a playbook ready before its first call."""
         spawner().warm()
-        children = [Child((owner, None), self._message_max, self._bounds) for _ in range(count)]
+        children = [self._child((owner, None, False)) for _ in range(count)]
         for child in children:
             self._keep(child)
         await asyncio.gather(*(asyncio.shield(child.ready) for child in children))
@@ -280,9 +349,12 @@ class SandboxPool:
         timeout: float | None = None,
         lines: str = "",
         imports: tuple[str, ...] = (),
+        network: bool = False,
+        files: tuple[Path, ...] = (),
     ) -> Answer:
         """Run the code in a process of its playbook; see `Sandbox.call`."""
-        message = _encode(Call(code, name, inputs, context, lines, imports))
+        their_lines = f"{OUTPUTS}/{LINES}" if lines and self._room is not None else lines
+        message = _encode(Call(code, name, inputs, context, their_lines, imports))
         if len(message) > self._message_max:
             raise OverflowError(
                 f"the code and its inputs are {len(message):,} bytes long, more than "
@@ -290,20 +362,29 @@ class SandboxPool:
             )
         await self._take_place(owner)
         try:
-            child = self._taken_child((owner, packages))
+            child = self._taken_child((owner, packages, network and self._room is not None))
             try:
                 await self._until_ready(child)
-                if timeout is None:
-                    return await child.call(message, log)
+                if files:
+                    await asyncio.to_thread(child.show, files)
                 async with asyncio.timeout(timeout):
-                    return await child.call(message, log)
+                    answer = await child.call(message, log)
+                if lines and self._room is not None and not answer.problem:
+                    child.take(Path(lines))
+                return answer
             except BaseException:
                 child.spoiled = True
                 raise
             finally:
+                if files or lines:
+                    child.tidy()
                 await self._give_back(child)
         finally:
             self._leave_place(owner)
+
+    @property
+    def inputs_in(self) -> str | None:
+        return None if self._room is None else INPUTS
 
     async def close(self) -> None:
         self._closed = True
@@ -386,9 +467,12 @@ class SandboxPool:
         if child is None:
             while self._idle and len(self._idle) + len(self._busy) >= self._size:
                 self._end_later(self._idle.pop(0))
-            child = Child(key, self._message_max, self._bounds)
+            child = self._child(key)
         self._busy.add(child)
         return child
+
+    def _child(self, key: Key) -> Child:
+        return Child(key, self._message_max, self._bounds, self._room)
 
     async def _give_back(self, child: Child) -> None:
         self._busy.discard(child)

@@ -35,14 +35,17 @@ PROGRAMS_MAX = 256
 _programs: dict[tuple[str, str], Program] = {}
 
 
-def serve(fd: int, message_max: int) -> None:
-    """Answer calls until the worker closes its end."""
+def serve(fd: int, message_max: int, private: tuple[str, ...] = ()) -> None:
+    """Answer calls until the worker closes its end.
+
+    `private` are directories of this process alone; what a call leaves there is gone after it.
+    """
     os.set_inheritable(fd, False)
     # What is printed is to be seen while the code runs, whatever it is.
     sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
     with socket.socket(fileno=fd) as line:
-        before = _Surroundings()
+        before = _Surroundings(private)
         decode = msgspec.msgpack.Decoder(Call).decode
         send(line, READY)
         while (message := receive(line)) is not None:
@@ -259,7 +262,8 @@ def _carried(text: str) -> str:
 class _Surroundings:
     """What the process was like before any call."""
 
-    def __init__(self) -> None:
+    def __init__(self, private: tuple[str, ...]) -> None:
+        self.private = {place: frozenset(os.listdir(place)) for place in private}
         self.directory = os.getcwd()
         self.environment = dict(os.environ)
         self.path = list(sys.path)
@@ -285,7 +289,22 @@ class _Surroundings:
         if not gc.isenabled():
             gc.enable()
         is_mute = any(stream.closed for stream in self.streams)
-        return is_mute or not self._is_home_again() or _has_company() or _has_grown()
+        return (
+            is_mute
+            or not self._is_home_again()
+            or _has_company()
+            or _has_grown()
+            or not self._is_empty_again()
+        )
+
+    def _is_empty_again(self) -> bool:
+        try:
+            for place, before in self.private.items():
+                for name in before.symmetric_difference(os.listdir(place)):
+                    _remove(f"{place}/{name}")
+        except OSError:
+            return False
+        return True
 
     def _is_home_again(self) -> bool:
         try:
@@ -294,6 +313,15 @@ class _Surroundings:
         except OSError:
             return False
         return True
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def _has_company() -> bool:

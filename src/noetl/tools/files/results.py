@@ -64,7 +64,7 @@ class FileCache:
         """Keep a file under another name too; whoever has opened or linked it is not disturbed."""
         if checksum in self._sizes:
             return
-        _link(path, self.root / checksum)
+        link_or_copy(path, self.root / checksum)
         self._sizes[checksum] = path.stat().st_size
         while len(self._sizes) > 1 and sum(self._sizes.values()) > self._limit:
             oldest, _ = self._sizes.popitem(last=False)
@@ -171,21 +171,29 @@ class Files:
             return mine
         found = self._cache.find(about.checksum)
         if found is not None:
-            await asyncio.to_thread(_link, found, mine)
+            await asyncio.to_thread(link_or_copy, found, mine)
             return mine
         self.allow(about.size)
         await self._fetch(about, mine)
         await asyncio.to_thread(self._cache.add, about.checksum, mine)
         return mine
 
-    async def with_paths(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs of code that opens files itself: each reference to one gets its `path`."""
-        given = dict(inputs)
+    async def with_paths(
+        self, inputs: Mapping[str, Any], seen_in: str | None = None
+    ) -> tuple[dict[str, Any], tuple[Path, ...]]:
+        """The inputs of code that opens files itself: each reference to one gets its `path`.
+
+        With them come the files. `seen_in`: the directory that the code finds them in.
+        """
+        given, files = dict(inputs), []
         for name, value in inputs.items():
             about = self.find(value)
             if about is not None:
-                given[name] = {**value, "path": str(await self.local(about))}
-        return given
+                file = await self.local(about)
+                files.append(file)
+                path = str(file) if seen_in is None else f"{seen_in}/{file.name}"
+                given[name] = {**value, "path": path}
+        return given, tuple(dict.fromkeys(files))
 
     async def _fetch(self, about: refs.About, place: Path) -> None:
         assert about.parts is not None
@@ -249,7 +257,8 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _link(path: Path, name: Path) -> None:
+def link_or_copy(path: Path, name: Path) -> None:
+    """Have a file under another name, too."""
     try:
         os.link(path, name)
     except OSError:

@@ -18,7 +18,8 @@ from noetl.tools.mcp import Mcp
 from noetl.tools.mcp.run import result_of
 from noetl.tools.plain_data import read_json
 from noetl.tools.processes.commands import environment
-from noetl.tools.resources import Rules
+from noetl.tools.resources import Refused, Rules
+from noetl.tools.running.namespaces import Room
 from noetl.tools.running.processes import ending
 from noetl.tools.running.spawning import Program
 from noetl.tools.web.service import fields_of
@@ -48,7 +49,11 @@ class StdioLine:
                 directory = stack.enter_context(fresh)
             else:
                 directory = str(context.resources.path(config.cwd))
-            program = await _started(config, variables, directory, context.resources.rules)
+            try:
+                room = context.resources.room(context.spec, config.cwd, directory)
+            except Refused as refusal:
+                raise Failed("auth", str(refusal)) from None
+            program = await _started(config, variables, directory, context.resources.rules, room)
             return cls(program, stack, context)
         except BaseException:
             stack.close()
@@ -125,7 +130,9 @@ class StdioLine:
             context.log(decoder.decode(data))
 
 
-async def _started(config: Mcp, variables: dict[str, str], directory: str, rules: Rules) -> Program:
+async def _started(
+    config: Mcp, variables: dict[str, str], directory: str, rules: Rules, room: Room | None
+) -> Program:
     assert config.command is not None
     try:
         return await Program.start(
@@ -134,6 +141,7 @@ async def _started(config: Mcp, variables: dict[str, str], directory: str, rules
             directory,
             rules.bounds,
             writes=True,
+            room=room,
             line_max=rules.max_output_bytes,
         )
     except (FileNotFoundError, NotADirectoryError):

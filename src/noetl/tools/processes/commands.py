@@ -16,6 +16,7 @@ import msgspec
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.resources import Refused
+from noetl.tools.running.namespaces import Room
 from noetl.tools.running.processes import ending
 from noetl.tools.running.spawner import Bounds
 from noetl.tools.running.spawning import LET_SEEN, Program
@@ -83,12 +84,15 @@ async def run_command(
     out: Output,
     err: Output,
     bounds: Bounds | None,
+    room: Room | None = None,
 ) -> int:
     """Run one command to its end, and end what it left in the background.
 
     Without `bounds` it is one of the operator's: a container engine, an installer.
     """
-    program = await Program.start(words, environment, directory, bounds, writes=stdin is not None)
+    program = await Program.start(
+        words, environment, directory, bounds, writes=stdin is not None, room=room
+    )
     try:
         if stdin is not None:
             assert program.stdin is not None

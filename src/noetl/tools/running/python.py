@@ -10,6 +10,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.scripts import loaded
 from noetl.tools.python import Python, imports_of
+from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.packages import packages_for
 from noetl.tools.running.python_calls import Answer, Crashed
@@ -34,11 +35,14 @@ async def run(config: Python, context: ToolContext) -> Outcome:
         told = f"The code and its packages were not there within {limit:g} seconds."
         return failed("timeout", told, retryable=True)
     lines = context.files.folder / "lines.ndjson" if config.result_as == "ndjson" else None
+    sandbox = context.resources.sandbox
     try:
-        answer = await context.resources.sandbox.call(
+        network = context.resources.network(context.spec)
+        inputs, files = await context.files.with_paths(context.inputs, sandbox.inputs_in)
+        answer = await sandbox.call(
             code,
             name=name,
-            inputs=await context.files.with_paths(context.inputs),
+            inputs=inputs,
             # Most code does not look at it, and it may be large.
             context=context.context if "context" in code else {},
             log=context.log,
@@ -47,7 +51,11 @@ async def run(config: Python, context: ToolContext) -> Outcome:
             timeout=limit,
             lines="" if lines is None else str(lines),
             imports=imports_of(config.libs) if isinstance(config.libs, dict) else (),
+            network=network,
+            files=files,
         )
+    except Refused as refusal:
+        return failed("auth", str(refusal))
     except TimeoutError:
         return failed(
             "timeout",

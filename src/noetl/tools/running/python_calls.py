@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -56,12 +57,21 @@ class Sandbox(Protocol):
         timeout: float | None = None,
         lines: str = "",
         imports: tuple[str, ...] = (),
+        network: bool = False,
+        files: tuple[Path, ...] = (),
     ) -> Answer:
         """Run the code in a process that serves `owner` only, with `packages` before all others.
+
+        Where processes see files of their own only, `files` are shown to it under `inputs_in`,
+        and it reaches a network only with `network`.
 
         The timeout begins when the code does. Raises TimeoutError or Crashed; then, as when
         cancelled, its process is dead before this returns.
         """
+
+    @property
+    def inputs_in(self) -> str | None:
+        """The directory that code finds its files in; None: wherever the worker has them."""
 
     async def close(self) -> None:
         """End every process."""

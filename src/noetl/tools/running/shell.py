@@ -18,6 +18,7 @@ from noetl.tools.processes.commands import (
 )
 from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
+from noetl.tools.running.namespaces import Room
 from noetl.tools.shell import Shell
 
 
@@ -31,8 +32,9 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
                 directory = stack.enter_context(temporary)
             else:
                 directory = str(context.resources.path(config.cwd))
+            room = context.resources.room(context.spec, config.cwd, directory)
             async with asyncio.timeout(limit):
-                return await _all(config, context, variables, directory)
+                return await _all(config, context, variables, directory, room)
     except Refused as refusal:
         return failed("auth", str(refusal))
     except TimeoutError:
@@ -44,7 +46,11 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
 
 
 async def _all(
-    config: Shell, context: ToolContext, variables: dict[str, str], directory: str
+    config: Shell,
+    context: ToolContext,
+    variables: dict[str, str],
+    directory: str,
+    room: Room | None,
 ) -> Outcome:
     limit = context.resources.rules.max_output_bytes
     bounds = context.resources.rules.bounds
@@ -52,7 +58,9 @@ async def _all(
     code = 0
     for words in _command_lines(config):
         try:
-            code = await run_command(words, config.stdin, variables, directory, out, err, bounds)
+            code = await run_command(
+                words, config.stdin, variables, directory, out, err, bounds, room
+            )
         except (FileNotFoundError, NotADirectoryError):
             what = f'program "{words[0]}"' if os.path.isdir(directory) else f'cwd "{config.cwd}"'
             return failed("not_found", f"The {what} does not exist on this worker.")

@@ -28,12 +28,13 @@ from typing import NoReturn
 
 import msgspec
 
+from noetl.tools.running.namespaces import HOME, PRIVATE, Room, build, lay_down_rights, leave_for_room
 from noetl.tools.running.processes import descendants
 
 SIZE = struct.Struct(">I")
 NEWS = struct.Struct(">ci")
 """What a supervisor says: a letter of these, and a number."""
-STARTED, REFUSED, ENDED = b"S", b"X", b"E"
+STARTED, REFUSED, NO_ROOM, ENDED = b"S", b"X", b"N", b"E"
 KILL, TERMINATE = b"K", b"T"
 """What a supervisor is told. The end of the line means KILL."""
 FDS_MAX = 8
@@ -51,8 +52,10 @@ _SCOPES_SINCE = 6
 _SCOPE_SIGNALS = 1 << 1
 _MAKE_BLOCK_DEVICES = 1 << 11
 
-Serve = Callable[[int, int], None]
-"""Runs Python code that comes over a line: its number, and what a message may have."""
+Serve = Callable[[int, int, tuple[str, ...]], None]
+"""Runs Python code that comes over a line: its number, what a message may have, and directories of
+its own that it empties after every call.
+"""
 
 
 class Bounds(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +80,8 @@ class Spawn(msgspec.Struct, frozen=True, array_like=True):
     message_max: int = 0
     packages: str | None = None
     """For Python code: what a message may have, and a directory of more packages."""
+    room: Room | None = None
+    """None: it sees the machine as the worker does."""
 
 
 _decode = msgspec.msgpack.Decoder(Spawn).decode
@@ -169,15 +174,25 @@ def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
     line = socket.socket(fileno=fds[0])
     wake = _woken_by_children()
     begun, begins = os.pipe()
+    last, lasts = os.pipe()
+    if spawn.room is not None:
+        try:
+            leave_for_room()
+        except OSError as error:
+            _say(line, NO_ROOM, error.errno or errno.EINVAL)
+            raise
     main = os.fork()
     if main == 0:
-        _as_task(spawn, fds, serve, begins, close=(wake, begun))
-    for fd in (*fds[1:], begins):
+        _as_task(spawn, fds, serve, begins, lasts, close=(wake, begun, last))
+    for fd in (*fds[1:], begins, lasts):
         os.close(fd)
     # It closes by itself when the program runs.
     refusal = os.read(begun, 16)
     os.close(begun)
-    _say(line, REFUSED, int(refusal)) if refusal else _say(line, STARTED, os.getpid())
+    if refusal:
+        _say(line, refusal[:1], int(refusal[1:]))
+    else:
+        _say(line, STARTED, os.getpid())
     code = None
     while code is None:
         heard: list[int | socket.socket] = [wake, line]
@@ -193,6 +208,9 @@ def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
             elif word == KILL:
                 break
     code = _kill_the_rest(main, code)
+    if spawn.room is not None:
+        # The first process of the room cannot end as the task's own did, so it says how that was.
+        code = int(os.read(last, 16) or -signal.SIGKILL)
     _say(line, ENDED, code)
     os._exit(0)
 
@@ -274,7 +292,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _as_task(
-    spawn: Spawn, fds: list[int], serve: Serve, begins: int, close: tuple[int, ...]
+    spawn: Spawn, fds: list[int], serve: Serve, begins: int, lasts: int, close: tuple[int, ...]
 ) -> NoReturn:
     code = NOT_STARTED
     try:
@@ -285,6 +303,9 @@ def _as_task(
             os.close(fd)
         os.setsid()
         _die_with_supervisor()
+        if spawn.room is not None:
+            _enter(spawn.room, spawn.bounds, begins, lasts, fds)
+        os.close(lasts)
         if spawn.bounds is not None:
             _confine()
             _bound(spawn.bounds)
@@ -298,7 +319,9 @@ def _as_task(
         os.close(output)
         if spawn.packages is not None:
             sys.path.insert(0, spawn.packages)
-        serve(messages, spawn.message_max)
+        if spawn.room is not None:
+            os.environ["HOME"] = HOME
+        serve(messages, spawn.message_max, PRIVATE if spawn.room is not None else ())
         code = 0
     except BaseException:  # noqa: BLE001 - nobody is above us to see it
         sys.excepthook(*sys.exc_info())
@@ -315,10 +338,43 @@ def _run_program(spawn: Spawn, streams: list[int], begins: int) -> NoReturn:
         # Python ignores these; programs expect that nobody did.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
-        os.execvpe(spawn.words[0], spawn.words, spawn.environment)  # noqa: S606 - the task's own
+        variables = spawn.environment
+        if spawn.room is not None and variables.get("HOME") == os.environ.get("HOME"):
+            variables = {**variables, "HOME": HOME}
+        os.execvpe(spawn.words[0], spawn.words, variables)  # noqa: S606 - the task's own
     except OSError as error:
-        os.write(begins, str(error.errno or errno.EINVAL).encode())
+        _refuse(begins, REFUSED, error)
     os._exit(NOT_STARTED)
+
+
+def _refuse(begins: int, what: bytes, error: OSError) -> None:
+    os.write(begins, what + str(error.errno or errno.EINVAL).encode())
+
+
+def _enter(room: Room, bounds: Bounds | None, begins: int, lasts: int, fds: list[int]) -> None:
+    """Build the room, and go on in it as another process.
+
+    The first process of a pid namespace is not like others: signals pass it by, and all orphans
+    come to it. So it only waits for the task's own process and says how that ended.
+    """
+    try:
+        build(room, None if bounds is None else bounds.processes)
+        lay_down_rights()
+    except OSError as error:
+        _refuse(begins, NO_ROOM, error)
+        raise
+    main = os.fork()
+    if main == 0:
+        os.setsid()
+        return
+    for fd in (begins, *fds):
+        os.close(fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = None
+    while code is None:
+        code = _code_of(main, _ended_children(at_least_one=True))
+    os.write(lasts, str(code).encode())
+    os._exit(0)
 
 
 def _bound(bounds: Bounds) -> None:

@@ -22,11 +22,13 @@ from pathlib import Path
 import msgspec
 
 import noetl
+from noetl.tools.running.namespaces import Room
 from noetl.tools.running.processes import kill_all
 from noetl.tools.running.spawner import (
     ENDED,
     KILL,
     NEWS,
+    NO_ROOM,
     REFUSED,
     SIZE,
     STARTED,
@@ -63,6 +65,8 @@ class Spawned:
         """Raises OSError if the program could not be started."""
         self.exited: asyncio.Future[int] = self._loop.create_future()
         """The exit code, as `Popen.returncode` has it, when it and all that it started is gone."""
+        self.refusal: OSError | None = None
+        """Why it could not be started."""
         self._unread = b""
         self._stubborn: asyncio.TimerHandle | None = None
         self._line, theirs = socket.socketpair()
@@ -97,9 +101,13 @@ class Spawned:
             self.pid = number
             if not self.started.done():
                 self.started.set_result(None)
-        elif what == REFUSED:
+        elif what in (REFUSED, NO_ROOM):
+            self.refusal = OSError(number, os.strerror(number))
+            if what == NO_ROOM:
+                told = f"its sandbox could not be made: {self.refusal.strerror}"
+                self.refusal = ChildProcessError(told)
             if not self.started.done():
-                self.started.set_exception(OSError(number, os.strerror(number)))
+                self.started.set_exception(self.refusal)
         elif what == ENDED:
             self._over(number)
 
@@ -243,6 +251,7 @@ class Program:
         bounds: Bounds | None,
         *,
         writes: bool,
+        room: Room | None = None,
         line_max: int = 64 * 1024,
     ) -> Program:
         """Raises OSError if there is no such program or directory, ValueError for a NUL.
@@ -252,7 +261,8 @@ class Program:
         if any("\0" in text for text in (directory, *words, *environment, *environment.values())):
             raise ValueError("embedded null byte")
         # Where we are now: the process that starts it may have begun elsewhere.
-        spawn = Spawn(bounds, tuple(words), environment, os.path.abspath(directory))
+        directory = os.path.abspath(directory)
+        spawn = Spawn(bounds, tuple(words), environment, directory, room=room)
         ours, theirs = _pipes(writes)
         try:
             spawned = Spawned(spawn, theirs)
