@@ -152,6 +152,12 @@ def _permission(text: str) -> str:
     return text.lower()
 
 
+def _sandbox(text: str) -> str:
+    if text.lower() not in SANDBOXES:
+        raise ValueError
+    return text.lower()
+
+
 def _libs(text: str) -> str:
     if text.lower() not in ("present", "install"):
         raise ValueError
@@ -171,6 +177,7 @@ def _store(text: str) -> str:
     return text
 
 
+SANDBOXES = ("processes", "namespaces")
 PERMISSIONS = ("allow", "refuse")
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -191,6 +198,7 @@ ORIGINS = Kind(_origins, "origins with commas between, e.g. https://ui.example.c
 PATH = Kind(_path, "the path of a directory")
 FILE = Kind(_path, "the path of a file")
 PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
+SANDBOX = Kind(_sandbox, f"one of {', '.join(SANDBOXES)}")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
 SWITCH = Kind(_switch, "on or off")
 LIBS = Kind(_libs, "one of present, install")
@@ -353,6 +361,20 @@ TABLE: tuple[Setting, ...] = (
         help="Largest file that such a task may write.",
     ),
     Setting(
+        name="NOETL_SANDBOX",
+        field="sandbox",
+        kind=SANDBOX,
+        default="processes",
+        help="What code and programs of tasks are kept in: processes, or namespaces of Linux.",
+    ),
+    Setting(
+        name="NOETL_TASK_NETWORK",
+        field="task_network",
+        kind=PERMISSION,
+        default="allow",
+        help="Whether tasks in namespaces may ask for the network: allow or refuse.",
+    ),
+    Setting(
         name="NOETL_STRICT",
         field="strict",
         kind=SWITCH,
@@ -445,6 +467,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     task_memory_bytes: int | None
     task_processes: int | None
     task_file_bytes: int | None
+    sandbox: str
+    task_network: str
     strict: bool
     log: str
     max_payload_bytes: int | None

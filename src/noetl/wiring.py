@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from noetl.store.nats import Nats
     from noetl.tools.registry import Known
     from noetl.tools.resources import Rules, ToolResources
+    from noetl.tools.running.namespaces import Room
     from noetl.worker.worker import Worker
 
 
@@ -477,8 +478,11 @@ def tool_rules(settings: Settings) -> Rules:
     from noetl.tools.container.policy import read_policy
     from noetl.tools.egress import EgressPolicy
     from noetl.tools.resources import Rules
+    from noetl.tools.running.namespaces import PROCESSES, counts_by_room
     from noetl.tools.running.spawner import Bounds
 
+    room = _room(settings)
+    processes = PROCESSES if room is not None and counts_by_room() else None
     return Rules(
         egress=EgressPolicy(private=settings.private_networks == "allow"),
         containers=read_policy(settings.containers),
@@ -491,10 +495,61 @@ def tool_rules(settings: Settings) -> Rules:
         opened=opened(os.environ, settings.task_env),
         bounds=Bounds(
             memory=settings.task_memory_bytes,
-            processes=settings.task_processes,
+            processes=settings.task_processes or processes,
             file_bytes=settings.task_file_bytes,
         ),
+        room=room,
+        task_network=settings.task_network == "allow",
     )
+
+
+def _room(settings: Settings) -> Room | None:
+    """What code and programs of tasks see, if they are kept in namespaces."""
+    from noetl.errors import BadSetting
+    from noetl.tools.running.namespaces import TMP_BYTES, Room
+
+    if settings.sandbox != "namespaces":
+        if settings.task_network != "allow":
+            raise BadSetting(
+                "NOETL_TASK_NETWORK=refuse holds only with NOETL_SANDBOX=namespaces: processes"
+                " alone have the network of the worker. Set both, or neither."
+            )
+        return None
+    own = [Path(".noetl")]
+    own += [Path(settings.secret_files)] if settings.secret_files is not None else []
+    database = _database_file(settings)
+    if database is not None:
+        own += [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
+        own += [database.parent / "secret.key"]
+        own += [database.parent] if database.parent.name == ".noetl" else []
+    files: tuple[tuple[str, str], ...] = ()
+    if settings.files is not None:
+        root = os.path.realpath(settings.files)
+        files = tuple((root, name) for name in {root, os.path.abspath(settings.files)})
+    return Room(
+        writes=files,
+        hides=tuple(dict.fromkeys(os.path.realpath(path) for path in own)),
+        tmp_bytes=min(TMP_BYTES, settings.task_file_bytes or TMP_BYTES),
+    )
+
+
+def check_sandbox(settings: Settings) -> None:
+    """Raise BadSetting if the kernel does not keep tasks as the operator wants them kept."""
+    from noetl.errors import BadSetting
+    from noetl.tools.running.namespaces import refusal
+
+    if settings.sandbox != "namespaces":
+        return
+    refused = refusal(str(Path(__file__).parents[1]))
+    if refused is not None:
+        raise BadSetting(
+            f"NOETL_SANDBOX=namespaces: this machine does not let the worker make namespaces"
+            f" ({refused}). It needs Linux 5.12 or later and user namespaces for this user: sysctl"
+            " user.max_user_namespaces above 0; kernel.unprivileged_userns_clone=1 (Debian) or"
+            " kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) where they exist; in a"
+            " container a seccomp profile that lets unshare and mount pass, and a /proc without"
+            " masks. Or unset NOETL_SANDBOX, and tasks run in processes of their own."
+        )
 
 
 AMBIENT = (
@@ -519,6 +574,7 @@ def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
     From here on libraries find no credentials of the operator's in the environment: tasks have
     their own, and what the operator has opened to them is kept.
     """
+    check_sandbox(settings)
     made = tool_resources(settings, slots), secret_sources(settings)
     for name in [name for name in os.environ if name.startswith(AMBIENT)]:
         del os.environ[name]
@@ -534,7 +590,10 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
     rules = tool_rules(settings)
     size = settings.python_processes or processes_for(slots)
     return ToolResources(
-        lambda: SandboxPool(size, bounds=rules.bounds, message_max=rules.max_response_bytes), rules
+        lambda: SandboxPool(
+            size, bounds=rules.bounds, room=rules.room, message_max=rules.max_response_bytes
+        ),
+        rules,
     )
 
 

@@ -63,7 +63,9 @@ def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard
     assert ran.startswith("hi\n")
     assert [(one["name"], one["ready"]) for one in _running(yard, "server")] == [("server", url)]
     assert url in yard.noetl("server", "status")
-    assert [one["name"] for one in _running(yard, "worker")] == ["worker-default"]
+    workers = [(one["name"], one["sandbox"]) for one in _running(yard, "worker")]
+    assert workers == [("worker-default", "processes")]
+    assert "sandbox: processes" in yard.noetl("worker", "status")
     assert "has ended" in yard.noetl("worker", "stop")
     assert "has ended" in yard.noetl("server", "stop")
     assert _running(yard, "server", code=1) == _running(yard, "worker", code=1) == []

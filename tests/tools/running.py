@@ -44,7 +44,8 @@ class Bench:
     ) -> None:
         self.sources = sources
         self.resources = ToolResources(
-            lambda: SandboxPool(2, bounds=(rules or Rules()).bounds), rules
+            lambda: SandboxPool(2, bounds=(rules or Rules()).bounds, room=(rules or Rules()).room),
+            rules,
         )
         self.credentials = dict(credentials or {})
         self.log = TaskLog()

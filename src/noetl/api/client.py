@@ -317,6 +317,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     version: str
     draining: bool = False
+    sandbox: str = ""
 
 
 class _Bundles:

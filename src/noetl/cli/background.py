@@ -51,10 +51,19 @@ class Daemon(NamedTuple):
 
     def ready(self) -> str:
         """What it said when it was ready: the URL of a server, the name of a worker."""
+        return self._said()[0]
+
+    def sandbox(self) -> str:
+        """What a worker keeps code and programs of tasks in, as it said."""
+        return self._said()[1]
+
+    def _said(self) -> tuple[str, str]:
         try:
-            return self.ready_file.read_text().strip()
+            lines = self.ready_file.read_text().splitlines()
         except OSError:
-            return ""
+            lines = []
+        ready, sandbox = (*lines, "", "")[:2]
+        return ready, sandbox
 
     def forget(self) -> None:
         """It does not run any more."""
@@ -106,9 +115,9 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         if not is_decided:
             say(f"waiting until {daemon.name} is ready; its log is {daemon.log_file}")
             is_decided, _, _ = select.select([ready], [], [], START_SECONDS)
-        # One line when it is ready; nothing, and the end, when it could not start.
-        said = ready.readline().decode().strip() if is_decided else "it is not ready yet"
-    if not said:
+        # A few lines when it is ready; nothing, and the end, when it could not start.
+        lines = ready.read().decode().splitlines() if is_decided else ["it is not ready yet"]
+    if not lines:
         process.wait()
         daemon.forget()
         say(f"{daemon.name} did not start; see {daemon.log_file}:")
@@ -116,8 +125,8 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
         return FAILED
     if is_decided:
         with _private(daemon.ready_file, "wb") as file:
-            file.write(f"{said}\n".encode())
-    say(f"{daemon.name} is running (pid {process.pid}): {said}")
+            file.write("".join(f"{line}\n" for line in lines).encode())
+    say(f"{daemon.name} is running (pid {process.pid}): {lines[0]}")
     say(f"its log is {daemon.log_file}")
     if not is_decided:
         _show_log(daemon, said_before)
@@ -143,12 +152,12 @@ def _show_log(daemon: Daemon, since: int) -> None:
             say(f"  {line}")
 
 
-def tell_ready(text: str) -> None:
-    """Say to whoever started us in the background that we are ready."""
+def tell_ready(text: str, *more: str) -> None:
+    """Say to whoever started us in the background that we are ready; see `Daemon`."""
     number = os.environ.pop(READY_FD, None)
     if number is not None:
         with os.fdopen(int(number), "wb") as pipe:
-            pipe.write(f"{text}\n".encode())
+            pipe.write("".join(f"{line}\n" for line in (text, *more)).encode())
 
 
 def stop(daemon: Daemon) -> int:
@@ -178,14 +187,17 @@ def status(daemons: list[Daemon], *, as_json: bool) -> int:
         print_json(
             {
                 "running": [
-                    {"name": one.name, "pid": pid, "ready": one.ready()} for one, pid in running
+                    {"name": one.name, "pid": pid, "ready": one.ready()}
+                    | ({"sandbox": one.sandbox()} if one.sandbox() else {})
+                    for one, pid in running
                 ]
             }
         )
     else:
         width = max((len(one.name) for one, _ in running), default=0)
         for one, pid in running:
-            parts = [f"running, pid {pid}", one.ready(), f"log {one.log_file}"]
+            kept = f"sandbox: {one.sandbox()}" if one.sandbox() else ""
+            parts = [f"running, pid {pid}", one.ready(), kept, f"log {one.log_file}"]
             print_line(f"{one.name:<{width}}  {', '.join(filter(None, parts))}")
         if not running:
             say("nothing runs in the background here")

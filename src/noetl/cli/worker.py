@@ -161,12 +161,14 @@ async def _work(
             slots=slots,
             host=socket.gethostname(),
             version=__version__,
+            sandbox=settings.sandbox,
         )
         registering = asyncio.ensure_future(control.register(me))
         if not await _before(registering, ending):
             return
-        say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url}")
-        tell_ready(worker_id)
+        kept = f"sandbox: {settings.sandbox}"
+        say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url} ({kept})")
+        tell_ready(worker_id, settings.sandbox)
         beating = asyncio.ensure_future(_beat(me, control, ending))
         await _until_ending(worker, ending, grace)
         beating.cancel()

@@ -368,6 +368,7 @@ def runtime(row: Runtime) -> dict[str, Any]:
         "host": row.host,
         "version": row.version,
         "draining": row.draining,
+        "sandbox": row.sandbox,
         "started_at": moment(row.started_at),
         "seen_at": moment(row.seen_at),
     }

@@ -65,6 +65,17 @@ TIMEOUT = Either(
     ),
 )
 
+
+class _Sandbox(Record):
+    """Further keys are hints."""
+
+    def unknown(self, key: str, node: nodes.Mapping, look: Inspection, hint: str = "") -> None:
+        """They change nothing."""
+
+    def schema(self) -> Schema:
+        return super().schema() | {"additionalProperties": True}
+
+
 KNOBS = {
     "timeout": Field(TIMEOUT, "How long one try may take."),
     "max_jumps": Field(Number(whole=True, least=1), "Bound of backward jumps. Default 100 000."),
@@ -93,7 +104,17 @@ KNOBS = {
     "async": Field(Flag(), "Hint: the call does not block."),
     "cache": Field(Flag(), "Reuse the result of an equal call."),
     "resources": Field(VALUES, "What the task needs: cpu, memory, gpu."),
-    "sandbox": Field(VALUES, "Restrictions for the process that runs it."),
+    "sandbox": Field(
+        _Sandbox(
+            "`sandbox`",
+            {
+                "network": Field(
+                    Flag(), "Whether code and programs reach a network where workers keep them off."
+                )
+            },
+        ),
+        "What the process that runs it may do.",
+    ),
 }
 """Runtime knobs, understood at every level; the innermost wins."""
 

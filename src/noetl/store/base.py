@@ -127,6 +127,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     draining: bool = False
     """It takes nothing new."""
+    sandbox: str = ""
+    """What a worker keeps code and programs of tasks in: `processes` or `namespaces`."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -248,7 +248,6 @@ class Child:
             if self.ready.done() and not self.ready.cancelled():
                 self.ready.exception()
 
-
     # --- Files ---
 
     def show(self, files: tuple[Path, ...]) -> None:

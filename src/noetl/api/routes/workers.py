@@ -27,6 +27,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     version: str = ""
     draining: bool = False
+    sandbox: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ async def _note(services: Services, request: Asked, data: Present) -> dict[str, 
             host=data.host,
             version=data.version,
             draining=data.draining,
+            sandbox=data.sandbox,
         )
     )
     return {"worker_id": name}

@@ -353,17 +353,17 @@ SELECT extract(epoch FROM clock_timestamp())::double precision AS now
 
 -- beat --
 INSERT INTO noetl.runtime (
-    name, kind, started_at, seen_at, pool, slots, host, version, draining
+    name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
 ) VALUES (
     %(name)s, %(kind)s, %(started_at)s, %(seen_at)s, %(pool)s, %(slots)s, %(host)s, %(version)s,
-    %(draining)s
+    %(draining)s, %(sandbox)s
 )
     ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
        pool = excluded.pool, slots = excluded.slots, host = excluded.host,
-       version = excluded.version, draining = excluded.draining
+       version = excluded.version, draining = excluded.draining, sandbox = excluded.sandbox
 
 -- runtimes --
-SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
+SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
   FROM noetl.runtime
  WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
    AND (%(since)s::double precision IS NULL OR seen_at >= %(since)s)

@@ -258,14 +258,14 @@ SELECT min(fires_at) FROM noetl_timer
 
 -- beat --
 INSERT INTO noetl_runtime (
-    name, kind, started_at, seen_at, pool, slots, host, version, draining
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
        pool = excluded.pool, slots = excluded.slots, host = excluded.host,
-       version = excluded.version, draining = excluded.draining
+       version = excluded.version, draining = excluded.draining, sandbox = excluded.sandbox
 
 -- runtimes --
-SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining
+SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
   FROM noetl_runtime
  WHERE (:kind IS NULL OR kind = :kind) AND (:since IS NULL OR seen_at >= :since)
  ORDER BY name

@@ -15,16 +15,12 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import site
 import socket
-import stat
 import struct
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -86,12 +82,8 @@ class Room(msgspec.Struct, frozen=True, array_like=True):
     tmp_bytes: int = TMP_BYTES
 
 
-class NoRoom(Exception):
-    """The kernel does not let us build one; the text says what it refused."""
-
-
 class _Step(OSError):
-    """A call that the kernel refused, with its name."""
+    """A call that the kernel refused; the text names it."""
 
 
 def _done(result: int, what: str) -> None:
@@ -101,6 +93,44 @@ def _done(result: int, what: str) -> None:
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+# --- Whether there can be one ------------------------------------------------------------------
+
+_TRIAL = """\
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from noetl.tools.running.namespaces import Room, build, lay_down_rights, leave_for_room
+try:
+    leave_for_room()
+    if (pid := os.fork()):
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    build(Room())
+    lay_down_rights()
+except OSError as error:
+    print(error.strerror or error, end="")
+    sys.stdout.flush()
+    os._exit(3)
+os._exit(0)
+"""
+
+
+def refusal(source: str) -> str | None:
+    """Build a room in a process of its own: what the kernel refused; None if it was built.
+
+    `source`: the directory that this package is imported from.
+    """
+    if sys.platform != "linux":
+        return f"{sys.platform} has no namespaces; they are a feature of Linux"
+    import subprocess
+
+    trial = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-I", "-c", _TRIAL, source], capture_output=True, text=True, check=False
+    )
+    if trial.returncode == 0:
+        return None
+    said = trial.stdout or (trial.stderr.strip().splitlines() or ["the trial was killed"])[-1]
+    return said.strip()
 
 
 # --- Making it ---------------------------------------------------------------------------------
@@ -152,11 +182,11 @@ def lay_down_rights() -> None:
 
 
 def _fill(room: Room) -> None:
-    _own("/tmp", room.tmp_bytes)
+    for place in PRIVATE:
+        _own(place, room.tmp_bytes)
     _devices()
-    _own("/dev/shm", room.tmp_bytes)
     os.makedirs("/var", exist_ok=True)
-    os.symlink(HOME, "/var/tmp")
+    os.symlink(HOME, "/var/tmp")  # noqa: S108 - as above
     os.makedirs("/run", exist_ok=True)
     for path in (*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_python(), *room.reads):
         _show(path)

@@ -28,7 +28,14 @@ from typing import NoReturn
 
 import msgspec
 
-from noetl.tools.running.namespaces import HOME, PRIVATE, Room, build, lay_down_rights, leave_for_room
+from noetl.tools.running.namespaces import (
+    HOME,
+    PRIVATE,
+    Room,
+    build,
+    lay_down_rights,
+    leave_for_room,
+)
 from noetl.tools.running.processes import descendants
 
 SIZE = struct.Struct(">I")
