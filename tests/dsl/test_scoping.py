@@ -1,8 +1,14 @@
 """Names in templates: which exist where, which nothing defines, and what a step needs of them."""
 
+import json
+
 import pytest
 
+from noetl.tools.registry import shapes
+from noetl.tools.sql.config import SqlConfig
 from tests.dsl.compiling import codes, found, messages, step_of
+
+TOOLS = shapes()
 
 # --- Names: reserved ones, place by place ------------------------------------------------------
 
@@ -377,3 +383,206 @@ def test_a_step_needs_what_the_workbook_entry_it_calls_reads():
     assert step_of("- {step: start, tool: {kind: workbook, name: entry}}", root=root).needs.ctx == (
         "x",
     )
+
+
+# --- Keys: what the workload, args and results certainly have ----------------------------------
+
+SQL_KINDS = sorted(kind for kind, tool in TOOLS.items() if issubclass(tool.config, SqlConfig))
+
+
+def read_after(tool: str, template: str) -> str:
+    """What is said of a template that reads the result of this tool; empty: nothing."""
+    return messages(f"""
+- step: q
+  tool: {tool}
+  next: {{arcs: [{{step: end}}]}}
+- step: end
+  tool: {{kind: noop, result: "{template}"}}
+""")
+
+
+def query(sql: str, kind: str = "sqlite") -> str:
+    where = "database: a.db" if kind in ("sqlite", "duckdb") else "auth: db"
+    return f"{{kind: {kind}, {where}, command: {json.dumps(sql)}}}"
+
+
+@pytest.mark.parametrize("kind", SQL_KINDS)
+def test_a_column_that_the_statement_does_not_yield_is_reported_for_every_sql_kind(kind):
+    tool = query("SELECT id, sum(amount) AS total FROM orders GROUP BY id", kind)
+
+    said = read_after(tool, "{{ q.rows[0].totl }}")
+
+    assert said == 'a row of the result of step "q" has no "totl". Did you mean "total"?'
+    assert read_after(tool, "{{ q.rows[0].total }}") == ""
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ q[0].totl }}",
+        "{{ q.data[0].totl }}",
+        "{{ q.result.rows[-1].totl }}",
+        "{{ q.rows[workload.n].totl }}",
+        "{{ q.command_1.rows[0].totl }}",
+        "{{ steps.q.rows[0]['totl'] + 1 }}",
+    ],
+)
+def test_rows_are_read_in_all_the_ways_of_a_result(template):
+    tool = query("DELETE FROM old; SELECT id, total FROM orders")
+
+    assert 'Did you mean "total"?' in read_after(tool, template)
+
+
+def test_who_reads_a_column_of_the_whole_result_is_told_where_the_rows_are():
+    tool = query("SELECT count(*) AS total FROM orders")
+
+    for template in ("{{ q.total > 2 }}", "{{ q.rows.total }}", "{{ q.command_0.total }}"):
+        assert "write `rows[0].total`" in read_after(tool, template)
+    assert "It has rows, row_count, columns" in read_after(tool, "{{ q.nothing_like_it }}")
+
+
+def test_a_loop_over_rows_knows_their_columns():
+    def loop(template: str) -> str:
+        return messages(f"""
+- step: q
+  tool: {query("SELECT id, total FROM orders")}
+  next: {{arcs: [{{step: each}}]}}
+- step: each
+  loop: {{in: "{{{{ q.rows }}}}", iterator: order}}
+  tool: {{kind: noop, result: "{template}"}}
+""")
+
+    assert loop("{{ order.totl }}") == '`order` has no "totl". Did you mean "total"?'
+    assert loop("{{ order.total }}") == ""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM orders",
+        "SELECT o.*, 1 AS a FROM orders o",
+        "SELECT id, count(*) FROM orders",
+        "SELECT id, total totl2 FROM orders",
+        "SELECT id, id FROM orders",
+        "SELECT id, current_date FROM orders",
+        "SELECT id FROM a UNION ALL SELECT id FROM b",
+        "SELECT id FROM a FOR JSON AUTO",
+        "SELECT id INTO b FROM a",
+        "SELECT AS STRUCT id FROM a",
+        "SELECT TOP 5 id FROM a",
+        "SELECT DISTINCT ON (id) id FROM a",
+        "SELECT unnest(x) AS id FROM a",
+        "SELECT id FROM a |> EXTEND 1 AS totl",
+        "WITH a AS (SELECT 1 AS id) INSERT INTO b SELECT id FROM a",
+        "INSERT INTO b SELECT id FROM a",
+        "INSERT INTO b VALUES (1)",
+        "FROM a SELECT id",
+        "SELECT id, FROM a",
+        "SELECT 'it\\'s' AS id FROM a",
+        "PRAGMA table_info(a)",
+        "SELECT id FROM {{ workload.table }}",
+        "SELECT (id FROM a",
+        "",
+    ],
+)
+def test_nothing_is_said_of_columns_that_are_not_certain(sql):
+    assert "has no" not in read_after(query(sql), "{{ q.rows[0].totl }}")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select o.id, o.total -- comment, with * and FROM\nfrom orders o",
+        'SELECT DISTINCT "id", x AS "total" FROM orders',
+        "WITH a AS (SELECT * FROM b) SELECT id, total FROM a ORDER BY 1 LIMIT 3",
+        "SELECT id, CASE WHEN x > 1 THEN (SELECT max(y) FROM z) ELSE 0 END AS total FROM a",
+        "SELECT id, ', FROM *' AS total FROM a FOR UPDATE",
+        "INSERT OR REPLACE INTO a (id, total) VALUES (1, 2) RETURNING id, total",
+        "SELECT 1 AS id, 2 AS total",
+    ],
+)
+def test_columns_are_found_in_ordinary_statements(sql):
+    tool = query(sql)
+
+    assert 'Did you mean "total"?' in read_after(tool, "{{ q.rows[0].totl }}")
+    assert "has no" not in read_after(tool, "{{ q.rows[0].TOTAL }}{{ q.rows[0].id }}")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "table: t",
+        "result_as: parquet",
+        "spec: {policy: {rules: [{else: {then: {do: continue}}}]}}",
+    ],
+)
+def test_a_task_that_yields_something_else_than_its_rows_is_left_alone(rest):
+    tool = f"{{kind: sqlite, database: a.db, command: SELECT id FROM a, {rest}}}"
+
+    assert "has no" not in read_after(tool, "{{ q.rows[0].totl }}")
+
+
+PYTHON = {
+    "returned": "return {'total': 1}",
+    "result": "x = 1\nresult = {'total': x}",
+    "main": "def main(x=1):\n    if x:\n        return {'total': 2}\n    return {'other': 1}",
+    "async": "async def main():\n    return {'total': len('a')}",
+    "nested": "return {'data': {'total': 1}}",
+}
+
+
+@pytest.mark.parametrize("code", PYTHON.values(), ids=PYTHON)
+def test_a_key_that_python_code_never_yields_is_reported(code):
+    tool = f"{{kind: python, code: {json.dumps(code)}}}"
+
+    said = read_after(tool, "{{ q.data.totl }}")
+
+    assert said == 'the result of step "q" has no "totl". Did you mean "total"?'
+    assert read_after(tool, "{{ q.data.total }}") == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "result = {'total': 1}\nresult['totl'] = 2",
+        "result = {'total': 1}\nglobals()['result'] = {'totl': 2}",
+        "if args:\n    return {'total': 1}\nresult = {'totl': 1}",
+        "if args:\n    return {'total': 1}\ndef main():\n    return {'totl': 2}",
+        "return {'total': 1, **args}",
+        "return {name: 1 for name in args}",
+        "return dict(total=1)",
+        "def main():\n    yield {'total': 1}",
+        "def main():\n    if 1:\n        return found()\n    return {'total': 1}",
+        "@wrapped\ndef main():\n    return {'total': 1}",
+        "from elsewhere import result\ndef main():\n    return {'total': 1}",
+        "def main(result):\n    return {'total': 1}",
+        "{{ workload.code }}",
+    ],
+)
+def test_nothing_is_said_of_python_code_that_may_yield_more(code):
+    tool = f"{{kind: python, code: {json.dumps(code)}}}"
+
+    assert "has no" not in read_after(tool, "{{ q.totl }}")
+
+
+def test_answers_of_http_are_not_known():
+    assert read_after("{kind: http, url: 'http://a'}", "{{ q.anything.at[0].all }}") == ""
+
+
+def test_what_a_template_expects_to_be_missing_is_not_reported():
+    tool = query("SELECT id FROM orders")
+
+    assert read_after(tool, "{{ q.rows[0].totl | default(1) }}") == ""
+    assert read_after(tool, "{{ q.rows[0].totl is defined }}") == ""
+
+
+def test_a_misspelt_arg_is_reported():
+    said = messages("""
+- step: start
+  tool: {kind: noop}
+  next: {arcs: [{step: end, args: {customer: 1}}]}
+- step: end
+  tool: {kind: noop, result: "{{ args.custmer }}{{ args.customer }}{{ args.whatever }}"}
+""")
+
+    assert said == '`args` has no "custmer". Did you mean "customer"?'

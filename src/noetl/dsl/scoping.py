@@ -6,15 +6,17 @@ Other names are looked up in the token's args, ctx, iter and workload, after ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import NamedTuple
 
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
-from noetl.model.net import Block, Collect, Net, Step
-from noetl.templates import view
-from noetl.templates.views import MISSING, lookup
+from noetl.model.net import Block, Collect, Net, Retry, Step
+from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
+from noetl.templates.analysis import Lookup, path_of
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -52,6 +54,8 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
+KEYS_SHOWN = 10
+"""Keys that a message names."""
 _INSTEAD = {
     "iter": "Iterations are over here; read the step's result instead, or write to ctx.",
     "outcome": "Read `event.error`, `error` or the step's result instead.",
@@ -66,7 +70,7 @@ _INSTEAD = {
 
 def check_names(building: Building, net: Net) -> None:
     """Every name a template reads exists where it stands."""
-    known = _Known(net)
+    known = _Known(net, building)
     for use in building.uses:
         template = building.expressions.compiled(use.source)
         if template is None:
@@ -75,8 +79,9 @@ def check_names(building: Building, net: Net) -> None:
             _check_root(building, use, path[0], known, path[0] in guarded(template))
             if path[0] == "keychain":
                 _check_secret(building, use, path, known)
-            elif not template.may_miss(".".join(path)):
-                _check_keys(building, use, path, known)
+        for lookup in sorted(template.lookups, key=repr):
+            if not template.may_miss(".".join(map(str, takewhile(bool, lookup)))):
+                _check_keys(building, use, lookup, known)
 
 
 def _check_root(building: Building, use: Use, name: str, known: _Known, guarded: bool) -> None:
@@ -143,49 +148,72 @@ def _check_secret(building: Building, use: Use, path: tuple[str, ...], known: _K
         )
 
 
-def _check_keys(building: Building, use: Use, path: tuple[str, ...], known: _Known) -> None:
+def _check_keys(building: Building, use: Use, lookup: Lookup, known: _Known) -> None:
     """A key that is certainly, or by its spelling most likely, not there when this is read."""
-    if path[0] == "workload":
-        # A request may bring more than the playbook declares, so only near misses are reported.
-        missing = _missing_key(known.workload, path, 1)
-        if missing is not None and (hint := building.report.suggest(*missing)):
-            where = ".".join(path[: path.index(missing[0], 1)])
-            message = f'`{where}` has no "{missing[0]}".{hint}'
+    if lookup[0] in ("workload", "args"):
+        # More may come than is declared here, so only near misses are reported.
+        declared = known.workload if lookup[0] == "workload" else known.args(use.home)
+        absent = _absent(declared, lookup[1:])
+        if absent is not None and (hint := building.report.suggest(absent.key, absent.keys)):
+            where = ".".join(map(str, lookup[: absent.depth + 1]))
+            message = f'`{where}` has no "{absent.key}".{hint}'
             building.report.add("undefined-key", message, use.place)
         return
-    start = 2 if path[0] == "steps" else 1
-    step = path[start - 1] if len(path) >= start else ""
-    if step not in known.literals or len(path) <= start:
+    what, shape, rest = known.result(use, lookup)
+    absent = _absent(shape, rest)
+    if absent is None:
         return
-    if step in use.home.iterators or (step in known.hidden(use.home) and start == 1):
-        return
-    if lookup(view("noop", known.literals[step]), path[start]) is not MISSING:
-        return
-    missing = _missing_key(known.literals[step], path, start)
-    if missing is not None:
-        hint = building.report.suggest(*missing) or f" It yields {', '.join(missing[1])}."
-        message = f'the result of step "{step}" has no "{missing[0]}".{hint}'
-        building.report.add("undefined-key", message, use.place)
+    if absent.rows is not None:
+        hint = f" It has rows: write `rows[0].{absent.key}`, or loop over them."
+    else:
+        names = ", ".join(absent.keys[:KEYS_SHOWN])
+        hint = building.report.suggest(absent.key, absent.keys) or f" It has {names}."
+    what = f"a row of {what}" if absent.in_row else what
+    building.report.add("undefined-key", f'{what} has no "{absent.key}".{hint}', use.place)
 
 
-def _missing_key(value: object, path: tuple[str, ...], start: int) -> tuple[str, list[str]] | None:
-    """The first key of the path that is not there, and those that are; None if that is unknown."""
-    for key in path[start:]:
-        if not isinstance(value, dict) or not value:
+class _Absent(NamedTuple):
+    """A key that is not there, and what there is instead."""
+
+    key: str
+    keys: list[str]
+    depth: int
+    """How many keys before it are there."""
+    in_row: bool = False
+    rows: Each | None = None
+    """Set if the rows have it, and it is asked of what holds them."""
+
+
+def _absent(shape: Yielded, keys: Lookup) -> _Absent | None:
+    """The first key that is not there; None if all are, or if that is unknown."""
+    in_row = False
+    for depth, key in enumerate(keys):
+        if isinstance(shape, Each) and key is None:
+            shape, in_row = shape.element, True
+            continue
+        if key is None or not shape:
             return None
-        if key not in value:
-            return key, list(value)
-        value = value[key]
+        if isinstance(shape, Mapping) and key in shape:
+            shape = shape[key]
+            continue
+        rows = shape.get("rows") if isinstance(shape, Mapping) else shape
+        if isinstance(rows, Each) and isinstance(rows.element, Mapping) and key in rows.element:
+            return _Absent(key, [], depth, rows=rows)
+        if not isinstance(shape, Mapping):
+            return None
+        # Databases differ in the letters of a column's name: `Total` may be `total`.
+        is_unsure = in_row and key.lower() in {name.lower() for name in shape}
+        return None if is_unsure else _Absent(key, list(shape), depth, in_row)
     return None
 
 
 class _Known:
     """The names a playbook defines, for each of its steps."""
 
-    def __init__(self, net: Net) -> None:
-        self.workload = net.workload
-        self.literals = {step.name: found for step in net.steps if (found := _literal(step))}
-        """Results of steps of which the keys are known: those that are written down."""
+    def __init__(self, net: Net, building: Building) -> None:
+        self.workload = yielded_by(net.workload)
+        self._yields = {step.name: _yielded(step, building.tools) for step in net.steps}
+        self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
         self._shared = {step.name for step in net.steps} | set(net.workload) | _ctx_keys(net)
         self._arriving = _arriving_args(net)
@@ -204,6 +232,52 @@ class _Known:
         if key not in self._names:
             self._names[key] = self._shared | set(self._local(key))
         return self._names[key]
+
+    def args(self, home: Home) -> Yielded:
+        """What is declared as args of a step, or as inputs of a workbook entry."""
+        body = self._bodies.get((home.name, home.block))
+        if not isinstance(body, Step):
+            return None
+        arriving = self._arriving.get(body.name, set())
+        inputs = [name for task in all_tasks(body) for name in task.inputs]
+        return dict.fromkeys([*body.args, *sorted(arriving), *inputs])
+
+    def result(self, use: Use, lookup: Lookup) -> tuple[str, Yielded, Lookup]:
+        """Of which result a template reads, what is known of that, and which keys it reads."""
+        root, *rest = lookup
+        local = root in self.hidden(use.home)
+        if root == "steps" and rest and rest[0] in self._yields:
+            root, *rest = rest
+        elif local:
+            return "", None, ()
+        elif root in use.home.iterators:
+            return f"`{root}`", self._element(use.home, str(root)), tuple(rest)
+        shape = self._yields.get(str(root))
+        if not isinstance(shape, Mapping):
+            return "", None, ()
+        # As a view of a result reads it: `data` and `result` are the result itself unless it has
+        # such a key, and a number counts the rows of a statement.
+        while rest and rest[0] in ("data", "result") and rest[0] not in shape:
+            rest = rest[1:]
+        if rest and rest[0] is None and isinstance(shape.get("rows"), Each):
+            rest = ["rows", *rest]
+        return f'the result of step "{root}"', shape, tuple(rest)
+
+    def _element(self, home: Home, iterator: str) -> Yielded:
+        """What a loop over the rows of a step goes through."""
+        body = self._bodies.get((home.name, home.block))
+        loop = body.loop if isinstance(body, Step) else None
+        if loop is None or loop.iterator != iterator or loop.batch_size is not None:
+            return None
+        template = self._expressions.compiled(loop.items) if isinstance(loop.items, str) else None
+        path = path_of(template.expression) if template and template.expression else None
+        if path is None or path[0] in home.iterators or path[0] in self.hidden(home):
+            return None
+        names = path[1:] if path[0] == "steps" else path
+        shape = self._yields.get(names[0]) if names else None
+        for key in names[1:]:
+            shape = shape.get(key) if isinstance(shape, Mapping) else None
+        return shape.element if isinstance(shape, Each) else None
 
     def hidden(self, home: Home) -> set[str]:
         """Names that mean something else here than the step of that name."""
@@ -228,13 +302,17 @@ class _Known:
             yield from self._callers
 
 
-def _literal(step: Step) -> dict[str, object]:
-    """What the step yields, if it is a mapping written down in the playbook; else nothing."""
+def _yielded(step: Step, tools: Mapping[str, ToolShape]) -> Yielded:
+    """What the step yields, as far as its only task says so; else nothing."""
     if len(step.tasks) != 1 or step.loop is not None or step.rules or step.sink is not None:
-        return {}
+        return None
     [task] = step.tasks
-    found = task.config.get("result") if task.kind == "noop" and not task.rules else None
-    return found if isinstance(found, dict) else {}
+    tool = tools.get(task.kind)
+    again = [action for rule in task.retries for action in rule.actions]
+    has_pages = any(not isinstance(one, Retry) or one.overrides for one in again)
+    if tool is None or tool.yields is None or task.rules or task.select or has_pages:
+        return None
+    return tool.yields(task.config)
 
 
 def _ctx_keys(net: Net) -> set[str]:

@@ -18,6 +18,25 @@ class CodeProblem(msgspec.Struct, frozen=True, kw_only=True):
     column: int = 1
 
 
+class Each(msgspec.Struct, frozen=True):
+    """A list of any length of which each element has this shape."""
+
+    element: Yielded
+
+
+Yielded = Mapping[str, "Yielded"] | Each | None
+"""What is known of a value before anything has run: its keys and what lies below them, or that it
+is a list; None: nothing is known.
+"""
+
+
+def yielded_by(value: object) -> Yielded:
+    """What a literal says of itself: the keys of mappings."""
+    if isinstance(value, dict):
+        return {str(key): yielded_by(part) for key, part in value.items()}
+    return None
+
+
 class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """The written form of one tool kind."""
 
@@ -40,6 +59,8 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with such a text as a program, as far as it can be told without running it."""
     code_inputs: str = "args"
     """What to recommend instead of a template in a code field."""
+    yields: Callable[[Mapping[str, Any]], Yielded] | None = None
+    """What a task with this config certainly yields; None for whatever is not certain."""
     older: Form | None = None
     """Puts older ways to write this kind into today's words."""
     deprecated: Mapping[str, str] = {}

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from jinja2 import nodes
 
 Path = tuple[str, ...]
+Lookup = tuple[str | None, ...]
+"""A path on beyond indexes: None stands for an element by its number or by a computed key."""
 
 
 class Reads:
@@ -19,6 +21,7 @@ class Reads:
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
+        self.lookups: set[Lookup] = set()
         self.filters: set[str] = set()
         self.called: set[str] = set()
 
@@ -72,6 +75,7 @@ class Reads:
     def _collect_path(self, node: nodes.Expr, bound: set[str]) -> None:
         """Note the static part of a path, and whatever its computed indexes read."""
         keys: list[str | None] = []
+        known = 0
         while isinstance(node, nodes.Getattr | nodes.Getitem):
             if isinstance(node, nodes.Getattr):
                 keys.append(node.attr)
@@ -79,11 +83,14 @@ class Reads:
                 keys.append(_constant_key(node.arg))
                 if keys[-1] is None:
                     self.collect(node.arg, bound)
+                if isinstance(node.arg, nodes.Slice):
+                    known = len(keys)
             node = node.node
         if not isinstance(node, nodes.Name):
             self.collect(node, bound)
         elif node.name not in bound and node.ctx == "load":
             self.paths.add((node.name, *_until_none(reversed(keys))))
+            self.lookups.add((node.name, *reversed(keys[known:])))
 
     def _collect_for(self, node: nodes.For, bound: set[str]) -> None:
         self.collect(node.iter, bound)

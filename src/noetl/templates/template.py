@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from jinja2 import nodes
 
-from noetl.templates.analysis import Path, Reads, required_texts, targets
+from noetl.templates.analysis import Lookup, Path, Reads, required_texts, targets
 from noetl.templates.checks import problems_of
 from noetl.templates.errors import (
     BudgetExceeded,
@@ -49,12 +49,13 @@ class Template:
     """A text with expressions, compiled. `evaluate` gives its value.
 
     A text that is one `{{ expression }}` and nothing else gives what the expression gives; any
-    other text gives text. `reads` are the paths it may read, `filters` and `called` what it uses.
+    other text gives text. `reads` are the paths it may read, `lookups` the same on beyond indexes,
+    `filters` and `called` what it uses.
     """
 
     __slots__ = (
         "_fast", "_makes_moments", "_makes_shared", "_makes_tuples", "_roots", "_run", "_tree",
-        "_uses", "called", "expression", "filters", "parts", "reads", "source",
+        "_uses", "called", "expression", "filters", "lookups", "parts", "reads", "source",
     )  # fmt: skip
 
     def __init__(self, source: str) -> None:
@@ -68,6 +69,7 @@ class Template:
         found = Reads()
         found.collect(tree, set())
         self.reads: Final[frozenset[Path]] = frozenset(found.paths)
+        self.lookups: Final[frozenset[Lookup]] = frozenset(found.lookups)
         self.filters: Final = frozenset(found.filters)
         self.called: Final = frozenset(found.called)
         self._roots = frozenset(path[0] for path in found.paths)

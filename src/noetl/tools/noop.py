@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from noetl.model.outcome import Outcome, ok
+from noetl.model.toolshape import yielded_by
 from noetl.tools.base import Tool, ToolConfig, ToolContext, about
 
 
@@ -39,4 +40,5 @@ TOOL = Tool(
     config=Noop,
     run=run,
     example=EXAMPLE,
+    yields=lambda config: yielded_by(config.get("result")),
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from noetl.model.forms import Written
 from noetl.model.outcome import Outcome
-from noetl.model.toolshape import CodeProblem
+from noetl.model.toolshape import CodeProblem, Yielded
 from noetl.tools.base import (
     OLDER_SCRIPT,
     Credential,
@@ -90,6 +90,77 @@ def check(code: str) -> CodeProblem | None:
     return None
 
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def yields(config: Mapping[str, Any]) -> Yielded:
+    """The keys of what the code yields, where it writes them down wherever it can end.
+
+    Reads what the process that runs it does: a `return` at top level counts, else `result`, else
+    what `main` returns.
+    """
+    code = config.get("code")
+    if not isinstance(code, str) or "{{" in code or check(code) is not None:
+        return None
+    if config.get("result_as", "value") != "value" or isinstance(config.get("libs"), dict):
+        return None
+    body = ast.parse(code).body
+    mentions = [node for node in ast.walk(ast.Module(body, [])) if _names_result(node)]
+    mains = [node for node in body if isinstance(node, _Function) and node.name == "main"]
+    returned = _returned(body)
+    if returned:
+        is_last = isinstance(body[-1], ast.Return)
+        return _merged([one.value for one in returned]) if is_last and not mentions else None
+    if mentions:
+        assigned = [
+            node.value
+            for node in body
+            if isinstance(node, ast.Assign) and any(_names_result(one) for one in node.targets)
+        ]
+        return _merged(assigned) if len(assigned) == len(mentions) == 1 else None
+    if len(mains) != 1 or mains[0].decorator_list:
+        return None
+    [main] = mains
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(main)):
+        return None
+    return _merged([one.value for one in _returned(main.body)])
+
+
+def _names_result(node: ast.AST) -> bool:
+    """Whether it may read or bind `result`, also as an import, a function or a parameter."""
+    if isinstance(node, ast.Attribute | ast.Constant | ast.keyword):
+        return False
+    if isinstance(node, ast.Name) and node.id in ("globals", "locals", "exec", "vars"):
+        return True
+    return any(value == "result" for _, value in ast.iter_fields(node))
+
+
+def _returned(body: list[ast.stmt]) -> list[ast.Return]:
+    """The returns of a body, without those of functions in it."""
+    found: list[ast.Return] = []
+    pending: list[ast.AST] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Return):
+            found.append(node)
+        elif not isinstance(node, _Function | ast.Lambda | ast.ClassDef):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _merged(values: Sequence[ast.expr | None]) -> Yielded:
+    """Every key that one of these mappings writes; nothing is known if one is no such mapping."""
+    merged: dict[str, Yielded] = {}
+    for value in values:
+        if not isinstance(value, ast.Dict):
+            return None
+        for key, part in zip(value.keys, value.values, strict=True):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                return None
+            merged[key.value] = None if key.value in merged else _merged([part])
+    return merged or None
+
+
 def _older(task: Written) -> None:
     older_script(task, "code")
     libs = task.plain("libs")
@@ -142,6 +213,7 @@ TOOL = Tool(
     needs=(("code", "script"),),
     code_fields=("code",),
     code_check=check,
+    yields=yields,
     code_inputs="args",
     older=_older,
     older_shapes={"script": OLDER_SCRIPT},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from noetl.model.forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
+from noetl.model.toolshape import Each, Yielded
 from noetl.tools.base import (
     OLDER_SCRIPT,
     Count,
@@ -105,6 +106,7 @@ def sql_tool(
         needs=(("command", "commands", "script", "table"), *needs),
         code_fields=("command", "commands"),
         code_inputs="params",
+        yields=lambda config: _rows_of(kind, config),
         older=_older_sql,
         deprecated={
             "statement": "Write `command`.",
@@ -113,6 +115,28 @@ def sql_tool(
         },
         older_shapes={"script": OLDER_SCRIPT},
     )
+
+
+def _rows_of(kind: str, config: Mapping[str, Any]) -> Yielded:
+    """The columns of the rows, where the last statement names each of them."""
+    from noetl.tools.sql.text import Dialect, columns, statements
+
+    if {"table", "script", "copy"} & set(config) or config.get("result_as", "rows") != "rows":
+        return None
+    dialect: Dialect = kind if kind in ("postgres", "sqlite", "duckdb") else "sql"  # type: ignore[assignment]
+    texts: list[str] = []
+    for field in ("command", "commands"):
+        written = config.get(field) or []
+        texts += [written] if isinstance(written, str) else written
+    if any(not isinstance(one, str) or "{" in one for one in texts):
+        return None
+    found = [one for text in texts for one in statements(text, dialect)]
+    names = columns(found[-1], dialect) if found else None
+    if names is None:
+        return None
+    answer = {"rows": Each(dict.fromkeys(names)), "row_count": None, "columns": None}
+    others = dict.fromkeys(f"command_{number}" for number in range(len(found) - 1))
+    return {**answer, **others, f"command_{len(found) - 1}": answer}
 
 
 def _older_sql(task: Written) -> None:

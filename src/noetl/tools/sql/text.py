@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
 Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
@@ -190,6 +190,96 @@ class _Body:
 def first_word(statement: str, dialect: Dialect) -> str:
     """The verb of a statement, in capitals."""
     return next((t.text.upper() for t in tokens(statement, dialect) if t.kind == "word"), "")
+
+
+# --- Columns -----------------------------------------------------------------------------------
+
+_CLAUSES = frozenset(
+    ["FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "FETCH", "WINDOW", "FOR"]
+)
+_UNSURE = frozenset(
+    [
+        *("INTO", "UNION", "INTERSECT", "EXCEPT", "MINUS", "FORMAT", "PIVOT", "UNPIVOT", "XML"),
+        *("JSON", "COLUMNS", "UNNEST", "FLATTEN", "EXPLODE"),
+    ]
+)
+"""Words that may change which columns there are, in one dialect or another."""
+_NO_COLUMN = frozenset(
+    [
+        *("NULL", "TRUE", "FALSE", "DEFAULT", "USER", "SESSION_USER", "SYSTEM_USER", "SYSDATE"),
+        *("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER", "CURRENT_SCHEMA"),
+        *("LOCALTIME", "LOCALTIMESTAMP", "ROWNUM", "ROWID", "LEVEL", "END"),
+    ]
+)
+"""Words that stand alone like a column and yield one that each database names as it likes."""
+_WRITING = ("INSERT", "UPDATE", "DELETE")
+_NAME_MAX = 60
+"""Longer names are cut off by some databases."""
+
+
+def columns(statement: str, dialect: Dialect) -> tuple[str, ...] | None:
+    """The names of the columns that a statement yields; None unless they are certain.
+
+    They are if it is one SELECT (or ends in RETURNING) whose list holds only columns and whatever
+    has an alias behind AS. Databases differ in how they write letters: compare without case.
+    """
+    if any(sign in statement for sign in ("\\", "#", "|>")):
+        return None  # escapes, comments and pipes that only some dialects have
+    names = [_column_name(item) for item in _select_list(statement, dialect)]
+    known = [name for name in names if name is not None]
+    is_certain = known and len({name.lower() for name in known}) == len(names)
+    return tuple(known) if is_certain else None
+
+
+def _select_list(statement: str, dialect: Dialect) -> list[list[Token]]:
+    """The items behind SELECT or RETURNING, each as its tokens; none for what we do not know."""
+    found = [
+        token
+        for token in tokens(statement, dialect)
+        if token.kind != "comment" and not token.text.isspace()
+    ]
+    outer: list[int] = []
+    depth = 0
+    for index, token in enumerate(found):
+        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        if depth == 0:
+            outer.append(index)
+    words = {i: found[i].text.upper() for i in outer if found[i].kind == "word"}
+    verb = words.get(0, "")
+    opening = "RETURNING" if verb in _WRITING else "SELECT"
+    begins = [i for i, word in words.items() if word == opening]
+    is_known = verb in ("SELECT", "WITH", *_WRITING) and len(begins) == 1
+    if not is_known or (verb == "WITH" and {*_WRITING, "MERGE"} & set(words.values())):
+        return []
+    begin = begins[0] + 1
+    end = next((i for i in words if i >= begin and words[i] in _CLAUSES), len(found))
+    inside = {token.text.upper() for token in found[begin:end]}
+    if _UNSURE & inside or any(i >= begin and words[i] in _UNSURE for i in words):
+        return []
+    cuts = [begin - 1, *(i for i in outer if begin <= i < end and found[i].text == ","), end]
+    return [found[a + 1 : b] for a, b in pairwise(cuts)]
+
+
+def _column_name(item: list[Token]) -> str | None:
+    *before, last = item or [Token("other", "")]
+    if before and before[-1].text.upper() == "AS":
+        return _identifier(last) if len(before) > 1 else None
+    if item and item[0].text.upper() in ("DISTINCT", "ALL"):
+        item = item[1:]
+    path, dots = item[::2], item[1::2]
+    is_path = len(path) == len(dots) + 1 and all(dot.text == "." for dot in dots)
+    if not is_path or not all(_identifier(part) for part in path):
+        return None
+    return None if last.text.upper() in _NO_COLUMN else _identifier(last)
+
+
+def _identifier(token: Token) -> str | None:
+    text = token.text
+    if token.kind == "quoted":
+        text = text[1:-1] if text[0] in '"`[' and len(text) > 2 else ""
+    elif token.kind != "word":
+        return None
+    return text if 0 < len(text) <= _NAME_MAX and not set(text) & set('"`[]') else None
 
 
 # --- Parameters --------------------------------------------------------------------------------
