@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 
 import pytest
@@ -165,3 +166,25 @@ def test_a_directory_is_registered_with_its_playbooks_and_credentials(place, tmp
     names = [one["name"] for one in place.json("credential", "list")["credentials"]]
     assert names == ["db", "key"]
     assert place.json("catalog", "list")["entries"][0]["path"] == "tests/hello"
+
+
+def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
+    place.write("hello.yaml", HELLO)
+    place.run("register", "hello.yaml")
+    place.run("run", "hello.yaml")
+    place.run("credential", "set", "shop", f"password={SECRET}")
+    place.run("credential", "delete", "shop")
+    place.run("access", "token", "create", "robot", "--role", "admin")
+
+    found = place.json("access", "audit")["entries"]
+
+    assert [(one["who"], one["action"], one["target"]) for one in found] == [
+        (getpass.getuser(), *one)
+        for one in [
+            ("token.created", "robot"),
+            ("credential.deleted", "shop"),
+            ("credential.put", "shop"),
+            ("execution.start", "tests/hello"),
+            ("playbook.register", "tests/hello version 1"),
+        ]
+    ]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import pytest
 
+from noetl.api.table import TABLE
 from tests.server.conftest import Guarded
 
 HEAD = """\
@@ -78,11 +83,13 @@ def test_the_audit_log_says_who_acted(guarded: Guarded, asked: str):
     found = {
         (entry["who"], entry["action"])
         for entry in entries
-        if entry["execution_id"] == asked or entry["action"] == "playbook.register"
+        if asked in (entry["execution_id"], entry["target"])
+        or entry["action"] == "playbook.register"
     }
 
     assert found >= {
         ("author", "playbook.register"),
+        ("operator", "execution.start"),
         ("operator", "execution.pause"),
         ("admin", "execution.resume"),
         ("operator", "variable.put"),
@@ -90,3 +97,166 @@ def test_the_audit_log_says_who_acted(guarded: Guarded, asked: str):
         ("operator", "execution.rerun"),
         ("admin", "execution.cancel"),
     }
+
+
+# --- Every route that changes something ---------------------------------------------------------
+
+
+class Act(NamedTuple):
+    """A request that changes something, and what the audit log says of it."""
+
+    action: str
+    target: Callable[[dict[str, str]], str]
+    """The object, from the names of this try."""
+    body: Callable[[dict[str, str]], Any] = lambda names: {}
+    who: str = "admin"
+
+
+def the(name: str) -> Callable[[dict[str, str]], str]:
+    return lambda names: names[name]
+
+
+SECRET = "not for anybody"
+ACTS = {
+    "POST /api/catalog/register": Act(
+        "playbook.register", lambda _: "tests/asks version 1", lambda _: {"content": HEAD}
+    ),
+    "POST /api/catalog/register/batch": Act(
+        "playbook.register",
+        lambda _: "tests/asks version 1",
+        lambda _: {"resources": [{"content": HEAD}]},
+    ),
+    "POST /api/execute": Act(
+        "execution.start", lambda _: "tests/asks version 1", lambda _: {"path": "tests/asks"}
+    ),
+    "POST /api/executions": Act(
+        "execution.start", lambda _: "tests/asks version 1", lambda _: {"path": "tests/asks"}
+    ),
+    "POST /api/executions/{execution_id}/rerun": Act("execution.rerun", the("execution_id")),
+    "POST /api/executions/{execution_id}/cancel": Act("execution.cancel", the("execution_id")),
+    "POST /api/executions/{execution_id}/pause": Act("execution.pause", the("execution_id")),
+    "POST /api/executions/{execution_id}/resume": Act("execution.resume", the("execution_id")),
+    "POST /api/executions/{execution_id}/events": Act(
+        "execution.approval",
+        lambda _: "start",
+        lambda _: {"name": "approval.received", "step": "start", "data": {"approved": True}},
+    ),
+    "POST /api/events": Act(
+        "execution.signal",
+        lambda _: "order.shipped",
+        lambda names: {"execution_id": names["execution_id"], "name": "order.shipped"},
+    ),
+    "POST /v1/events": Act(
+        "execution.signal",
+        lambda _: "order.shipped",
+        lambda names: [{"execution_id": names["execution_id"], "name": "order.shipped"}],
+    ),
+    "PUT /api/vars/{execution_id}/{name}": Act(
+        "variable.put", the("name"), lambda _: {"value": SECRET}
+    ),
+    "DELETE /api/vars/{execution_id}/{name}": Act("variable.delete", the("name")),
+    "POST /api/credentials": Act(
+        "credential.put",
+        the("name"),
+        lambda names: {"name": names["name"], "data": {"password": SECRET}},
+    ),
+    "DELETE /api/credentials/{name}": Act("credential.deleted", the("name")),
+    "POST /api/keys/rotate": Act("keys.rotated", lambda _: "all credentials"),
+    "POST /api/access/users": Act(
+        "user.put",
+        the("name"),
+        lambda names: {"name": names["name"], "password": SECRET, "roles": ["viewer"]},
+    ),
+    "DELETE /api/access/users/{name}": Act("user.deleted", the("name")),
+    "POST /api/access/tokens": Act(
+        "token.created", the("name"), lambda names: {"name": names["name"], "roles": ["viewer"]}
+    ),
+    "DELETE /api/access/tokens/{name}": Act("token.revoked", the("name")),
+    "POST /api/auth/login": Act(
+        "login", the("user"), lambda names: {"user": names["user"], "password": SECRET}, who="user"
+    ),
+    "POST /api/auth/logout": Act("logout", the("session_id"), who="user"),
+    "DELETE /api/auth/sessions/{session_id}": Act("logout", the("session_id"), who="user"),
+    "DELETE /api/auth/sessions": Act("logout", the("other_session_id"), who="user"),
+}
+BEFORE = {
+    "POST /api/executions/{execution_id}/resume": "POST /api/executions/{execution_id}/pause",
+    "DELETE /api/vars/{execution_id}/{name}": "PUT /api/vars/{execution_id}/{name}",
+    "DELETE /api/credentials/{name}": "POST /api/credentials",
+    "DELETE /api/access/users/{name}": "POST /api/access/users",
+    "DELETE /api/access/tokens/{name}": "POST /api/access/tokens",
+}
+"""What has to be done first, so that there is something to act on."""
+RECORDED_ELSEWHERE = {"read", "work"}
+"""Rights of routes that change nothing, or that are a worker's own: the log of the execution names
+the worker of each command."""
+
+
+def changing() -> set[str]:
+    return {
+        re.sub(r":\w+\}", "}", f"{method} {path}")
+        for handler in TABLE
+        for method in handler.http_methods - {"GET", "HEAD", "OPTIONS"}
+        for path in handler.paths
+        if handler.opt["right"] not in RECORDED_ELSEWHERE
+    }
+
+
+def test_every_route_that_changes_something_is_tried_here():
+    assert changing() == set(ACTS)
+
+
+@pytest.fixture
+def names(guarded: Guarded, request: pytest.FixtureRequest) -> dict[str, str]:
+    """An execution, a user with two sessions, and names that nothing has yet."""
+    server, token = guarded.server, guarded.tokens["admin"]
+    server.post("/api/catalog/register", {"content": HEAD}, token=token)
+    number = str(abs(hash(request.node.name)) % 10**9)
+    user = f"user-{number}"
+    body = {"name": user, "password": SECRET, "roles": ["operator"]}
+    server.post("/api/access/users", body, token=token)
+    sign_in = {"user": user, "password": SECRET}
+    session, _ = (server.post("/api/auth/login", sign_in, token="")["token"] for _ in range(2))
+    found = server.ask("GET", "/api/auth/sessions", token=session).json["sessions"]
+    own, other = sorted(found, key=lambda one: not one["current"])
+    started = server.post("/api/execute", {"path": "tests/asks"}, token=token)
+    return {
+        "execution_id": started["execution_id"],
+        "name": f"name-{number}",
+        "user": user,
+        "session": session,
+        "session_id": own["session_id"],
+        "other_session_id": other["session_id"],
+    }
+
+
+@pytest.mark.parametrize("route", sorted(ACTS))
+def test_whoever_changes_something_leaves_one_row_in_the_audit_log(
+    guarded: Guarded, names: dict[str, str], route: str
+):
+    server, token = guarded.server, guarded.tokens["admin"]
+
+    def do(route: str) -> None:
+        act = ACTS[route]
+        method, path = route.format(**names).split(" ")
+        shown = token if act.who == "admin" else names["session"]
+        body = None if method == "DELETE" else act.body(names)
+        reply = server.ask(method, path, body, token="" if "login" in path else shown)
+        assert reply.status == 200, reply.raw
+
+    def entries() -> list[dict[str, Any]]:
+        return server.ask("GET", "/api/access/audit", token=token, limit=500).json["entries"]
+
+    if route in BEFORE:
+        do(BEFORE[route])
+    before = entries()
+    do(route)
+    after = entries()
+
+    new = after[: len(after) - len(before)]
+    act = ACTS[route]
+    who = names["user"] if act.who == "user" else "admin"
+    assert [(one["who"], one["action"], one["target"]) for one in new] == [
+        (who, act.action, act.target(names))
+    ]
+    assert SECRET not in str(new)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from noetl.errors import StoreError
+from noetl.store.access import AuditEntry
 from noetl.store.base import Store, Write
 from tests.store.making import (
     NOON,
@@ -243,3 +244,29 @@ async def test_closing_finishes_what_is_being_written(store: Store):
     await store.close()
 
     assert await asyncio.gather(*writing) == [[]] * 50
+
+
+async def test_who_acted_is_kept_with_what_they_did_or_not_at_all(store: Store):
+    def acted(execution_id: str, seq_before: int, action: str) -> Write:
+        entry = AuditEntry(
+            at=NOON, who="ada", action=action, target="t", execution_id=execution_id, details="d"
+        )
+        whole = summary(execution_id)
+        written = facts(events(seq_before + 1, seq_before + 1))
+        about: dict[str, Any] = {"summary": whole, "events": written, "audit": [entry]}
+        return Write(execution_id=execution_id, seq_before=seq_before, **about)
+
+    assert await store.commit([acted(ONE, 0, "execution.start")]) == []
+    # Somebody was faster: the second one does not continue the log, and so did not happen.
+    assert await store.commit([acted(ONE, 0, "execution.start")]) == [ONE]
+    both = [acted(ONE, 1, "execution.pause"), acted(TWO, 7, "execution.pause")]
+    assert await store.commit(both) == [TWO]
+    tied = [acted(ONE, 2, "execution.cancel"), acted(TWO, 7, "execution.cancel")]
+    assert set(await store.commit(tied, tied=[{ONE, TWO}])) == {ONE, TWO}
+
+    found = await store.audit()
+    assert [(entry.execution_id, entry.action) for entry in found] == [
+        (ONE, "execution.pause"),
+        (ONE, "execution.start"),
+    ]
+    assert found[1] == acted(ONE, 0, "execution.start").audit[0]

@@ -21,7 +21,14 @@ from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
 from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.control.clock import Clock
 from noetl.errors import BadRequest, Conflict, NotFound, TooMany, Unauthenticated
-from noetl.store.access import AccessStore, AuditEntry, StoredSession, StoredToken, StoredUser
+from noetl.store.access import (
+    NAMELESS,
+    AccessStore,
+    AuditEntry,
+    StoredSession,
+    StoredToken,
+    StoredUser,
+)
 
 TOKEN_PREFIX = "noetl_t_"  # noqa: S105  what tokens begin with, so that scanners find leaked ones
 T = TypeVar("T")
@@ -234,7 +241,7 @@ class Access:
         await self._store.put_audit(
             AuditEntry(
                 at=self._clock.now(),
-                who=who,
+                who=who or NAMELESS,
                 action=action,
                 target=target,
                 execution_id=execution_id,

@@ -88,20 +88,23 @@ class _InDatabase:
         self._access = access
 
     async def ask(self, method: str, noun: str, body: dict[str, Any] | None = None) -> Any:
-        from noetl.api.rights import OPEN
+        from noetl.api.rights import Principal
         from noetl.api.routes import access as shown
+        from noetl.cli.whoami import user_name
+
+        here = Principal(name=user_name(), kind="open")
 
         given = body or {}
         match method, noun.partition("/"):
             case "POST", ("users", _, _):
-                await self._access.put_user(OPEN, **given)
+                await self._access.put_user(here, **given)
             case "DELETE", ("users", _, name):
-                await self._access.delete_user(OPEN, unquote(name))
+                await self._access.delete_user(here, unquote(name))
             case "POST", ("tokens", _, _):
                 span = given.pop("expires_in", None)
-                return {"token": await self._access.create_token(OPEN, **given, seconds=span)}
+                return {"token": await self._access.create_token(here, **given, seconds=span)}
             case "DELETE", ("tokens", _, name):
-                await self._access.delete_token(OPEN, unquote(name))
+                await self._access.delete_token(here, unquote(name))
             case _:
                 return await shown.look(self._access.store, noun)
         return None

@@ -9,10 +9,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from noetl.cli.whoami import user_name
 from noetl.control import documents
 from noetl.errors import NotFound
 from noetl.model.problems import Problem
 from noetl.model.spelling import did_you_mean
+from noetl.store.access import NAMELESS, AuditEntry
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -71,6 +73,7 @@ class DatabaseKeeper:
 
     async def playbook(self, text: str) -> tuple[Document, tuple[Problem, ...]]:
         entry, compiled = await self._system.catalog.register(text)
+        await self._note("playbook.register", f"{entry.path} version {entry.version}")
         about = documents.catalog_entry(entry)
         wanted = ("kind", "path", "version", "catalog_id")
         return {name: about[name] for name in wanted}, compiled.problems
@@ -85,6 +88,7 @@ class DatabaseKeeper:
     ) -> bool:
         known = await self._system.store.credential(name)
         await self._system.keys.put(name, kind, data, description, playbooks=playbooks)
+        await self._note("credential.put", name)
         return known is not None
 
     async def credentials(self) -> list[Document]:
@@ -100,6 +104,13 @@ class DatabaseKeeper:
     async def delete_credential(self, name: str) -> None:
         if not await self._system.keys.delete(name):
             raise NotFound(f'there is no credential "{name}". `noetl credential list` shows all.')
+        await self._note("credential.deleted", name)
+
+    async def _note(self, action: str, target: str) -> None:
+        """Remember who did it, as a server would."""
+        who, now = user_name() or NAMELESS, self._system.clock.now()
+        entry = AuditEntry(at=now, who=who, action=action, target=target)
+        await self._system.store.put_audit(entry)
 
 
 class ServerKeeper:

@@ -9,9 +9,18 @@ from noetl.engine.program import Program
 from noetl.engine.turn import Decision
 from noetl.model import events as facts
 from noetl.model import refs
-from noetl.model.events import Event, ExecutionRequested, VarsSet
+from noetl.model.events import (
+    Event,
+    ExecutionCancelled,
+    ExecutionPaused,
+    ExecutionRequested,
+    ExecutionResumed,
+    VarsSet,
+)
 from noetl.model.ids import ExecutionId
+from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
+from noetl.store.access import NAMELESS, AuditEntry
 from noetl.store.base import Facts, Loaded, Summary, Write
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
@@ -19,6 +28,49 @@ _decode_events = msgspec.json.Decoder(list[Event]).decode
 SNAPSHOT_EVERY = 500
 """Events between snapshots at least; it doubles with the log, so that all of them together cost
 no more than the log itself."""
+ACTS = frozenset(
+    [
+        *(ExecutionRequested, ExecutionPaused, ExecutionResumed, ExecutionCancelled),
+        *(VarsSet, MessageReceived, ApprovalReceived),
+    ]
+)
+"""What somebody may do to an execution from outside. The facts say who it was."""
+AUDITED_MAX = 500
+"""Characters of a reason, or of names, that the audit log has."""
+
+
+def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
+    """Who did what to which object; None for what no one outside did."""
+    match fact:
+        case ExecutionRequested():
+            version = f" version {fact.version}" if fact.version is not None else ""
+            action, target = "execution.start", f"{fact.path}{version}"
+            if fact.rerun_of:
+                action, target = "execution.rerun", fact.rerun_of
+        case ExecutionPaused() | ExecutionResumed() | ExecutionCancelled():
+            words = {ExecutionPaused: "pause", ExecutionResumed: "resume"}
+            action, target = f"execution.{words.get(type(fact), 'cancel')}", execution_id
+        case VarsSet():
+            action = "variable.put" if fact.values else "variable.delete"
+            target = ", ".join([*fact.values, *fact.removed])
+        case ApprovalReceived():
+            action, target = "execution.approval", fact.step or execution_id
+        case MessageReceived():
+            action, target = "execution.signal", fact.name
+        case _:
+            return None
+    actor = fact.actor
+    if actor is None or actor.kind == "playbook":
+        return None  # of a child, the event of its parent tells who
+    return AuditEntry(
+        at=fact.at,
+        who=actor.name or NAMELESS,
+        action=action,
+        # PostgreSQL cannot hold NUL in a text.
+        target=target[:AUDITED_MAX].replace("\0", "\ufffd"),
+        execution_id=execution_id,
+        details=getattr(fact, "reason", "")[:AUDITED_MAX].replace("\0", "\ufffd"),
+    )
 
 
 class Live:
@@ -59,10 +111,15 @@ class Live:
             # Between the brackets: several decisions become one array.
             write.events.append(Facts(len(decision.events), facts.encode(decision.events)[1:-1]))
         for event in decision.events:
+            if type(event) not in ACTS:
+                continue
             if type(event) is VarsSet:
                 # Beside the log, for whoever looks at variables with SQL.
                 write.vars |= {name: refs.encode(value) for name, value in event.values.items()}
                 write.vars |= dict.fromkeys(event.removed)
+            entry = audit_entry(self.execution_id, event)
+            if entry is not None:
+                write.audit.append(entry)
 
     def close(self, write: Write) -> None:
         """Complete the write with what follows from the state it leaves."""

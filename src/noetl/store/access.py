@@ -14,6 +14,8 @@ from noetl.model.ids import ExecutionId
 
 SESSION_SECONDS = 24 * 3600.0
 """So long a session counts after it was last used."""
+NAMELESS = "anybody"
+"""Who did it, where a server is open or an account has no name."""
 
 
 class StoredUser(msgspec.Struct, frozen=True, kw_only=True):

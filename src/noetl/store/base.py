@@ -15,7 +15,7 @@ import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.access import AccessStore
+from noetl.store.access import AccessStore, AuditEntry
 
 
 class Facts(NamedTuple):
@@ -82,6 +82,8 @@ class Write(msgspec.Struct, kw_only=True):
     """The state after these events; kept beside the log, which stays whole."""
     vars: dict[str, bytes | None] = {}
     """Execution variables to set (JSON bytes) or delete (None)."""
+    audit: list[AuditEntry] = []
+    """Who did from outside what these events record."""
 
     @property
     def seq_after(self) -> int:

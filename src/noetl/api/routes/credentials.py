@@ -102,7 +102,9 @@ async def delete(services: Services, request: Asked, name: str) -> dict[str, str
 async def rotate(services: Services, request: Asked) -> dict[str, int]:
     """Put every credential under a new key."""
     moved = await services.rotate_keys()
-    await services.access.note(request.user.name, "keys.rotated", "", details=str(moved))
+    await services.access.note(
+        request.user.name, "keys.rotated", "all credentials", details=str(moved)
+    )
     return {"rotated": moved}
 
 

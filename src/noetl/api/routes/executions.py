@@ -21,7 +21,6 @@ from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
 
 LIMIT_MAX = 1000
-DETAILS_MAX = 500
 Asked = Request[Any, Any, Any]
 Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, Parameter(ge=0, le=2**62)]
@@ -110,19 +109,8 @@ async def rerun(services: Services, request: Asked, execution_id: str, data: Rer
     new = await services.executions.rerun(
         execution_id, step=data.step, workload=data.workload, actor=request.user.actor
     )
-    await _note(services, request, "execution.rerun", execution_id, details=f"as {new}")
     services.metrics.started.inc()
     return await _started(services, new)
-
-
-async def _note(
-    services: Services, request: Asked, action: str, execution_id: str, details: str = ""
-) -> None:
-    """Put into the audit log who acted on an execution. Of a start, its first event tells that."""
-    who = request.user.name
-    await services.access.note(
-        who, action, execution_id, execution_id=execution_id, details=details[:DETAILS_MAX]
-    )
 
 
 # --- Looking -----------------------------------------------------------------------------------
@@ -300,7 +288,6 @@ async def cancel(
     count = await services.executions.cancel(
         execution_id, wish.reason, cascade=wish.cascade, actor=request.user.actor
     )
-    await _note(services, request, "execution.cancel", execution_id, details=wish.reason)
     now = await _started(services, execution_id)
     return Cancelled(**msgspec.structs.asdict(now), cancelled=count)
 
@@ -316,7 +303,6 @@ async def pause(
     reason = (data or Reason()).reason
     actor = request.user.actor
     unconfirmed = await services.executions.pause(execution_id, reason, actor=actor)
-    await _note(services, request, "execution.pause", execution_id, details=reason)
     started = await _started(services, execution_id)
     return Paused(**msgspec.structs.asdict(started), unconfirmed=unconfirmed)
 
@@ -325,9 +311,7 @@ async def pause(
 async def resume(services: Services, request: Asked, execution_id: str) -> Started:
     """Let it go on."""
     await services.executions.resume(execution_id, actor=request.user.actor)
-    resumed = await _started(services, execution_id)
-    await _note(services, request, "execution.resume", execution_id)
-    return resumed
+    return await _started(services, execution_id)
 
 
 routes = [start, rerun, listing, show, status, events, logs, stream, why, cancel, pause, resume]

@@ -15,7 +15,6 @@ from noetl.api.routing import route
 from noetl.api.services import Services
 from noetl.errors import BadRequest
 from noetl.model.commands import Report
-from noetl.model.signals import APPROVAL
 
 EVENTS_MAX = 1000
 Asked = Request[Any, Any, Any]
@@ -82,8 +81,8 @@ def _read(sent: dict[str, Any]) -> Report | Addressed:
 async def _signal(
     services: Services, who: Principal, execution_id: str, event: External
 ) -> tuple[str, bool]:
-    """Its id, and whether it was known already. An approval is in the audit log, too."""
-    signal_id, was_known = await services.executions.signal(
+    """Its id, and whether it was known already."""
+    return await services.executions.signal(
         execution_id,
         event.name,
         event.data,
@@ -91,12 +90,6 @@ async def _signal(
         signal_id=event.event_id,
         actor=who.actor,
     )
-    if event.name == APPROVAL and not was_known:
-        target = event.step or ""
-        await services.access.note(
-            who.name, "execution.approval", target, execution_id=execution_id
-        )
-    return signal_id, was_known
 
 
 def _taken(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:

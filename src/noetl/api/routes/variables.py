@@ -46,7 +46,6 @@ async def put(
     """Set it; steps that start from now on see it."""
     actor = request.user.actor
     await change(services.orchestrator, execution_id, {name: data.value}, actor=actor)
-    await services.access.note(request.user.name, "variable.put", name, execution_id=execution_id)
     return {"name": name, "value": data.value}
 
 
@@ -58,9 +57,6 @@ async def delete(
     await _value(services, execution_id, name)
     actor = request.user.actor
     await change(services.orchestrator, execution_id, {}, removed=(name,), actor=actor)
-    await services.access.note(
-        request.user.name, "variable.delete", name, execution_id=execution_id
-    )
     return {"deleted": name}
 
 

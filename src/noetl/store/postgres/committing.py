@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
+from noetl.store.access import AuditEntry
 from noetl.store.base import NewCommand, Write
 from noetl.store.checksums import Head, chain_start
 from noetl.store.log import row_of
@@ -91,11 +92,13 @@ class Rows(NamedTuple):
     closed: list[ClosedLine]
     timers: list[TimerLine]
     timers_cleared: list[ClosedLine]
+    audit: list[AuditEntry]
 
     def statement(self) -> tuple[str, dict[str, Value]]:
         """The statement that writes these rows, and its parameters."""
         execution, *others = self.executions
-        is_one = not (others or self.timers or self.timers_cleared or execution.seq_before == 0)
+        more = others or self.timers or self.timers_cleared or self.audit
+        is_one = not (more or execution.seq_before == 0)
         if is_one and len(self.commands) <= 1 and len(self.closed) <= 1:
             return "commit_one", self._of_one(execution)
         values: dict[str, Value] = {name: as_json(rows) for name, rows in self._asdict().items()}
@@ -151,7 +154,7 @@ def needs_head(write: Write) -> bool:
 
 def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
     """The rows of writes that continue these heads, or begin."""
-    rows = Rows([], [], [], [], [], [])
+    rows = Rows([], [], [], [], [], [], [])
     for write in writes:
         execution_id = write.execution_id
         before = heads.get(execution_id) or Head(0, chain_start(execution_id))
@@ -169,6 +172,7 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
             if timer not in cleared
         )
         rows.timers_cleared.extend(ClosedLine(execution_id, timer) for timer in cleared)
+        rows.audit.extend(write.audit)
     return rows
 
 

@@ -83,6 +83,13 @@ WITH given AS MATERIALIZED (
      WHERE stored.execution_id = timer.execution_id
        AND stored.timer_id = timer.id
        AND timer.execution_id IN (SELECT execution_id FROM kept)
+), audited AS (
+    INSERT INTO noetl.audit (at, who, action, target, execution_id, details)
+    SELECT at, who, action, target, execution_id, details
+      FROM json_to_recordset(%(audit)s::json) AS entry (
+        at double precision, who text, action text, target text, execution_id text, details text
+      )
+     WHERE execution_id IN (SELECT execution_id FROM kept)
 )
 SELECT execution_id FROM kept
 

@@ -115,7 +115,8 @@ class AccessMethods:
         await self._write(delete)
 
     async def put_audit(self, entry: AuditEntry) -> None:
-        await self._write(lambda db: _changed(db, "put_audit", **_values(entry)))
+        row = msgspec.structs.astuple(entry)
+        await self._write(lambda db: db.execute(QUERIES["put_audit"], row).rowcount)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         return await self._read(lambda db: _rows(db, "audit", AuditEntry, limit=limit))

@@ -17,8 +17,9 @@ from noetl.store.base import NewCommand, Summary, Write
 from noetl.store.checksums import chain_start
 from noetl.store.heads import Heads
 from noetl.store.log import row_of
-from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite import access, queries
 
+QUERIES = queries.QUERIES | {"put_audit": access.QUERIES["put_audit"]}
 encode_json = msgspec.json.Encoder().encode
 
 # In this order a batch is written: an execution before what belongs to it, and setting before
@@ -38,6 +39,7 @@ STATEMENTS = (
     "delete_var",
     "put_result",
     "put_snapshot",
+    "put_audit",
 )
 
 GUARDED = frozenset(STATEMENTS[1:4])
@@ -184,6 +186,8 @@ class _Batch:
             rows["put_snapshot"].append(
                 (execution_id, end.seq, end.checksum, write.snapshot, crc32(write.snapshot))
             )
+        if write.audit:
+            rows["put_audit"] += [msgspec.structs.astuple(entry) for entry in write.audit]
         return end
 
     def _add_execution(self, write: Write, standing: Standing) -> Standing:
