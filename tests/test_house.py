@@ -7,6 +7,8 @@ import-linter's; tools, settings and their pages have tests of their own.
 import ast
 import inspect
 import subprocess
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "noetl"
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "stuff"}
 PUBLIC_NAMES_MAX = 12
+WORDS_MIN = 4
 
 SOURCES = sorted(SRC.rglob("*.py"))
 CODE = [
@@ -34,46 +37,76 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(text_of(path))
 
 
-@pytest.mark.parametrize("path", CODE, ids=name_of)
-def test_a_module_says_why_it_exists(path):
-    said = ast.get_docstring(tree_of(path)) or ""
-
-    assert len(said.split()) >= 4
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
 
 
-@pytest.mark.parametrize("path", CODE, ids=name_of)
-def test_a_module_is_named_by_what_it_holds(path):
-    assert path.stem not in NAMES_THAT_SAY_NOTHING
+# Each test judges all files at once and names those that fall short: a test for each file would
+# cost more than what it looks at.
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_nothing_is_left_for_later(path):
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        for word in ("TODO", "FIXME", "XXX", "HACK", "NotImplemented("):
-            assert word not in line, f"line {number}"
+def test_a_module_says_why_it_exists():
+    silent = [
+        name_of(path)
+        for path in CODE
+        if len((ast.get_docstring(tree_of(path)) or "").split()) < WORDS_MIN
+    ]
+
+    assert silent == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_no_exception_is_swallowed(path):
-    lines = path.read_text().splitlines()
-    for node in ast.walk(tree_of(path)):
+def test_a_module_is_named_by_what_it_holds():
+    assert [name_of(path) for path in CODE if path.stem in NAMES_THAT_SAY_NOTHING] == []
+
+
+def test_nothing_is_left_for_later():
+    left = [
+        f"{name_of(path)}:{number}: {word}"
+        for path in SOURCES
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        for word in ("TODO", "FIXME", "XXX", "HACK", "NotImplemented(")
+        if word in line
+    ]
+
+    assert left == []
+
+
+def swallowed(path: Path) -> Iterator[str]:
+    lines = text_of(path).splitlines()
+    for node in nodes_of(path):
         if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None, f"line {node.lineno}: a bare except"
-            if all(isinstance(part, ast.Pass) for part in node.body):
-                said_why = "#" in "".join(lines[node.lineno - 1 : node.end_lineno])
-                assert said_why, f"line {node.lineno}: passed over without a word"
+            if node.type is None:
+                yield f"{name_of(path)}:{node.lineno}: a bare except"
+            passes = all(isinstance(part, ast.Pass) for part in node.body)
+            if passes and "#" not in "".join(lines[node.lineno - 1 : node.end_lineno]):
+                yield f"{name_of(path)}:{node.lineno}: passed over without a word"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_nobody_waits_in_a_way_that_loses_a_cancellation(path):
+def test_no_exception_is_swallowed():
+    assert [place for path in SOURCES for place in swallowed(path)] == []
+
+
+def test_nobody_waits_in_a_way_that_loses_a_cancellation():
     """Until Python 3.12 `wait_for` drops it if what it waits for comes at the same moment."""
-    for node in ast.walk(tree_of(path)):
-        is_such = isinstance(node, ast.Attribute) and node.attr == "wait_for"
-        assert not is_such, f"line {node.lineno}: use `async with asyncio.timeout(…)`"
+    waits = [
+        f"{name_of(path)}:{node.lineno}: use `async with asyncio.timeout(…)`"
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute) and node.attr == "wait_for"
+    ]
+
+    assert waits == []
 
 
 # --- Purity ------------------------------------------------------------------------------------
@@ -99,11 +132,16 @@ def imported(tree: ast.Module) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", PURE, ids=name_of)
-def test_a_pure_package_imports_nothing_that_touches_the_world(path):
-    for name in imported(tree_of(path)):
-        root = name.partition(".")[0]
-        assert root not in IMPURE_MODULES or name in PURE_PARTS.get(root, ()), name
+def test_a_pure_package_imports_nothing_that_touches_the_world():
+    touching = [
+        f"{name_of(path)}: {name}"
+        for path in PURE
+        for name in sorted(imported(tree_of(path)))
+        for root in [name.partition(".")[0]]
+        if root in IMPURE_MODULES and name not in PURE_PARTS.get(root, ())
+    ]
+
+    assert touching == []
 
 
 def impure_calls(tree: ast.Module) -> list[str]:
@@ -123,9 +161,10 @@ def impure_calls(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", PURE, ids=name_of)
-def test_a_pure_package_asks_neither_clock_nor_chance_nor_files(path):
-    assert impure_calls(tree_of(path)) == []
+def test_a_pure_package_asks_neither_clock_nor_chance_nor_files():
+    asking = {name_of(path): impure_calls(tree_of(path)) for path in PURE}
+
+    assert {path: calls for path, calls in asking.items() if calls} == {}
 
 
 @pytest.mark.parametrize(
@@ -139,12 +178,11 @@ def test_the_check_of_purity_sees(source):
 # --- What we promise is written down -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_a_problem_code_is_documented_with_its_meaning(code):
+def test_a_problem_code_is_documented_with_its_meaning():
     page = (ROOT / "docs" / "problems.md").read_text()
 
-    assert f"`{code}`" in page
-    assert CODES[code].meaning in page
+    assert [code for code in CODES if f"`{code}`" not in page] == []
+    assert [code for code, row in CODES.items() if row.meaning not in page] == []
 
 
 def test_the_public_promise_is_small():

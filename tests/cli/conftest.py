@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import forked
+
 COMMAND = (sys.executable, "-m", "noetl.cli")
 SECONDS_MAX = 60
 
@@ -45,7 +47,7 @@ def noetl(tmp_path: Path):
 
     def run(*arguments: str, stdin: str | bytes = b"", **environment: str) -> Ran:
         given = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
+        done = forked.run(
             [*COMMAND, *arguments],
             input=given,
             capture_output=True,
@@ -68,7 +70,7 @@ def on_terminal(tmp_path: Path):
         remarks = tmp_path / "stderr"
         with (
             remarks.open("w") as stderr,
-            subprocess.Popen(
+            forked.popen(
                 [*COMMAND, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=theirs,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 from aiohttp import web
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.processes import SECONDS_MAX, Process, Server, Worker
 from tests.tools.services import answering
@@ -154,7 +154,7 @@ class Cluster:
 
     def check(self) -> str:
         """What `noetl db check` finds wrong, while no server runs."""
-        ran = subprocess.run(
+        ran = forked.run(
             [*COMMAND, "db", "check"],
             cwd=self.folder,
             env=clean_environment(**self._settings),

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 
 SECONDS_MAX = 60
@@ -31,7 +32,7 @@ class Place:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Begin `noetl …`; its remarks can be read from `stderr`."""
-        return subprocess.Popen(
+        return forked.popen(
             [*COMMAND, *arguments],
             cwd=self.folder,
             env=environment(),
@@ -43,7 +44,7 @@ class Place:
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run `noetl …` to its end."""
-        return subprocess.run(
+        return forked.run(
             [*COMMAND, *arguments],
             cwd=self.folder,
             env=environment(**more),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 
 SECONDS_MAX = 60.0
@@ -48,7 +49,7 @@ class Process:
         config = {"XDG_CONFIG_HOME": str(folder / "config")}
         self.log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = forked.popen(
                 [*self.command, *arguments],
                 cwd=folder,
                 env=clean_environment(**config, **environment) | {READY_FD: str(write_end)},
