@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
-from tests.servers import postgres_running, url_of
+from tests.servers import empty_database, postgres_running, url_of
 from tests.tools.services import nats_server
 
 MEMORY = Path("/dev/shm")
@@ -52,15 +51,12 @@ def nats_url() -> Iterator[str]:
 @pytest.fixture
 def postgres(postgres_server: Any) -> dict[str, str]:
     """The fields of a credential for an empty database."""
-    postgres_server.psql("DROP DATABASE IF EXISTS trial WITH (FORCE);")
-    postgres_server.psql("CREATE DATABASE trial;")
+    empty_database(postgres_server, "trial")
     return {"host": str(postgres_server.pgdata), "user": "postgres", "dbname": "trial"}
 
 
 @pytest.fixture
 def database_url(postgres_server: Any) -> str:
     """A database without a trace of NoETL."""
-    with psycopg.connect(url_of(postgres_server, "postgres"), autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS noetl WITH (FORCE)")
-        db.execute("CREATE DATABASE noetl")
+    empty_database(postgres_server, "noetl")
     return url_of(postgres_server, "noetl")

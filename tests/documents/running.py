@@ -25,6 +25,8 @@ ADDRESS = "http://127.0.0.1:8080"
 HOSTS_OF_THE_DOCUMENTS = ("https://api.example.com", "https://example.com")
 VOLATILE = frozenset({"headers", "elapsed", "_tokens", "duration", "counts"})
 """Keys of results whose values are different each time."""
+OF_POSTGRES = ("pg_local", "pg_k8s", "pg_creds")
+"""The credentials by which examples reach the tables."""
 _ROWS = sql.SQL("SELECT to_jsonb(found) - 'id' FROM {} AS found ORDER BY 1")
 IDS = re.compile(r"\b\d{17,19}\b|\baer-[0-9a-f]{24}\b")
 TOLD = (
@@ -68,9 +70,12 @@ class Life(NamedTuple):
 
 
 def lived(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> Life:
-    """Run the example."""
+    """Run the example, with its tables as it expects to find them if it names them at all."""
     services = Services()
-    before = _contents(postgres)
+    has_tables = any(name in text for name in OF_POSTGRES)
+    if has_tables:
+        _make_tables(postgres)
+    before = _contents(postgres) if has_tables else {}
     with serving(services) as url:
         for written in (ADDRESS, *HOSTS_OF_THE_DOCUMENTS):
             text = text.replace(written, url)
@@ -83,13 +88,20 @@ def lived(text: str, postgres: dict[str, Any], drive: Drive | None = None) -> Li
             return await bench.ended(execution_id)
 
         run = on_bench(work)
-    after = _contents(postgres)
+    after = _contents(postgres) if has_tables else {}
     return Life(
         run=run,
         asked=sorted(f"{one.method} {one.path}" for one in services.asked),
         rows={name: rows for name, rows in after.items() if rows != before[name]},
         url=url,
     )
+
+
+def _make_tables(postgres: dict[str, Any]) -> None:
+    with psycopg.connect(**postgres) as database:
+        database.execute("DROP SCHEMA public CASCADE")
+        database.execute("CREATE SCHEMA public")
+        database.execute((HERE / "schema.sql").read_text(encoding="utf-8"))  # type: ignore[call-overload]
 
 
 def _contents(postgres: dict[str, Any]) -> dict[str, list[Any]]:
@@ -105,7 +117,7 @@ def _contents(postgres: dict[str, Any]) -> dict[str, list[Any]]:
 async def _prepare(bench: Bench, postgres: dict[str, Any]) -> None:
     """Credentials by the names the examples use, and the playbook that one of them calls."""
     keys = bench.system.keys
-    for name in ("pg_local", "pg_k8s", "pg_creds"):
+    for name in OF_POSTGRES:
         await keys.put(name, "postgres", postgres)
     await keys.put("openai_token", "secret", {"value": "canary-openai"})
     child = (HERE / "000_2_1_next_string.yaml").read_text()

@@ -20,10 +20,8 @@ from tests.documents.test_runs import (
     LAST_OF_TWO,
     OF_ITS_OWN_TIME,
     RUNNABLE,
-    make_tables,
+    life_of,
 )
-from tests.tools.conftest import postgres as postgres
-from tests.tools.conftest import postgres_server as postgres_server
 
 TEXTS = {verdict.path.stem: verdict.text for verdict in RUNNABLE}
 
@@ -63,10 +61,10 @@ def seen(name: str, life: Life) -> Any:
 
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_a_migrated_example_does_what_it_did(name: str, postgres: dict[str, Any]) -> None:
-    lives = []
-    for text in (TEXTS[name], REWRITTEN[name]):
-        make_tables(postgres)
-        lives.append(lived(text, postgres, DRIVEN.get(name)))
+    lives = [
+        life_of(name, TEXTS[name], postgres),
+        lived(REWRITTEN[name], postgres, DRIVEN.get(name)),
+    ]
     old, new = (of_any_time(name, course(life)) for life in lives)
 
     assert seen(name, lives[1]) == seen(name, lives[0])

@@ -9,16 +9,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import psycopg
 import pytest
 import yaml
 
-from tests.documents.running import Drive, lived, told, until_waiting
+from tests.documents.conftest import made_database
+from tests.documents.running import Drive, Life, lived, told, until_waiting
 from tests.documents.services import Services
 from tests.documents.verdicts import HERE, Verdict, all_verdicts
 from tests.examples.system import Bench
-from tests.tools.conftest import postgres as postgres
-from tests.tools.conftest import postgres_server as postgres_server
+from tests.servers import postgres_running
 
 RUNNABLE = [verdict for verdict in all_verdicts() if verdict.valid]
 EXPECTED: dict[str, Any] = {
@@ -45,17 +44,19 @@ LAST_OF_TWO = frozenset({"000_patch_next_static_args", "003_7_2_next_list_with_a
 """Two branches end the execution; its result is that of the one that happens to be the last."""
 
 
-def make_tables(postgres: dict[str, Any]) -> None:
-    """The tables as the examples expect to find them, whatever was there before."""
-    with psycopg.connect(**postgres) as database:
-        database.execute("DROP SCHEMA public CASCADE")
-        database.execute("CREATE SCHEMA public")
-        database.execute((HERE / "schema.sql").read_text(encoding="utf-8"))  # type: ignore[call-overload]
+_LIVES: dict[str, Life] = {}
+
+
+def life_of(name: str, text: str, postgres: dict[str, Any]) -> Life:
+    """The example's run as it is written, the same one for all tests that look at it."""
+    if name not in _LIVES:
+        _LIVES[name] = lived(text, postgres, DRIVEN.get(name))
+    return _LIVES[name]
 
 
 def account_of(name: str, text: str, postgres: dict[str, Any]) -> Any:
     """What this text does when it runs, told as the example of that name is."""
-    found = told(lived(text, postgres, DRIVEN.get(name)))
+    found = told(life_of(name, text, postgres))
     if name in LAST_OF_TWO:
         del found["result"]
     if (timed := OF_ITS_OWN_TIME.get(name)) is not None:
@@ -69,8 +70,6 @@ def account_of(name: str, text: str, postgres: dict[str, Any]) -> Any:
 def test_e2_the_example_runs_as_the_document_says(
     verdict: Verdict, postgres: dict[str, Any]
 ) -> None:
-    make_tables(postgres)
-
     found = account_of(verdict.path.stem, verdict.text, postgres)
 
     assert found == EXPECTED[verdict.path.stem]
@@ -88,15 +87,11 @@ def test_the_services_answer_as_the_page_says() -> None:
 
 
 def _print_accounts(names: list[str]) -> None:
-    from contextlib import contextmanager
-
-    server = contextmanager(postgres_server.__wrapped__)
-    with server() as running:
+    with postgres_running() as server:
+        fields = made_database(server)
         for verdict in RUNNABLE:
             if names and verdict.path.stem not in names:
                 continue
-            fields = postgres.__wrapped__(running)
-            make_tables(fields)
             try:
                 found = account_of(verdict.path.stem, verdict.text, fields)
             except Exception as error:  # noqa: BLE001  told beside the others

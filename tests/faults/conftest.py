@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.examples.system import temporary_folder
 from tests.faults.cluster import Cluster, Effects, Served, effects
-from tests.servers import url_of
+from tests.servers import empty_database, url_of
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -46,7 +45,5 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 def fresh_database(request: pytest.FixtureRequest) -> str:
     postgres: Any = request.getfixturevalue("postgres_server")
-    with psycopg.connect(url_of(postgres, "postgres"), autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS served WITH (FORCE)")
-        db.execute("CREATE DATABASE served")
+    empty_database(postgres, "served")
     return url_of(postgres, "served")
