@@ -6,6 +6,7 @@ and shells write `NOETL_TOKEN=` for "none".
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -140,6 +141,10 @@ def _origins(text: str) -> tuple[str, ...]:
     return found
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    return tuple(str(ipaddress.ip_network(one.strip())) for one in text.split(","))
+
+
 def _path(text: str) -> str:
     if "\0" in text:
         raise ValueError
@@ -195,6 +200,7 @@ SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
 ORIGINS = Kind(_origins, "origins with commas between, e.g. https://ui.example.com")
+NETWORKS = Kind(_networks, "addresses or networks with commas between, e.g. 10.0.0.7,10.1.0.0/16")
 PATH = Kind(_path, "the path of a directory")
 FILE = Kind(_path, "the path of a file")
 PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
@@ -248,6 +254,13 @@ TABLE: tuple[Setting, ...] = (
         kind=ORIGINS,
         default=(),
         help="Sites whose pages may ask a server (CORS), as https://host, with commas.",
+    ),
+    Setting(
+        name="NOETL_TRUSTED_PROXIES",
+        field="trusted_proxies",
+        kind=NETWORKS,
+        default=(),
+        help="Addresses or networks of proxies whose X-Forwarded-For a server believes.",
     ),
     Setting(
         name="NOETL_ENV_SECRETS",
@@ -451,6 +464,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None
     secret_key: str | None
     cors_origins: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
     env_secrets: tuple[str, ...]
     task_env: tuple[str, ...]
     secret_files: str | None

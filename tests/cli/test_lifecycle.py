@@ -190,6 +190,7 @@ def test_s8_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: 
         [found] = json.load(answer)["pools"]
     [worker] = found["workers"]
     assert (found["pool"], worker["name"], worker["host"]) == (pool, name, socket.gethostname())
+    assert worker["sandbox"] == "processes"
     assert not list(yard.folder.rglob("pwned"))
     yard.noetl("worker", "stop", f"--pool={pool}")
     yard.noetl("server", "stop")

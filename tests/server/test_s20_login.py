@@ -188,3 +188,39 @@ def signed() -> Iterator[Server]:
         server.token = made["token"]
         put(server, PASSWORD)
         yield server
+
+
+# --- Who speaks for whom -----------------------------------------------------------------------
+
+
+def addresses(server: Server) -> set[str]:
+    """Where sign-ins came from, as the audit log has it."""
+    rows = server.get("/api/access/audit")["entries"]
+    return {row["details"] for row in rows if row["action"].startswith("login")}
+
+
+FORGED = {
+    "X-Forwarded-For": "203.0.113.7",
+    "X-Real-IP": "203.0.113.7",
+    "Forwarded": "for=203.0.113.7",
+}
+
+
+def test_s19_nobody_chooses_the_address_that_the_audit_log_shows(closed: Server):
+    login(closed, "ada", PASSWORD, **FORGED)
+    login(closed, "ada", "wrong", **FORGED)
+
+    assert addresses(closed) == {"127.0.0.1"}
+
+
+def test_s19_a_proxy_that_the_operator_trusts_says_for_whom_it_speaks():
+    with temporary_folder() as folder:
+        trusted = {"NOETL_TRUSTED_PROXIES": "127.0.0.1,10.0.0.0/8"}
+        with serving(folder, **trusted) as server:
+            made = server.post("/api/access/tokens", {"name": "a", "roles": ["admin"]})
+            server.token = made["token"]
+            put(server, PASSWORD)
+            # The first is what the client itself wrote, the others were added on the way.
+            login(server, "ada", PASSWORD, **{"X-Forwarded-For": "6.6.6.6, 203.0.113.7, 10.2.3.4"})
+
+            assert addresses(server) == {"203.0.113.7"}

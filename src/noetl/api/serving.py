@@ -79,9 +79,16 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, draining: asyncio.Event, ready: Callable[[], None]
+    app: ASGIApp,
+    listener: socket.socket,
+    draining: asyncio.Event,
+    ready: Callable[[], None],
+    proxies: tuple[str, ...] = (),
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `draining`."""
+    """Serve until SIGTERM, SIGINT or `draining`.
+
+    `proxies` are networks whose word we take for whom they speak for; nobody else is asked.
+    """
     _open_as_many_as_allowed()
     config = uvicorn.Config(
         app,
@@ -92,6 +99,8 @@ async def serve(
         loop="none",
         server_header=False,
         date_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )

@@ -117,5 +117,6 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool) -> Non
             say(f"serving at {url}{', with a worker' if work else ''}; Ctrl-C ends it")
             tell_ready(url)
 
-        await serve(served.app, served.listener, served.draining, ready)
+        proxies = settings.trusted_proxies
+        await serve(served.app, served.listener, served.draining, ready, proxies)
     say("the server has ended")
