@@ -7,6 +7,8 @@ so at once; a worker goes on trying, because what it has to say must not be lost
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import logging
 import os
 import random
@@ -513,7 +515,9 @@ class HttpControl(_Connected):
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
         path = f"/api/results/{execution_id}/{quote(key)}"
-        await self._persist("PUT", path, body=body, headers=self._who(), seconds=ANSWER_SECONDS)
+        digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        headers = self._who() | {"Content-Digest": f"sha-256=:{digest}:"}
+        await self._persist("PUT", path, body=body, headers=headers, seconds=ANSWER_SECONDS)
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
         path = f"/api/results/{execution_id}/{quote(key)}"

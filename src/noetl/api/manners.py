@@ -16,10 +16,12 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 from litestar.params import HeaderParameter, ParameterKwarg
+from litestar.response import Stream
 from litestar.types import Empty
 
 from noetl.errors import BadText, UnknownKey
 from noetl.model.spelling import did_you_mean
+from noetl.store.base import Pieces
 
 YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 LET_THROUGH = "resource_kind"
@@ -56,6 +58,9 @@ def tagged(request: Request[Any, Any, Any], tag: str, body: Any, **options: Any)
     known = request.headers.get("if-none-match", "")
     if any(one.strip().removeprefix("W/") in (f'"{tag}"', "*") for one in known.split(",")):
         return Response(None, status_code=304, headers=headers)
+    if isinstance(body, Pieces):
+        headers["Content-Length"] = str(body.size)
+        return Stream(body.pieces, headers=headers, **options)
     return Response(body, headers=headers, **options)
 
 

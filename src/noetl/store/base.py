@@ -8,7 +8,7 @@ a test suite; a new store joins it by one fixture.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -168,6 +168,13 @@ class Channel(Protocol):
 
     def messages(self) -> AsyncIterator[str]:
         """What others send from now on; raises StoreError when the line breaks."""
+
+
+class Pieces(NamedTuple):
+    """A body that is read as it is needed."""
+
+    size: int
+    pieces: AsyncIterator[bytes]
 
 
 class BodyCopies(Protocol):
@@ -335,8 +342,24 @@ class Store(AccessStore, Protocol):
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
         """Keep a body; its checksum (sha256, hex). The same key again changes nothing."""
 
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        """As `put_result`, for a body that comes in pieces, so that it need not be in memory.
+
+        `check` is given checksum and size of what came, and raises if it is not to be kept. Then,
+        and if `pieces` raises, nothing is.
+        """
+
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
         """The body, verified against its checksum; raises Corrupted if it does not agree."""
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        """As `get_result`, in pieces. It is verified before the first one comes."""
 
     # --- Variables ---
 

@@ -226,13 +226,17 @@ def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> Co
     )
 
 
-def result_row(execution_id: ExecutionId, key: str, body: bytes) -> dict[str, Any]:
-    if len(body) > BODY_MAX:
+def allow_size(execution_id: ExecutionId, key: str, size: int) -> None:
+    if size > BODY_MAX:
         raise StoreError(
-            f"Result {key!r} of execution {execution_id} has {len(body):,} bytes, and PostgreSQL"
+            f"Result {key!r} of execution {execution_id} has {size:,} bytes or more, and PostgreSQL"
             f" keeps up to {BODY_MAX:,} here. Nothing was kept. Write it to a file or an object"
             " store in the task, and return where it is."
         )
+
+
+def result_row(execution_id: ExecutionId, key: str, body: bytes) -> dict[str, Any]:
+    allow_size(execution_id, key, len(body))
     digest = sha256(body).hexdigest()
     values = {"execution_id": execution_id, "key": key}
     return values | {"sha256": digest, "size": len(body), "body": body}

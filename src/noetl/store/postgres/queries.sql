@@ -393,6 +393,14 @@ SELECT sha256, size FROM noetl.result WHERE execution_id = %(execution_id)s AND 
 -- result --
 SELECT sha256, body FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
 
+-- result_is_whole --
+SELECT encode(sha256(body), 'hex') = sha256 AS is_whole
+  FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
+
+-- result_piece --
+SELECT substring(body FROM %(first)s FOR %(count)s) AS piece
+  FROM noetl.result WHERE execution_id = %(execution_id)s AND key = %(key)s
+
 -- vars --
 SELECT name, value FROM noetl.transient WHERE execution_id = %(execution_id)s ORDER BY name
 

@@ -5,7 +5,7 @@ What the methods promise is written in `noetl.store.base`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -21,6 +21,7 @@ from noetl.store.base import (
     Holder,
     Lapsed,
     Loaded,
+    Pieces,
     Runtime,
     StoredCredential,
     Summary,
@@ -29,6 +30,7 @@ from noetl.store.base import (
 from noetl.store.checksums import Head, damaged_result, verified_entry, verified_net
 from noetl.store.heads import Heads
 from noetl.store.log import Selection
+from noetl.store.pieces import PIECE, checked, one_piece
 from noetl.store.postgres import cataloguing, checking, committing, reading, working, writing
 from noetl.store.postgres.access import AccessMethods
 from noetl.store.postgres.channel import PostgresChannel
@@ -42,6 +44,9 @@ from noetl.store.postgres.connections import (
 from noetl.store.postgres.faults import FORESEEN, fault
 from noetl.store.postgres.line import STATEMENT_SECONDS, limited
 from noetl.store.postgres.schema import migrate, require_current, schema_version
+
+COPIED_MAX = 32 * 1024 * 1024
+"""Larger bodies have no copies in NATS."""
 
 
 class PostgresStore(AccessMethods):
@@ -236,6 +241,42 @@ class PostgresStore(AccessMethods):
         row = await self._database.one("result_checksum", chosen)
         assert row is not None, "it is there now, and results are never removed"
         return str(row["sha256"])
+
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        # A row is sent as a whole, so here the body is in memory once.
+        body = bytearray()
+        async for piece in pieces:
+            body += piece
+            committing.allow_size(execution_id, key, len(body))
+        return await self.put_result(execution_id, key, checked(bytes(body), check))
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        chosen = {"execution_id": execution_id, "key": key}
+        row = await self._database.one("result_checksum", chosen)
+        if row is None:
+            return None
+        size = row["size"]
+        if size <= (PIECE if self.copies is None else COPIED_MAX):
+            body = await self.get_result(execution_id, key)
+            assert body is not None, "it was there, and results are never removed"
+            return Pieces(size, one_piece(body))
+        whole = await self._database.one("result_is_whole", chosen, BODY_SECONDS)
+        if whole is None or not whole["is_whole"]:
+            raise damaged_result(execution_id, key, row["sha256"])
+        return Pieces(size, self._read_on(chosen, size))
+
+    async def _read_on(self, chosen: dict[str, str], size: int) -> AsyncIterator[bytes]:
+        for first in range(0, size, PIECE):
+            place = {"first": first + 1, "count": PIECE}
+            row = await self._database.one("result_piece", chosen | place, BODY_SECONDS)
+            assert row is not None, "it was there, and results are never removed"
+            yield bytes(row["piece"])
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
         chosen = {"execution_id": execution_id, "key": key}

@@ -6,9 +6,11 @@ harmless; a file that no row refers to after a crash is only space.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from hashlib import sha256
+from io import BufferedReader
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -28,33 +30,74 @@ class BodyFiles:
 
     def write(self, body: bytes) -> tuple[str, int]:
         """Keep a body; its sha256 and size. On return it survives the power plug."""
-        digest = sha256(body).hexdigest()
+        with self.begin() as file:
+            file.write(body)
+            return file.keep()
+
+    def begin(self) -> BodyFile:
+        """A file for a body that comes in pieces."""
         if not self._directory.is_dir():
             self._directory.mkdir(mode=0o700, exist_ok=True)
             _flush_directory(self._directory.parent)
-        handle, name = mkstemp(dir=self._directory, prefix="writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._directory / digest)
-        except OSError:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
-        _flush_directory(self._directory)
-        return digest, len(body)
+        return BodyFile(self._directory)
 
     def read(self, digest: str, execution_id: ExecutionId, key: str) -> bytes:
+        with self._opened(digest, execution_id, key) as file:
+            return verified(file.read(), digest, execution_id, key)
+
+    def verified(self, digest: str, execution_id: ExecutionId, key: str) -> BufferedReader:
+        """The file of a body that is what was written, at its beginning."""
+        file = self._opened(digest, execution_id, key)
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            file.close()
+            raise damaged_result(execution_id, key, digest)
+        file.seek(0)
+        return file
+
+    def _opened(self, digest: str, execution_id: ExecutionId, key: str) -> BufferedReader:
         try:
-            body = (self._directory / digest).read_bytes()
+            return (self._directory / digest).open("rb")
         except FileNotFoundError:
             raise Corrupted(
                 f"{self._directory / digest} is missing: the body of result {key!r} of execution"
                 f" {execution_id}. Restore it from a backup, or run the execution anew."
             ) from None
-        return verified(body, digest, execution_id, key)
+
+
+class BodyFile:
+    """A body that is being written. What is not kept when this is left is gone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        handle, self._name = mkstemp(dir=directory, prefix="writing-")
+        self._file = os.fdopen(handle, "wb")
+        self._digest = sha256()
+        self.size = 0
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self._digest.update(piece)
+        self.size += len(piece)
+
+    def keep(self) -> tuple[str, int]:
+        """Its sha256 and size. On return it survives the power plug."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        os.replace(self._name, self._directory / self.digest)
+        _flush_directory(self._directory)
+        return self.digest, self.size
+
+    def __enter__(self) -> BodyFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._name)
 
 
 def verified(body: bytes, digest: str, execution_id: ExecutionId, key: str) -> bytes:

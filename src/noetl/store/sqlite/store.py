@@ -10,7 +10,9 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +27,7 @@ from noetl.store.base import (
     Holder,
     Lapsed,
     Loaded,
+    Pieces,
     Runtime,
     StoredCredential,
     Summary,
@@ -33,6 +36,7 @@ from noetl.store.base import (
 from noetl.store.checksums import first_sentence
 from noetl.store.heads import Heads
 from noetl.store.log import Selection
+from noetl.store.pieces import PIECE, checked, gathered, one_piece
 from noetl.store.sqlite import cataloguing, checking, committing, reading, working
 from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
@@ -341,6 +345,57 @@ class SqliteStore(AccessMethods):
             return str(checksum)
 
         return await self._write(put)
+
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        files = self._files
+        coming = gathered(pieces, PIECE)
+        first = await anext(coming, b"")
+        second = await anext(coming, b"")
+        if files is None or not second:
+            rest = [piece async for piece in coming]
+            return await self.put_result(
+                execution_id, key, checked(b"".join((first, second, *rest)), check)
+            )
+        self._writer_lane()
+        with await self._on_disk(files.begin) as file:
+            await self._on_disk(lambda: file.write(first))
+            await self._on_disk(lambda: file.write(second))
+            async for piece in coming:
+                await self._on_disk(partial(file.write, piece))
+            check(file.digest, file.size)
+            entry = await self._on_disk(file.keep)
+
+        def put(db: sqlite3.Connection) -> str:
+            db.execute(QUERIES["put_result"], (execution_id, key, *entry, None))
+            (checksum,) = db.execute(QUERIES["result_checksum"], (execution_id, key)).fetchone()
+            return str(checksum)
+
+        return await self._write(put)
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        row = await self._read(
+            lambda db: db.execute(QUERIES["result"], (execution_id, key)).fetchone()
+        )
+        if row is None:
+            return None
+        digest, size, body = row
+        if body is not None:
+            return Pieces(size, one_piece(verified(body, digest, execution_id, key)))
+        files = self._files
+        assert files is not None, "a database in memory keeps every body in its row"
+        file = await self._on_disk(lambda: files.verified(digest, execution_id, key))
+        return Pieces(size, self._read_on(file))
+
+    async def _read_on(self, file: BufferedReader) -> AsyncIterator[bytes]:
+        with file:
+            while piece := await self._on_disk(lambda: file.read(PIECE)):
+                yield piece
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes | None:
         row = await self._read(
