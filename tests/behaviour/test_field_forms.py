@@ -437,3 +437,102 @@ def test_small_results_are_kept_by_reference_where_the_task_says_so() -> None:
 
     assert done.result == 50
     assert "_ref" in done.step("start")["result"]
+
+
+SELECTS = """
+- step: start
+  tool:
+    kind: noop
+    result: { items: "{{ workload.items }}", page: { total: 3 } }
+    output: { select: [{ path: "items[0].id", as: first }, { path: page.total }, { path: no.such }] }
+  next: { arcs: [{ step: end, when: "{{ start.first == 'a' }}", args: { in_arc: "{{ start.total }}" } }] }
+- { step: end, tool: { kind: noop, result: "{{ [start.first, start.total, args.in_arc, start.page.total, start.such is defined] }}" } }
+"""
+
+
+@pytest.mark.parametrize("width", [1, 100_000])
+def test_selected_fields_go_by_their_names_whether_the_result_is_large_or_not(width: int) -> None:
+    items = [{"id": "a"}, {"id": "b" * width}]
+    done = ran(playbook(SELECTS), {"items": items})
+
+    assert done.result == ["a", 3, 3, 3, False]
+    kept = done.step("start")["result"]
+    assert ("_ref" in kept) == (width > 1)
+    if width > 1:
+        assert {key: kept[key] for key in kept if key not in ("_ref", "_preview")} == {
+            "first": "a",
+            "total": 3,
+            "_store": "kv",
+        }
+
+
+def test_a_later_task_reads_what_the_one_before_selected() -> None:
+    flow = """
+- step: end
+  tool:
+    - { name: big, kind: noop, result: { text: "{{ workload.text }}", n: 1 }, output_select: [{ path: n, as: count }] }
+    - { name: use, kind: noop, result: "{{ [big.count, big.text | length] }}" }
+"""
+    assert ran(playbook(flow), {"text": "x" * 100_000}).result == [1, 100_000]
+
+
+@pytest.mark.parametrize(("size", "place"), [(100_000, "kv"), (1_100_000, "disk")])
+def test_the_class_of_place_of_a_large_result_goes_by_its_size(size: int, place: str) -> None:
+    flow = """
+- { step: start, tool: { kind: python, args: { n: "{{ workload.n }}" }, code: "result = 'x' * n" }, next: end }
+- { step: end, tool: { kind: noop, result: "{{ start._store }}" } }
+"""
+    assert ran(playbook(flow), {"n": size}).result == place
+
+
+def test_a_file_is_of_the_class_disk() -> None:
+    flow = """
+- step: start
+  tool: { kind: sqlite, database: ":memory:", command: SELECT 1 AS n, result_as: parquet }
+  next: end
+- { step: end, tool: { kind: noop, result: "{{ start._store }}" } }
+"""
+    assert ran(playbook(flow)).result == "disk"
+
+
+def test_a_later_task_reads_the_error_that_the_policy_tolerated() -> None:
+    flow = """
+- step: end
+  tool:
+    - name: broken
+      kind: shell
+      cmd: exit 3
+      spec: { policy: { rules: [{ when: "{{ outcome.status == 'error' }}", then: { do: continue } }] } }
+    - { name: older, kind: noop, result: ["{{ output.status }}", "{{ output.error.code }}"] }
+    - { name: today, kind: noop, result: ["{{ outcome.status }}", "{{ outcome.result[1] }}"] }
+"""
+    assert ran(playbook(flow)).result == ["ok", 3]
+
+
+def test_after_a_wait_a_later_task_still_reads_the_outcome_of_the_one_before(shop: Shop) -> None:
+    """A long wait gives the worker back; whoever goes on knows of which kind the result was."""
+    flow = f"""
+- step: end
+  tool:
+    - {{ name: page, kind: http, url: "{shop.url}/orders" }}
+    - name: first
+      kind: noop
+      result: "{{{{ [outcome.result.orders[0].id, _attempt] }}}}"
+      spec: {{ policy: {{ rules: [{{ when: "{{{{ _attempt < 2 }}}}", then: {{ do: retry, attempts: 2, delay: 6 }} }}] }} }}
+"""
+    assert ran(playbook(flow)).result == [1, 2]
+
+
+def test_each_answer_of_a_loop_has_its_body_under_both_names_in_code(shop: Shop) -> None:
+    flow = f"""
+- step: start
+  loop: {{ in: [1, 2], iterator: page }}
+  tool: {{ kind: http, url: "{shop.url}/orders", params: {{ page: "{{{{ page }}}}" }} }}
+  next: end
+- step: end
+  tool:
+    kind: python
+    args: {{ answers: "{{{{ start.results }}}}", whole: "{{{{ start }}}}" }}
+    code: "result = [a['body']['page'] for a in answers + whole['results'] + context['start']['results']]"
+"""
+    assert ran(playbook(flow)).result == [1, 2, 1, 2, 1, 2]

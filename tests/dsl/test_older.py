@@ -283,6 +283,27 @@ CASES = {
         task("kind: noop, spec: {policy: {rules: [{else: null, then: {do: break}}]}}"),
         task("kind: noop, spec: {policy: {rules: [{else: {then: {do: break}}}]}}"),
     ),
+    "auth of a cursor": Case(
+        step(
+            "tool: {kind: noop}, loop: {iterator: r, cursor: {kind: postgres, claim: SELECT 1,"
+            " auth: {type: postgres, credential: pg}}}"
+        ),
+        step(
+            "tool: {kind: noop}, loop: {iterator: r, cursor: {kind: postgres, claim: SELECT 1,"
+            " auth: pg}}"
+        ),
+    ),
+    "query and auth of a transfer's ends": Case(
+        task(
+            "kind: transfer, source: {kind: postgres, auth: {type: postgres, credential: pg},"
+            " query: SELECT 1}, target: {kind: file, path: b}"
+        ),
+        task(
+            "kind: transfer, source: {kind: postgres, auth: pg, command: SELECT 1}, target:"
+            " {kind: file, path: b}"
+        ),
+        ("older-form",) * 2,
+    ),
     "libs that name nothing": Case(
         task("kind: python, code: 'result = 1', libs: {}"), task("kind: python, code: 'result = 1'")
     ),
@@ -338,6 +359,10 @@ REFUSED = {
             " {preserve_order: false}}}}"
         ),
         "bad-value",
+    ),
+    "output where no task came before": (
+        task("kind: noop, result: '{{ output.data }}'"),
+        "not-in-scope",
     ),
     "an empty step of another name": ("workflow: [{step: start}]", "empty-step"),
     "an unknown key in spec": (task("kind: noop, spec: {colour: red}"), "unknown-key"),
@@ -427,7 +452,10 @@ def test_further_metadata_is_kept_and_a_near_miss_refused() -> None:
     assert codes(text) == ["hint-ignored", "hint-ignored"]
     assert found.net is not None
     assert found.net.labels == {"contact": "ann", "team": "data"}
-    assert codes(text.replace("contact", "ownr")) == ["hint-ignored", "unknown-key"]
+    for slip in ("ownr", "tag", "Name", "lables", "desciption"):
+        assert codes(text.replace("contact", slip)) == ["hint-ignored", "unknown-key"], slip
+    for key in ("author", "stage", "lab", "title", "created", "type", "date"):
+        assert codes(text.replace("contact", key)) == ["hint-ignored", "hint-ignored"], key
     assert codes(migrate_text(text, TOOLS).text) == []
 
 
@@ -478,3 +506,18 @@ def test_a_required_key_is_missed_though_another_is_a_template() -> None:
         )
         == []
     )
+
+
+def test_output_in_a_later_task_is_the_outcome_of_the_one_before() -> None:
+    older = step(
+        "tool: [{name: a, kind: noop}, {name: b, kind: noop, result: '{{ [output.status,"
+        " output.data.x, output.error] }}'}]"
+    )
+    today = step(
+        "tool: [{name: a, kind: noop}, {name: b, kind: noop, result: '{{ [outcome.status,"
+        " outcome.result.x, outcome.error] }}'}]"
+    )
+
+    assert codes(older) == ["older-form"]
+    assert codes(today) == []
+    assert compiled(migrate_text(NAMED + older, TOOLS).text).net == compiled(today).net

@@ -27,6 +27,10 @@ PLACES = {
         "",
     ),
     "inputs": ('- {step: start, tool: {kind: noop, args: {x: "@"}}}', ""),
+    "later task": (
+        '- {step: start, tool: [{name: a, kind: noop}, {name: b, kind: noop, args: {x: "@"}}]}',
+        "",
+    ),
     "policy": (
         "- {step: start, tool: {kind: noop, spec: {policy: {rules:"
         ' [{when: "@", then: {do: break}}]}}}}',
@@ -66,7 +70,9 @@ PLACES = {
 """Where a template may stand: a playbook with `@` in its place."""
 
 ALL = set(PLACES)
-RUNNING = {"task", "inputs", "policy", "set_ctx", "retry", "poll", "sink", "case", "case task"}
+RUNNING = {"task", "inputs", "later task", "policy", "set_ctx", "retry", "poll", "sink", "case"} | {
+    "case task"
+}
 AFTER_A_CALL = {"retry", "poll", "sink", "vars", "case", "case task"}
 ROUTING = {"case next", "guard", "arc args"}
 VISIBLE = {
@@ -79,14 +85,14 @@ VISIBLE = {
     "iter.index": RUNNING | {"vars"},
     "_attempt": RUNNING | {"vars"},
     "_prev": RUNNING | {"vars"},
-    "outcome.status": {"policy", "set_ctx", *AFTER_A_CALL, *ROUTING},
-    "output.status": {"policy", "set_ctx", "task", "inputs", *AFTER_A_CALL, *ROUTING},
+    "outcome.status": {"policy", "set_ctx", "later task", *AFTER_A_CALL, *ROUTING},
+    "output.status": {"policy", "set_ctx", "later task", *AFTER_A_CALL, *ROUTING},
     "event.name": {"step args", "admission", "collection"} | AFTER_A_CALL | ROUTING,
     "error.kind": AFTER_A_CALL | ROUTING,
     "result.x": AFTER_A_CALL | ROUTING,
     "response.x": AFTER_A_CALL | ROUTING,
     "this.x": AFTER_A_CALL | ROUTING,
-    "keychain.key": {"task", "inputs", "sink", "case task"},
+    "keychain.key": {"task", "inputs", "later task", "sink", "case task"},
 }
 """Which of the reserved names exists where."""
 KEYCHAIN = "keychain: [{name: key, kind: credential}]\n"
@@ -106,7 +112,7 @@ def test_a_reserved_name_exists_exactly_where_the_scope_table_says(expression, p
         # Every use is guarded: it is undefined, which is worth a warning.
         complaint = "unknown-name"
     expected = [] if place in VISIBLE[expression] else [complaint]
-    if expression.startswith("output") and place in ("task", "inputs"):
+    if expression.startswith("output") and place == "later task":
         expected = ["older-form"]
 
     assert complaints(place, expression) == expected
@@ -586,3 +592,20 @@ def test_a_misspelt_arg_is_reported():
 """)
 
     assert said == '`args` has no "custmer". Did you mean "customer"?'
+
+
+@pytest.mark.parametrize("name", ["page", "status_code"])
+def test_names_of_pages_are_free_where_no_page_is_read(name):
+    loop = (
+        "- {step: start, loop: {in: [1], iterator: NAME}, tool: {kind: noop, result: '{{ NAME }}'}}"
+    )
+    arriving = (
+        "- {step: start, next: {arcs: [{step: end, args: {NAME: 2}}]}}\n"
+        "- {step: end, tool: {kind: noop, result: '{{ NAME }}'}}"
+    )
+
+    assert codes(loop.replace("NAME", name)) == []
+    assert codes(arriving.replace("NAME", name)) == []
+    assert codes(
+        "- {step: start, tool: {kind: noop, result: '{{ NAME }}'}}".replace("NAME", name)
+    ) == ["unknown-name"]

@@ -33,6 +33,7 @@ class Where(Enum):
     ADMIT = "an admission rule"
     LOOP = "a loop's collection"
     TASK = "a task"
+    LATER = "a later task"
     HOOK = "a task after another"
     POLICY = "a task policy rule"
     RETRY = "a retry rule"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where, entries, field, text, word
 from noetl.dsl.flow_shapes import REDUCERS
 from noetl.dsl.layers import within
 from noetl.dsl.nodes import Mapping, Node
-from noetl.model.net import Amount, Cursor, Loop, Range, Reducer
+from noetl.model.net import FRAME_ROWS, Amount, Cursor, Loop, Range, Reducer
 
 
 def iterator_of(node: Node | None) -> str | None:
@@ -94,11 +96,12 @@ def _cursor(building: Building, node: Node, home: Home) -> Cursor | None:
         for key in ("max_rows", "row_concurrency", "lease_seconds", "max_attempts")
         if (found := building.amount(field(frame, key), Where.LOOP, home)) is not None
     }
+    in_claim = msgspec.structs.replace(home, iterators=(*home.iterators, FRAME_ROWS))
     return Cursor(
         kind=text(written, "kind") or "",
         auth=building.value(field(written, "auth"), Where.TASK, home),
         database=building.value(field(written, "database"), Where.TASK, home),
-        claim=building.value(field(written, "claim"), Where.TASK, home) or "",
+        claim=building.value(field(written, "claim"), Where.TASK, in_claim) or "",
         params=building.value(field(written, "params"), Where.TASK, home),
         process=word(frame, ("row", "frame"), "process") or "row",
         **amounts,

@@ -62,7 +62,7 @@ def migrate_pipeline(work: Work, holder: Entry, *, inherits: bool = False) -> No
 
 
 def _migrate_output(work: Work, holder: Entry) -> None:
-    """`output` in a later task is the outcome of the task before; its data is `_prev`."""
+    """`output` in a later task is `outcome`, that of the task before."""
     task = holder.value
     if not isinstance(task, Branch) or not task.is_map or task.get("kind") is None:
         return
@@ -70,14 +70,9 @@ def _migrate_output(work: Work, holder: Entry) -> None:
         if entry.name in ("spec", "set", "retry", "poll", "output", "output_select"):
             continue
         before = [leaf.value for leaf in leaves(entry.value)]
-        rewrite(entry.value, _previous_for_output)
+        rewrite(entry.value, output_is_outcome)
         if before != [leaf.value for leaf in leaves(entry.value)]:
-            work.changed(entry, "`output.data` of the task before is `_prev`.")
-
-
-def _previous_for_output(path: list[str]) -> list[str]:
-    is_result = path[0] == "output" and path[1:2] and path[1] in ("data", "result")
-    return ["_prev", *path[2:]] if is_result else path
+            work.changed(entry, "`output` of the task before is `outcome`.")
 
 
 def _migrate_entry(work: Work, holder: Entry, inherits: bool) -> None:

@@ -19,9 +19,9 @@ from noetl.dsl import nodes
 from noetl.dsl.flow_shapes import FRAME_HINTS
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
-from noetl.model.forms import Written
+from noetl.model.forms import Written, auth_by_name
 from noetl.model.problems import Place
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.toolshape import ToolShape
 
 Tools = Mapping[str, ToolShape]
@@ -92,7 +92,7 @@ def _metadata(metadata: Written | None) -> None:
     if metadata is None:
         return
     for key in metadata.names():
-        if key in METADATA_KEYS or did_you_mean(key, METADATA_KEYS):
+        if key in METADATA_KEYS or is_slip(key, METADATA_KEYS):
             continue
         labels = metadata.room("labels")
         if labels is not None:
@@ -267,6 +267,9 @@ def _is_parallel(loop: Written) -> bool:
 
 
 def _loop(loop: Written) -> None:
+    cursor = loop.below("cursor", "a cursor")
+    if cursor is not None:
+        auth_by_name(cursor)
     spec = loop.below("spec", "a loop's `spec`")
     frame = spec.below("frame", "a cursor's `frame`") if spec is not None else None
     for key in FRAME_HINTS:

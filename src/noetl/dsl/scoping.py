@@ -22,19 +22,12 @@ EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
 OUTCOME = frozenset({"outcome", "output"})
 ANSWER = frozenset({"response", "error", "result", "this", "event"})
-RESERVED = (
-    EVERYWHERE
-    | PIPELINE
-    | OUTCOME
-    | ANSWER
-    | frozenset({"args", "keychain", "status_code", "page"})
-)
-"""`status_code` and `page` are reserved only where they exist."""
+RESERVED = EVERYWHERE | PIPELINE | OUTCOME | ANSWER | frozenset({"args", "keychain"})
 
 _ARGS = frozenset({"args"})
 _SECRETS = frozenset({"keychain"})
 _PAGES = frozenset({"status_code", "page"})
-"""Reserved only where they exist."""
+"""Reserved only where they exist, and even there a name of the playbook's own wins."""
 IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.WORKLOAD: frozenset({"workload", "execution_id", "job"}),
     Where.KEYCHAIN: EVERYWHERE | _SECRETS,
@@ -42,7 +35,8 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.LOOP_ARGS: EVERYWHERE | _ARGS | {"event", "iter", "loop", "loop_index"},
     Where.ADMIT: EVERYWHERE | _ARGS | {"event"},
     Where.LOOP: EVERYWHERE | _ARGS | {"event"},
-    Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS | {"output"},
+    Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS,
+    Where.LATER: EVERYWHERE | _ARGS | PIPELINE | _SECRETS | OUTCOME,
     Where.HOOK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _SECRETS,
     Where.POLICY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME,
     Where.RETRY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES,
@@ -93,11 +87,11 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, guarded:
                 _elsewhere(use, name) + (" Here it is undefined." if guarded else ""),
                 use.place,
             )
-        elif name == "output" and use.where is Where.TASK:
+        elif name == "output" and use.where is Where.LATER:
             building.report.add(
                 "older-form",
-                "`output` in a task is the outcome of the task before: write `_prev`, or the"
-                " name of that task. `noetl migrate` rewrites it.",
+                "`output` in a later task is the outcome of the task before: write `outcome`, and"
+                " `outcome.result` for `output.data`. `noetl migrate` rewrites it.",
                 use.place,
             )
         return

@@ -41,23 +41,7 @@ from noetl.model.net import (
 )
 from noetl.model.problems import Place
 
-BODY = frozenset(
-    {
-        Where.KEYCHAIN,
-        Where.STEP,
-        Where.LOOP_ARGS,
-        Where.LOOP,
-        Where.TASK,
-        Where.HOOK,
-        Where.POLICY,
-        Where.RETRY,
-        Where.SINK,
-        Where.AFTER,
-        Where.CASE,
-        Where.CASE_TASK,
-        Where.CASE_NEXT,
-    }
-)
+BODY = frozenset(Where) - {Where.WORKLOAD, Where.ADMIT, Where.ARC}
 """Scopes that a worker evaluates, or may."""
 
 

@@ -51,8 +51,16 @@ def pipeline(building: Building, node: Node | None, frame: Frame) -> tuple[Task,
     written = [node] if isinstance(node, Mapping) else items(node)
     tasks: list[Task] = []
     for index, item in enumerate(written):
-        tasks += _entry(building, item, f"{frame.prefix}task_{index}", frame)
+        here = frame if index == 0 else _later(frame)
+        tasks += _entry(building, item, f"{frame.prefix}task_{index}", here)
     return tuple(tasks)
+
+
+def _later(frame: Frame) -> Frame:
+    """Of a task that comes after another: it sees how that one ended."""
+    if frame.where is not Where.TASK:
+        return frame
+    return msgspec.structs.replace(frame, where=Where.LATER)
 
 
 def _entry(building: Building, node: Node, label: str, frame: Frame) -> list[Task]:
@@ -81,7 +89,8 @@ def _branch(building: Building, node: Node | None, prefix: str, frame: Frame) ->
         return _entry(building, node, f"{prefix}_0", frame)
     found: list[Task] = []
     for index, item in enumerate([node] if isinstance(node, Mapping) else items(node)):
-        found += _entry(building, item, f"{prefix}_{index}", frame)
+        here = frame if index == 0 else _later(frame)
+        found += _entry(building, item, f"{prefix}_{index}", here)
     return found
 
 
@@ -109,13 +118,8 @@ def task(
     after = msgspec.structs.replace(before, where=Where.HOOK)
     timeout = spec.pop("timeout", None)
     spec |= promises(field(node, "assert"))
-    json_inputs = [
-        name
-        for name, value in entries(field(node, "args", "input", "with")).items()
-        if _TO_JSON.search(nodes.text_of(value) or "")
-    ]
-    if json_inputs and field(node, "table") is not None:
-        spec["json_inputs"] = sorted(json_inputs)
+    if field(node, "table") is not None:
+        spec |= _made_by_tojson(field(node, "args", "input", "with"), field(node, "rows"))
     inline_max = whole(field(node, "output"), "inline_max_bytes")
     if inline_max is not None:
         spec["inline_max_bytes"] = inline_max
@@ -145,6 +149,21 @@ def task(
         task=_place(field(node, "task", "name")),
     )
     return made
+
+
+def _made_by_tojson(inputs: Node | None, rows: Node | None = None) -> Values:
+    """Which values for a table are texts that a final `| tojson` makes, by column."""
+    found: Values = {}
+    if made := _json_texts(inputs):
+        found["json_inputs"] = made
+    if of_rows := {str(n): made for n, row in enumerate(items(rows)) if (made := _json_texts(row))}:
+        found["json_rows"] = of_rows
+    return found
+
+
+def _json_texts(node: Node | None) -> list[str]:
+    written = entries(node).items()
+    return sorted(name for name, value in written if _TO_JSON.search(nodes.text_of(value) or ""))
 
 
 def promises(node: Node | None) -> Values:
@@ -302,6 +321,9 @@ def sink_task(building: Building, node: Node, name: str, home: Home, spec: Value
         return nothing(building, name, node.place)
     made = task(building, tool, text(tool, "name") or name, frame)
     inputs = building.values(field(node, "args"), Where.SINK, home)
-    whole = msgspec.structs.replace(made, inputs=merge(made.inputs, inputs))
+    spec = made.spec
+    if field(tool, "table") is not None:
+        spec = {**spec, **_made_by_tojson(field(node, "args"))}
+    whole = msgspec.structs.replace(made, inputs=merge(made.inputs, inputs), spec=spec)
     building.mark(whole, tool.place, kind=_place(field(tool, "kind")))
     return whole

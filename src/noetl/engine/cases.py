@@ -23,7 +23,7 @@ from noetl.engine.actions import (
     program_of,
 )
 from noetl.model.facts import Undefined, near_misses
-from noetl.model.net import CaseSettings, EventRule, Run, Step
+from noetl.model.net import CaseSettings, EventRule, Run, Step, Task
 from noetl.templates import Condition, EventView, Scope, compile_condition
 
 Kind = Literal["enter", "call", "exit", "external"]
@@ -172,10 +172,10 @@ class CaseProgram:
         return frozenset().union(*(rule.reads for rule in self.by_label.values()), frozenset())
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """The tool kind of each task that its rules run."""
+    def tasks(self) -> dict[str, Task]:
+        """The tasks that its rules run, by name."""
         return {
-            action.task.task.name: action.task.task.kind
+            action.task.task.name: action.task.task
             for rule in self.by_label.values()
             for action in rule.actions
             if isinstance(action, RunProgram)

@@ -190,7 +190,7 @@ class TaskProgram:
         self.inputs = compile_value(task.inputs)
         self.is_literal = self.config.is_literal and self.inputs.is_literal
         self.reads_output = any(
-            path[0] == "output" for path in self.config.reads | self.inputs.reads
+            path[0] in ("outcome", "output") for path in self.config.reads | self.inputs.reads
         )
         """It wants the outcome of the task before it."""
         self.rules = tuple(RuleProgram(rule) for rule in task.rules)

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl.engine.program import Program
 from noetl.model import refs
-from noetl.model.net import Values
+from noetl.model.net import Select, Step, Values
 from noetl.model.outcome import TaskError, error_value
 from noetl.model.state import ExecutionState, Run, StepResult
 from noetl.templates import (
@@ -17,6 +17,7 @@ from noetl.templates import (
     LostView,
     OutcomeView,
     Scope,
+    SelectedView,
     StepView,
     Tainted,
     ViewsByName,
@@ -45,7 +46,8 @@ def step_view(program: Program, step: str, result: StepResult, seal: str) -> Vie
     compiled = program.steps.get(step)
     kept = result.references
     kind = compiled.kind if compiled is not None else ""
-    last = _shown(program, kind, result.value, kept.get(""), seal)
+    selects = _selects(compiled.step) if compiled is not None else {}
+    last = _shown(program, kind, result.value, kept.get(""), seal, selects.get("", ()))
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
         return last
@@ -53,24 +55,46 @@ def step_view(program: Program, step: str, result: StepResult, seal: str) -> Vie
     return StepView(
         last,
         {
-            name: _shown(program, kinds.get(name, ""), value, kept.get(name), seal)
+            name: _shown(
+                program, kinds.get(name, ""), value, kept.get(name), seal, selects.get(name, ())
+            )
             for name, value in result.tasks.items()
         },
     )
 
 
-def _shown(program: Program, kind: str, value: Any, reference: Any, seal: str) -> View | Tainted:
+def _selects(step: Step) -> dict[str, tuple[Select, ...]]:
+    """By task, the fields that have names of their own; those of the step under no name."""
+    found = {task.name: task.select for task in step.tasks if task.select}
+    if found and step.loop is None and step.tasks[-1].name in found:
+        found[""] = step.tasks[-1].select
+    return found
+
+
+def _shown(
+    program: Program,
+    kind: str,
+    value: Any,
+    reference: Any,
+    seal: str,
+    select: tuple[Select, ...],
+) -> View | Tainted:
     found = _at_hand(program, value, seal)
     if isinstance(found, LostView):
         return found
-    return kept_view(kind, found, value if reference is None else reference)
+    return kept_view(kind, found, value if reference is None else reference, select)
 
 
-def kept_view(kind: str, value: Any, stored: Any) -> View | Tainted:
+def kept_view(
+    kind: str, value: Any, stored: Any, select: tuple[Select, ...] = ()
+) -> View | Tainted:
     """The view of a result; `stored` is how it is recorded, perhaps by a reference."""
     shown = view(kind, value)
-    by_reference = stored is not value and isinstance(stored, dict) and "_ref" in stored
-    return KeptView(shown, stored) if by_reference and isinstance(shown, View) else shown
+    if not isinstance(shown, View):
+        return shown
+    if stored is not value and isinstance(stored, dict) and "_ref" in stored:
+        shown = KeptView(shown, stored)
+    return SelectedView(shown, {one.name: one.path for one in select}) if select else shown
 
 
 def _at_hand(program: Program, value: Any, seal: str) -> Any:

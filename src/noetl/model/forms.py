@@ -101,3 +101,10 @@ class Written(Protocol):
 
 
 Form = Callable[[Written], None]
+
+
+def auth_by_name(written: Written) -> None:
+    """`auth: {type, credential}` of a database names a credential."""
+    auth = written.below("auth", "`auth`")
+    if auth is not None and auth.text("credential") and set(auth.names()) <= {"type", "credential"}:
+        written.put("auth", auth.text("credential"), "write the credential's name: `auth: name`")

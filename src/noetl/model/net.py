@@ -209,6 +209,10 @@ class Range(Record, frozen=True, kw_only=True):
     step: Amount = 1
 
 
+FRAME_ROWS = "__frame_max_rows"
+"""Another name of `max_rows` in a claim statement: a parameter of it, and a name in templates."""
+
+
 class Cursor(Record, frozen=True, kw_only=True):
     """A loop fed by a claim statement that is run until it yields no row."""
 

@@ -24,6 +24,8 @@ from noetl.errors import Corrupted
 INLINE_MAX = 64 * 1024
 """Bytes of JSON up to which a value travels in events."""
 PREVIEW_MAX = 200
+KV_MAX = 1 << 20
+"""Bytes from which on a body is no longer a row of the database but of the class `disk`."""
 UNSEALED = ""
 """The seal of executions that have none. Who only shows results goes by it, too: references are
 then known by their spelling, and by what is kept under their key."""
@@ -115,9 +117,14 @@ def made(seal: str, what: About, *, schema_hint: Any, preview: Any, **more: Any)
     shown = {"store": what.store, **decode(encode(msgspec.structs.replace(what, seal=mark)))}
     return {
         "_ref": {**shown, "schema_hint": schema_hint, **more},
-        "_store": what.store,
+        "_store": _place(what),
         "_preview": preview,
     }
+
+
+def _place(what: About) -> str:
+    """The class of place that it is kept in, as playbooks read it."""
+    return "disk" if what.is_file or what.size >= KV_MAX else "kv"
 
 
 def reference(execution_id: str, key: str, body: bytes, value: Any, seal: str) -> dict[str, Any]:

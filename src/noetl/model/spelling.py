@@ -30,3 +30,32 @@ def nearest(word: str, known: Iterable[str]) -> str:
     folded = {name.lower(): name for name in reversed(candidates) if len(name) <= WORD_MAX}
     near = get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
     return folded[near[0]] if near else ""
+
+
+def is_slip(word: str, known: Iterable[str]) -> bool:
+    """Whether one slip of the keyboard makes one of the known words of this one.
+
+    A letter too many, too few or wrong, or two that changed places; in long words two of these.
+    Far stricter than `nearest`: for places where any other word is allowed as well.
+    """
+    folded = word.lower()
+    return any(_slips(folded, one) <= (1 if len(one) < LONG_WORD else 2) for one in known)
+
+
+LONG_WORD = 8
+
+
+def _slips(word: str, other: str) -> int:
+    """How many slips lie between two words."""
+    if abs(len(word) - len(other)) > 2:
+        return 3
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(word, 1):
+        before, above, row = row, before, [at]
+        for col, wanted in enumerate(other, 1):
+            cost = min(before[col] + 1, row[-1] + 1, before[col - 1] + (letter != wanted))
+            if at > 1 and col > 1 and letter == other[col - 2] and word[at - 2] == wanted:
+                cost = min(cost, above[col - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -11,6 +11,7 @@ subclass that answers `get` and `plain`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Final
@@ -276,6 +277,50 @@ class KeptView(View):
 
     def part(self, bounds: slice) -> object:
         return self._result.part(bounds)
+
+
+class SelectedView(View):
+    """A result of which some fields go by names of their own: `output: {select: [{path, as}]}`.
+
+    A key of the result itself wins.
+    """
+
+    __slots__ = ("_paths", "_result")
+
+    def __init__(self, result: View, paths: Mapping[str, str]) -> None:
+        self._result = result
+        self._paths = paths
+
+    @property
+    def plain(self) -> object:
+        return self._result.plain
+
+    def get(self, key: object) -> object:
+        found = self._result.get(key)
+        if found is self._result:
+            return self
+        if found is MISSING and isinstance(key, str) and key in self._paths:
+            return at_path(self._result, self._paths[key])
+        return found
+
+    def part(self, bounds: slice) -> object:
+        return self._result.part(bounds)
+
+
+_KEYS = re.compile(r"[^.\[\]]+")
+
+
+def at_path(value: object, path: str) -> object:
+    """What a path such as `rows[0].id` leads to; MISSING if nothing is there."""
+    for part in _KEYS.findall(path):
+        key = part.strip("'\"")
+        found = lookup(value, key)
+        if found is MISSING and key.isdecimal():
+            found = lookup(value, int(key))
+        if found is MISSING:
+            return MISSING
+        value = found
+    return value
 
 
 class LostView(View):

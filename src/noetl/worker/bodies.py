@@ -11,9 +11,11 @@ from noetl.errors import TooLarge
 from noetl.model import refs
 from noetl.model.commands import Chunk, Command
 from noetl.model.ids import derive
+from noetl.model.net import Task, Values
 from noetl.model.outcome import Outcome, TaskError
 from noetl.secrets.masking import Mask
-from noetl.templates import MASK, Tainted
+from noetl.templates import MASK, Tainted, view
+from noetl.templates.views import MISSING, View, at_path
 from noetl.worker.control import Control
 
 if TYPE_CHECKING:
@@ -82,9 +84,10 @@ class Bodies:
         action_id: str,
         mask: Mask | None = None,
         inline_max: int = refs.INLINE_MAX,
+        task: Task | None = None,
     ) -> tuple[Outcome, Outcome]:
         """The outcome, and how it is recorded: a large result is kept by reference. The `mask` is
-        for its preview, which people read.
+        for its preview, which people read. What the `task` selects stays inline beside it.
 
         A result that has no form in JSON is an error of the task, whatever the tool thought.
         """
@@ -116,4 +119,23 @@ class Bodies:
         reference = refs.reference(self._owner, key, body, outcome.result, self._seal)
         if mask is not None:
             reference["_preview"] = mask.text(reference["_preview"])
+        if task is not None and task.select:
+            reference = {**_selected(task, outcome.result), **reference}
         return outcome, msgspec.structs.replace(outcome, result=reference)
+
+
+def _selected(task: Task, result: Any) -> Values:
+    """The fields of a large result that stay inline, as far as there is room for them."""
+    shown = view(task.kind, result)
+    found: Values = {}
+    room = refs.INLINE_MAX
+    for one in task.select:
+        value = at_path(shown, one.path)
+        if value is MISSING:
+            continue
+        value = value.plain if isinstance(value, View) else value
+        room -= refs.weight(value)
+        if room < 0:
+            break
+        found[one.name] = value
+    return found

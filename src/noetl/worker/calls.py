@@ -453,10 +453,21 @@ HTTP_KEYS = frozenset({"status_code", "headers", "data", "url", "elapsed"})
 
 
 def with_body(value: Any) -> Any:
-    """An HTTP answer handed whole to code has its body under both of its names."""
-    if type(value) is dict and value.keys() == HTTP_KEYS:
-        return {**value, "body": value["data"]}
+    """An HTTP answer handed whole to code has its body under both of its names; so has each answer
+    of a loop.
+    """
+    if type(value) is dict:
+        if value.keys() == HTTP_KEYS:
+            return {**value, "body": value["data"]}
+        if value.keys() >= {"results", "stats"}:
+            return {**value, "results": with_body(value["results"])}
+    elif type(value) is list and any(map(_is_answer, value[:1])):
+        return [with_body(one) for one in value]
     return value
+
+
+def _is_answer(value: Any) -> bool:
+    return type(value) is dict and value.keys() == HTTP_KEYS
 
 
 def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:

@@ -353,7 +353,7 @@ async def _run(
     await passage.runner.bodies.put_away(frame)
     task, directive = action.task.task, settled.directive
     if settled.outcome.is_ok:
-        frame.name_result(task.name, task.kind, settled.outcome.result, settled.stored.result)
+        frame.name_result(task, settled.outcome.result, settled.stored.result)
     again = None
     if directive.rule:
         frame.chain = page_chain(passage, action.task, settled)

@@ -15,7 +15,7 @@ from noetl.errors import EvaluationFailed
 from noetl.model.commands import Chunk
 from noetl.model.events import FrameClaimed, TaskDone, TaskStarted
 from noetl.model.ids import derive
-from noetl.model.net import Cursor, Task
+from noetl.model.net import FRAME_ROWS, Cursor, Task
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.templates import Scope, compile_value
 from noetl.worker.calls import action_of
@@ -28,10 +28,6 @@ CLAIM = "claim"
 """The name of the claiming call in the record."""
 PAUSE = 1.0
 """Seconds before a claim that failed is tried again, growing with each try."""
-
-
-FRAME_ROWS = "__frame_max_rows"
-"""Another name of `max_rows` in a claim statement."""
 
 
 async def claimed(runner: Runner, cursor: Cursor, chunk: Chunk) -> Chunk:
@@ -69,6 +65,8 @@ async def claimed(runner: Runner, cursor: Cursor, chunk: Chunk) -> Chunk:
 
 async def _claim(runner: Runner, cursor: Cursor, frame: Frame) -> Outcome:
     """Run the statement; what may go better next time is tried again."""
+    if FRAME_ROWS in cursor.claim:
+        frame.names[FRAME_ROWS] = _whole(cursor.max_rows, frame.scope, "max_rows")
     program = TaskProgram(_task(cursor, frame.scope))
     action_id = action_of(frame, program.task)
     tries = _whole(cursor.max_attempts, frame.scope, "max_attempts")

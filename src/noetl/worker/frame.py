@@ -13,7 +13,7 @@ from noetl.engine.program import Program
 from noetl.engine.scope import WholeResult, common_roots, kept_view, moment
 from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
-from noetl.model.net import Values
+from noetl.model.net import Task, Values
 from noetl.model.outcome import Outcome, error_value, ok
 from noetl.secrets.masking import Mask
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
@@ -186,14 +186,17 @@ class Frame:
         """The logical call of the pipeline; a chain's tasks belong to the call they follow."""
         return self.task_tries.page if self.chain is None else self.chain.call.page
 
-    def recall(self, kinds: Mapping[str, str], values: Values, previous: Any) -> None:
+    def recall(self, tasks: Mapping[str, Task], values: Values, previous: Any) -> None:
         """What was done before an interruption, with references replaced by what they stand for."""
         self.results = values
         self.previous = previous
         if self.stored_previous is not None:
             self.names["_prev"] = previous
         for name, value in values.items():
-            self.names[name] = kept_view(kinds.get(name, ""), value, self.stored[name])
+            task = tasks.get(name)
+            self.names[name] = _named(task, value, self.stored[name])
+            if task is not None and self.stored[name] == self.stored_previous:
+                self.last = task.kind, ok(previous)
 
     def see(self, outer: Frame) -> None:
         """Inside a workbook entry: what the caller's pipeline has and the entry does not hide."""
@@ -219,12 +222,12 @@ class Frame:
         return found
 
     def show_last(self) -> None:
-        """`output` in a later task: the outcome of the one before it."""
+        """`outcome` in a later task is that of the task before it."""
         if self.last is None and self.stored_previous is not None:
             self.last = "", ok(self.previous)
         if self.last is not None:
             self.show_outcome(*self.last)
-            for name in OF_OUTCOMES - {"output"}:
+            for name in OF_OUTCOMES - {"outcome", "output"}:
                 self.names.pop(name, None)
 
     def enter(self, task: str) -> None:
@@ -325,12 +328,13 @@ class Frame:
         """What the step yields so far, as it is recorded."""
         return self.yields[0] if self.yields else self.stored_previous
 
-    def name_result(self, name: str, kind: str, value: Any, stored: Any) -> None:
+    def name_result(self, task: Task, value: Any, stored: Any) -> None:
         """The result of a chain's task: readable by its name, but not what the step yields."""
+        name = task.name
         self.results[name] = value
         self.stored[name] = stored
         self._note_secret(value, name)
-        self.names[name] = kept_view(kind, value, stored)
+        self.names[name] = _named(task, value, stored)
 
     def restore(self, local: Values) -> None:
         """Forget what a chain wrote to the step's own names."""
@@ -351,14 +355,15 @@ class Frame:
         """The values as they may be recorded."""
         return _masked(values) if self.is_tainted else values
 
-    def keep(self, name: str, kind: str, value: Any, stored: Any) -> None:
+    def keep(self, task: Task, value: Any, stored: Any) -> None:
         """The result of a task, for the tasks after it and for the record."""
+        name = task.name
         self.results[name] = value
         self.previous = value
         self.stored[name] = stored
         self.stored_previous = stored
         self._note_secret(value, name, "_prev")
-        self.names[name] = kept_view(kind, value, stored)
+        self.names[name] = _named(task, value, stored)
         self.names["_prev"] = value
 
     def _note_secret(self, value: Any, *names: str) -> None:
@@ -422,6 +427,13 @@ def _handed_down(progress: Progress) -> Inner | None:
 def tries_of(progress: Progress) -> Tries:
     """The counters alone."""
     return Tries(**{name: getattr(progress, name) for name in Tries.__struct_fields__})
+
+
+def _named(task: Task | None, value: Any, stored: Any) -> object:
+    """The result of a task as later ones read it."""
+    if task is None:
+        return kept_view("", value, stored)
+    return kept_view(task.kind, value, stored, task.select)
 
 
 def _masked(values: Values) -> Values:

@@ -134,8 +134,7 @@ def _move(passage: Passage, program: TaskProgram, settled: Settled) -> Ending | 
     """Go where the directive says; an ending if there is nowhere to go."""
     frame, directive = passage.frame, settled.directive
     if settled.outcome.is_ok:
-        task = program.task
-        frame.keep(task.name, task.kind, settled.outcome.result, settled.stored.result)
+        frame.keep(program.task, settled.outcome.result, settled.stored.result)
     frame.tries = FRESH
     match directive.kind:
         case "jump":
@@ -176,8 +175,8 @@ async def _recall(passage: Passage) -> None:
         frame.local[name] = frame.names[name] = await real(value)
     if not frame.stored and frame.stored_previous is None:
         return
-    kinds = {program.task.name: program.task.kind for program in passage.tasks}
+    tasks = {program.task.name: program.task for program in passage.tasks}
     if passage.case is not None:
-        kinds |= passage.case.kinds
+        tasks |= passage.case.tasks
     values = {name: await real(stored) for name, stored in frame.stored.items()}
-    frame.recall(kinds, values, await real(frame.stored_previous))
+    frame.recall(tasks, values, await real(frame.stored_previous))

@@ -135,7 +135,9 @@ async def _try(passage: Passage, program: TaskProgram, *, sink: bool) -> Settled
         outcome, printed = await runner.outcome(program, frame, action_id)
         outcome = asserted(program.task, outcome)
         inline_max = program.task.spec.get("inline_max_bytes", refs.INLINE_MAX)
-        outcome, stored = await runner.bodies.stored(outcome, action_id, frame.mask, inline_max)
+        outcome, stored = await runner.bodies.stored(
+            outcome, action_id, frame.mask, inline_max, program.task
+        )
     try:
         directive = _judge(passage, program, outcome, action_id)
     except EvaluationFailed as error:

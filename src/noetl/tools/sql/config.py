@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from noetl.model.forms import Written
+from noetl.model.forms import Written, auth_by_name
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import Each, Yielded
 from noetl.tools.base import (
@@ -145,9 +145,7 @@ def _older_sql(task: Written) -> None:
     if task.has("data") and task.has("table"):
         task.rename("data", "args" if isinstance(task.plain("data"), dict) else "rows")
     older_script(task, "command", "store_auth")
-    auth = task.below("auth", "`auth`")
-    if auth is not None and auth.text("credential") and set(auth.names()) <= {"type", "credential"}:
-        task.put("auth", auth.text("credential"), "write the credential's name: `auth: name`")
+    auth_by_name(task)
     _older_pool(task)
 
 

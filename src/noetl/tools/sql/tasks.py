@@ -81,13 +81,7 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     rows: Any = config.rows
     if rows is None:
         check(context.inputs, "args")
-        made_json = context.spec.get("json_inputs", ())
-        return [
-            {
-                name: JsonText(value) if name in made_json and isinstance(value, str) else value
-                for name, value in context.inputs.items()
-            }
-        ]
+        return [_with_json(context.inputs, context.spec.get("json_inputs", ()))]
     file = context.files.find(rows)
     if file is not None:
         return _file_rows(await context.files.local(file), file.format or "")
@@ -104,7 +98,18 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
     if not isinstance(rows, list | tuple) or not all(isinstance(row, dict) for row in rows):
         raise Failed("schema", "`rows` must be a list of mappings: column → value.")
     check(rows, "rows")
-    return rows
+    made_json = context.spec.get("json_rows", {})
+    if not made_json:
+        return rows
+    return [_with_json(row, made_json.get(str(n), ())) for n, row in enumerate(rows)]
+
+
+def _with_json(row: Mapping[str, Any], made_json: Sequence[str]) -> Row:
+    """The row with the texts marked that `tojson` made."""
+    return {
+        name: JsonText(value) if name in made_json and isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 async def local_input(address: str, config: SqlConfig, context: ToolContext) -> Path:

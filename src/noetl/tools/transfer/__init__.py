@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.forms import Written
+from noetl.model.forms import Written, auth_by_name
 from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
@@ -207,6 +207,9 @@ EXAMPLE = """\
 """
 
 
+_DATABASES = ("postgres", "duckdb", "sqlite")
+
+
 def _older(task: Written) -> None:
     for key in ("source", "target"):
         end = task.below(key, f"`{key}`")
@@ -214,6 +217,11 @@ def _older(task: Written) -> None:
             continue
         if end.has("type"):
             end.rename("type", "kind")
+        if end.text("kind") in _DATABASES:
+            auth_by_name(end)
+            for word in ("query", "statement"):
+                if end.has(word):
+                    end.rename(word, "command")
         if end.has("mapping") and key == "target":
             end.move("mapping", task, "mapping", "write `mapping` on the task itself")
 
@@ -232,7 +240,11 @@ TOOL = Tool(
     needs=(("source",), ("target",)),
     older=_older,
     older_shapes={
-        "source": {"type": "object", "required": ["type"], "description": "Write `kind`."},
+        "source": {
+            "type": "object",
+            "anyOf": [{"required": [key]} for key in ("type", "query", "statement")],
+            "description": "Write `kind`, and `command` of a database.",
+        },
         "target": {
             "type": "object",
             "anyOf": [{"required": ["type"]}, {"required": ["mapping"]}],
