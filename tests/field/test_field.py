@@ -1,0 +1,282 @@
+"""Playbooks as people wrote them for older dialects: each runs as it stands, embedded on SQLite and
+by a server with two workers on PostgreSQL, and what `noetl migrate` makes of it runs the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from noetl.dsl import compile_text
+from noetl.dsl.older import OLDER
+from tests.canaries import assert_clean
+from tests.field import runs
+from tests.field.runs import FOLDER, NAMES, PARTS, TOOLS, Embedded, Expected, Ran
+from tests.field.service import SECRETS, Service, credentials
+from tests.server.example_runs import told
+from tests.server.processes import Server, serving, working
+from tests.servers import url_of
+from tests.tools.services import nats_server
+
+DRAWN = {"revision", "_ref", "_preview"}
+"""What services number, and what keys of results are derived from."""
+LINTS = {"template-in-code", "error-falls-through", "unknown-name"}
+"""What people are told about today's language as well: migrating changes no meaning."""
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service().serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[str]:
+    """A NATS server with the bucket that playbooks expect there."""
+
+    async def make_bucket(url: str) -> None:
+        import nats
+
+        client = await nats.connect(url)
+        await client.jetstream().create_key_value(bucket="field_sessions")
+        await client.close()
+
+    with nats_server() as url:
+        asyncio.run(make_bucket(url))
+        yield url
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: Any) -> dict[str, Any]:
+    """The database that playbooks write to."""
+    with psycopg.connect(url_of(postgres_server, "postgres"), autocommit=True) as db:
+        for name in ("field", "field_noetl"):
+            db.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            db.execute(f"CREATE DATABASE {name}")
+    return {"host": str(postgres_server.pgdata), "user": "postgres", "dbname": "field"}
+
+
+@pytest.fixture(scope="module")
+def here(database: dict[str, Any], service: Service) -> Iterator[Embedded]:
+    with runs.embedded() as found:
+        found.keep(credentials(service.url, database))
+        for path in PARTS:
+            found.register(path.read_text())
+        yield found
+        assert_clean(SECRETS, found.bench.folder)
+
+
+@pytest.fixture(scope="module")
+def server(
+    postgres_server: Any,
+    database: dict[str, Any],
+    service: Service,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("field")
+    (folder / "scripts").symlink_to(FOLDER / "scripts")
+    with ExitStack() as stack:
+        store = {"NOETL_DATABASE_URL": url_of(postgres_server, "field_noetl")}
+        found = stack.enter_context(serving(folder, **store))
+        for _ in range(2):
+            stack.enter_context(working(folder, found.url, "--slots", "8"))
+        for name, (kind, data) in credentials(service.url, database).items():
+            found.post("/api/credentials", {"name": name, "type": kind, "data": data})
+        for path in PARTS:
+            found.post("/api/catalog/register", {"content": path.read_text()})
+        yield found
+        assert_clean(SECRETS, folder)
+
+
+@pytest.fixture
+def workload(
+    service: Service,
+    nats: str,
+    database: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, Any]:
+    """What a run is started with; nothing is left of the run before."""
+    monkeypatch.chdir(FOLDER)
+    with psycopg.connect(**database) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS auth CASCADE")
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    service.reset()
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return {"api": service.url, "nats": nats, "folder": str(folder)}
+
+
+def check(ran: Ran, wanted: Expected, database: dict[str, Any]) -> None:
+    """It ended as expected, wrote what was expected, in the order expected."""
+    document = ran.document
+    error = document["error"] or {}
+    assert document["status"] == wanted.status, error
+    assert runs.part(document["result"], wanted.result) == wanted.result
+    assert runs.part(error, wanted.error) == wanted.error
+    for step, result in wanted.results.items():
+        assert runs.part(ran.results[step], result) == result, step
+    for query, rows in wanted.rows.items():
+        assert runs.in_database(database, query) == rows, query
+    assert runs.story(ran.events, wanted) == wanted.events
+    for step, lines in wanted.any_order.items():
+        assert runs.turns(ran.events, step, wanted) == Counter(lines), step
+
+
+def test_there_are_at_least_forty_and_each_says_what_is_expected() -> None:
+    assert len(NAMES) >= 40
+    for name in NAMES:
+        assert runs.expected(name).events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_playbook_of_the_field_runs_embedded_as_it_is_and_migrated(
+    name: str, here: Embedded, workload: dict[str, Any], database: dict[str, Any], service: Service
+) -> None:
+    wanted = runs.expected(name)
+    as_it_is = here.run(runs.written(name), workload)
+    check(as_it_is, wanted, database)
+
+    with psycopg.connect(**database) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS auth CASCADE")
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    service.reset()
+    shutil.rmtree(workload["folder"])
+    Path(workload["folder"]).mkdir()
+    migrated = here.run(runs.migrated(name), workload)
+    check(migrated, wanted, database)
+    for key in ("result", "ctx", "vars", "error"):
+        assert same(migrated.document[key]) == same(as_it_is.document[key]), key
+    assert same(migrated.results) == same(as_it_is.results)
+
+
+def same(value: Any) -> Any:
+    """The value without what is new in every run."""
+    drawn = re.compile(r"aer-[0-9a-f]{24}|\bnoetl-test-\w+")
+    match told(value):
+        case dict() as found:
+            return {key: same(one) for key, one in found.items() if key not in DRAWN}
+        case list() as found:
+            return [same(one) for one in found]
+        case str() as text:
+            return drawn.sub("…", text)
+        case other:
+            return other
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_playbook_of_the_field_runs_on_a_server_with_two_workers(
+    name: str, server: Server, workload: dict[str, Any], database: dict[str, Any]
+) -> None:
+    check(runs.served(server, runs.written(name), workload), runs.expected(name), database)
+
+
+@pytest.mark.parametrize("path", [*sorted(FOLDER.glob("*.yaml")), *PARTS], ids=lambda p: p.stem)
+def test_what_migrate_writes_has_no_older_form_left(path: Path) -> None:
+    if path.name.endswith(runs.EXPECT):
+        return
+    before = compile_text(path.read_text(), tools=TOOLS)
+    text = runs.migrate_text(path.read_text(), TOOLS).text
+    after = compile_text(text, tools=TOOLS)
+
+    assert after.net is not None
+    codes = Counter(problem.code for problem in after.problems)
+    assert not codes.keys() & OLDER, after.problems
+    assert codes.keys() <= LINTS
+    assert not codes - Counter(problem.code for problem in before.problems)
+    assert runs.migrate_text(text, TOOLS).text == text
+
+
+FORMS: dict[str, tuple[str, ...]] = {
+    "python `libs: {alias: module}`": (
+        r"libs: \{\}",
+        r"libs: \{\w+: \w+",
+        r"\{from: \w+, import: \w+\}",
+    ),
+    "task `timeout`, `timeout_seconds`": (
+        r"kind: python\n(?:.*\n)*?    timeout: \d",
+        r"timeout_seconds: \d",
+    ),
+    "tool config inside a task's `spec`": (
+        r"spec:\n +(endpoint|url|cmd|commands): ",
+        r"spec:\n +headers:",
+        r"spec: \{url: ",
+    ),
+    "`set_ctx` and `set_iter`": (r"\n  set_ctx:", r"\n    set_ctx:", r" set_iter: \{"),
+    "`assert`": (r"assert: \{expects: \[", r"assert:\n +expects: \["),
+    "`pool` of a SQL task": (r"pool: \{name: \w+, min_size.*max_waiting.*max_lifetime.*max_idle",),
+    "`output` of a step": (
+        r"\n  output:\n    select:",
+        r"\n  result:\n    output_select:",
+        r"inline_max_bytes: \d",
+        r"store: kv",
+        r"preview_max_bytes: ",
+        r"scope: execution",
+        r"output_select: \{",
+    ),
+    "`script: {uri, source}`": (
+        r"uri: \S+\.sql\n +source: \{type: file\}",
+        r"type: inline",
+        r"script: \S+\.sql",
+        r"uri: \S+\.py\n +source: \{type: file, region",
+    ),
+    "artifact": (r"action: get\n +result_ref: ", r"args: \{uri: "),
+    "cursor `frame`": (
+        *(rf"\n +{key}: " for key in ("max_seconds", "max_bytes", "heartbeat_seconds")),
+        *(r"verify_ipc: ", r"retry_mode: ", r"__frame_max_rows"),
+    ),
+    "`on_no_match`": (r"on_no_match: quiet", r"on_no_match: complete"),
+    "transfer": (r"source:\n +type: http", r"target: \{type: postgres.*mapping: "),
+    "rule `set: [{name, value}]`": (r"set:\n +- name: ", r"set: \[\{name: "),
+    "sink `kind: event_log`": (r"kind: event_log",),
+    "SQL `statement`": (r"statement: ",),
+    "SQL `data` with `table`": (r"table: \w+\n    data: \{", r"data:\n    - \{", r'data: "\{\{'),
+    "SQL `auth: {type, credential}`": (r"auth: \{type: postgres, credential: ",),
+    "rule `retry: {args | params}`": (r"retry:\n +params:", r"retry:\n +args:"),
+    "`| tojson` for a json column": (
+        r"params:(?:.|\n)*?\| tojson \}\}",
+        r"data: \{.*\| tojson \}\}",
+    ),
+    "`collect … into` a key of ctx": (r"set_ctx:\n +all_items(?:.|\n)*into: all_items",),
+    "playbook `task`": (r"kind: playbook\n +path: \S+\n +task: ",),
+    "an empty `step: end`": (r"- step: end\n(\Z|  desc: .*\n\Z|- |workbook)",),
+    "further `metadata` keys": (r"metadata:\n(  .*\n)*  (author|category|compliance|team): ",),
+    "keychain `map`": (r"kind: static\n  map: ", r"kind: secret_manager(?:.|\n)*?\n  map:"),
+    "oauth2 entry": (
+        r"kind: oauth2\n  endpoint: (?:.|\n)*method: POST(?:.|\n)*auto_renew: true(?:.|\n)*"
+        r"grant_type: client_credentials(?:.|\n)*client_id: (?:.|\n)*scope: ",
+    ),
+    "retries": (r"retry_on: \[", r"retry_on_status: \[", r"backoff: 0", r"backoff_seconds: "),
+    "a guarded reserved name": (r"outcome\.status \| default", r"response is defined"),
+    "executor": (
+        r"executor:\n(  .*\n)*  version: ",
+        r"requires:(?:.|\n)*?features: ",
+        r"tools: \[",
+        r"timeout_s: ",
+        r"preserve_order: true",
+    ),
+    "rules": (r"then:\n +- step: ", r"else: null\n +then:", r'"\{\{ output\.data'),
+    "`_store` of a reference": (r"\._store \}\}",),
+}
+"""The forms of older dialects, row by row, and how they are recognised in the texts."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_playbooks_use_every_form_of_the_table(form: str) -> None:
+    texts = [path.read_text() for path in [*map(_path, NAMES), *PARTS]]
+
+    for pattern in FORMS[form]:
+        assert any(re.search(pattern, text) for text in texts), pattern
+
+
+def _path(name: str) -> Path:
+    return FOLDER / f"{name}.yaml"
