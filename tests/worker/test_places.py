@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
+from noetl import wiring
 from noetl.model.events import TaskStarted
 from noetl.tools.running.limits import time_limit, waiting
 from noetl.worker import sandbox
@@ -157,6 +161,148 @@ def test_t42_the_time_of_a_workbook_entry_stands_still_while_its_task_waits():
     run = on_bench(work, python_processes=1)
 
     assert run.document["status"] == "COMPLETED", run.document["error"]
+
+
+LIMIT = 0.5
+"""Seconds that each of the following calls may take, and takes a small part of."""
+
+
+@asynccontextmanager
+async def holding_back():
+    """A web server that answers its first request when it is told to, and all others at once."""
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        if not arrived.is_set():
+            arrived.set()
+            await release.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", arrived, release
+    finally:
+        release.set()
+        server.close()
+
+
+async def waits_for_place(bench, execution_id, what):
+    """Until the call says that it waits, and then for longer than it may take."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        why = await bench.system.executions.why(execution_id)
+        if any(what in one["text"] for one in why if one["waits_for"] == "place"):
+            break
+        assert time.monotonic() < end, why
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(2 * LIMIT)
+
+
+async def task_began(bench, execution_id):
+    end = time.monotonic() + PATIENCE
+    while not any(isinstance(one, TaskStarted) for one in await bench.events(execution_id)):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+def few_places(monkeypatch, **places):
+    """Let tools have so many threads and connections to a host."""
+    made = wiring.tool_rules
+    monkeypatch.setattr(
+        wiring,
+        "tool_rules",
+        lambda settings: msgspec.structs.replace(made(settings), **places),
+    )
+
+
+def test_t42_waiting_for_a_thread_is_no_time_of_the_task(monkeypatch):
+    few_places(monkeypatch, threads=1)
+
+    async def work(bench):
+        file = bench.folder / "locked.db"
+        locked = sqlite3.connect(file, isolation_level=None)
+        locked.execute("CREATE TABLE t (n)")
+        locked.execute("BEGIN EXCLUSIVE")
+        # It has the only thread, for as long as the file is locked.
+        insert = "busy_timeout: 60, command: INSERT INTO t VALUES (1)"
+        writes = f"{{kind: sqlite, database: {file}, {insert}}}"
+        first = await bench.start(playbook(f"- {{step: start, tool: {writes}}}"))
+        await task_began(bench, first)
+        reads = f"{{kind: sqlite, command: SELECT 1 AS one, spec: {{timeout: {LIMIT}}}}}"
+        second = await bench.start(playbook(f"- {{step: start, tool: {reads}}}"))
+        await waits_for_place(bench, second, "a free thread")
+        locked.execute("COMMIT")
+        locked.close()
+        return [await bench.ended(one) for one in (first, second)]
+
+    for run in on_bench(work):
+        assert run.document["status"] == "COMPLETED", run.document["error"]
+
+
+def test_t42_waiting_for_a_connection_is_no_time_of_the_task(monkeypatch):
+    few_places(monkeypatch, connections_per_host=1)
+
+    async def work(bench):
+        async with holding_back() as (url, arrived, release):
+            first = await bench.start(
+                playbook(f"- {{step: start, tool: {{kind: http, url: '{url}'}}}}")
+            )
+            await arrived.wait()
+            asks = f"{{kind: http, url: '{url}', spec: {{timeout: {LIMIT}}}}}"
+            second = await bench.start(playbook(f"- {{step: start, tool: {asks}}}"))
+            await waits_for_place(bench, second, "a connection to 127.0.0.1")
+            release.set()
+            return [await bench.ended(one) for one in (first, second)]
+
+    for run in on_bench(work):
+        assert run.document["status"] == "COMPLETED", run.document["error"]
+
+
+SPEC = f"spec: {{rate: 1/s, timeout: {LIMIT}}}"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [f"{{kind: noop, {SPEC}}}", f"{{kind: workbook, task: entry, spec: {{timeout: {LIMIT}}}}}"],
+    ids=["task", "workbook"],
+)
+def test_t42_waiting_for_its_turn_under_a_rate_is_no_time_of_the_task(tool):
+    workflow = f"""
+- step: start
+  loop: {{ in: [1, 2, 3], iterator: n, spec: {{ mode: parallel }} }}
+  tool: {tool}
+"""
+    book = f"""
+- name: entry
+  tool: {{kind: noop, {SPEC}}}
+"""
+
+    async def work(bench):
+        return await bench.ended(await bench.start(playbook(workflow, workbook=book)))
+
+    run = on_bench(work)
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+
+
+def test_t42_waiting_for_a_worker_to_lease_it_is_no_time_of_the_task():
+    async def work(bench):
+        async with holding_back() as (url, arrived, release):
+            tool = f"{{kind: http, url: '{url}'}}"
+            first = await bench.start(playbook(f"- {{step: start, tool: {tool}}}"))
+            await arrived.wait()
+            asks = f"{{kind: http, url: '{url}', spec: {{timeout: {LIMIT}}}}}"
+            second = await bench.start(playbook(f"- {{step: start, tool: {asks}}}"))
+            await asyncio.sleep(2 * LIMIT)
+            assert not any(isinstance(one, TaskStarted) for one in await bench.events(second))
+            release.set()
+            return [await bench.ended(one) for one in (first, second)]
+
+    for run in on_bench(work, slots=1):
+        assert run.document["status"] == "COMPLETED", run.document["error"]
 
 
 def test_a_call_that_waits_is_named_when_somebody_asks_why():
