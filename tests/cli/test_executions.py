@@ -154,7 +154,7 @@ def test_follow_shows_what_another_process_does_until_the_end(place):
     process = place.start("run", "slow.yaml", "--set", f"until={place.folder}/now")
     wait_for(process, "wait: started")
     follower = place.start("executions", "follow", "last")
-    time.sleep(3)
+    wait_for(follower, "following execution")
     place.write("now", "")
     out, said = follower.communicate(timeout=20)
     process.communicate(timeout=20)
@@ -166,7 +166,7 @@ def test_follow_shows_what_another_process_does_until_the_end(place):
 
 def test_follow_ends_when_whoever_ran_it_has_died(place, running):
     follower = place.start("executions", "follow", "last")
-    time.sleep(1)
+    wait_for(follower, "following execution")
     kill(running)
     _, said = follower.communicate(timeout=20)
 

@@ -201,6 +201,43 @@ def test_tracebacks_count_the_lines_of_the_file(tmp_path, noetl):
     assert 'File "tests/broken version 1", line 11, in divide' in shown.err
 
 
+def test_a_file_that_nobody_registered_is_named_in_every_way_of_looking(tmp_path, noetl):
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+    noetl("run", "broken.yaml")
+
+    shown = noetl("executions", "show", "last")
+    followed = noetl("executions", "follow", "last")
+    rerun = noetl("executions", "rerun", "last")
+
+    assert "division by zero (broken.yaml:11)" in shown.out
+    for said in (shown.err, followed.err, rerun.err):
+        assert 'File "broken.yaml", line 11, in divide' in said
+        assert "<code>" not in said
+    for said in (followed.err, rerun.err):
+        assert "failed in step start: ZeroDivisionError: division by zero (broken.yaml:11)" in said
+
+
+def test_errors_of_workbook_entries_and_of_children_name_the_lines_of_their_playbook(
+    tmp_path, noetl
+):
+    entry = BROKEN.replace("workflow:\n  - step: start", "workbook:\n  - name: share")
+    entry += "workflow:\n  - step: start\n    tool: {kind: workbook, task: share}\n"
+    (tmp_path / "broken.yaml").write_text(entry)
+    for name, path in (("middle", "tests/broken"), ("top", "tests/middle")):
+        calls = f"  - step: start\n    tool: {{kind: playbook, path: {path}}}\n"
+        about = f"metadata: {{name: {name}, path: tests/{name}}}\nworkflow:\n"
+        (tmp_path / f"{name}.yaml").write_text(HEAD + about + calls)
+
+    alone = noetl("run", "broken.yaml")
+    below = noetl("run", "top.yaml")
+    shown = noetl("executions", "show", "last")
+
+    assert "share: ZeroDivisionError: division by zero (broken.yaml:11)" in alone.err
+    assert 'File "broken.yaml", line 11, in divide' in alone.err
+    assert "division by zero (tests/broken version 1:11)" in below.err
+    assert "division by zero (tests/broken version 1:11)" in shown.out
+
+
 def test_validate_finds_python_that_is_none_at_its_place(tmp_path, noetl):
     (tmp_path / "broken.yaml").write_text(BROKEN.replace("(n):", "(n)"))
     (tmp_path / "returns.yaml").write_text(BROKEN.replace("result = divide", "return divide"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
 
+from noetl.tools.quantum.jobs import Jobs
 from noetl.tools.resources import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 
@@ -185,3 +187,14 @@ def test_s09_a_job_that_nobody_submitted_is_not_found(tmp_path, job_id):
     for op in ("status", "results"):
         outcome = ran("quantum", {"op": op, "job_id": job_id}, settings=rules)
         assert failure(outcome)[0] == "not_found"
+
+
+def test_a_file_that_another_worker_moves_away_disturbs_nobody(tmp_path):
+    """Workers share the directory: what one has listed, another has renamed before it is read."""
+    (tmp_path / "aer-0.1.partial").symlink_to(tmp_path / "renamed")
+    (old := tmp_path / "aer-1.done").write_bytes(b"{}")
+    os.utime(old, (0, 0))
+
+    Jobs(tmp_path, None)._forget_old()
+
+    assert not old.exists()

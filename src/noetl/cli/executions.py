@@ -128,11 +128,12 @@ def show_command(execution: str, as_json: bool, db: str | None, server: str | No
 
 
 async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
+    from noetl import wiring
     from noetl.cli.remote import looking
     from noetl.cli.results import print_document
     from noetl.cli.running import print_output
     from noetl.cli.showing import execution_rows, shortened, show
-    from noetl.cli.source_lines import of_execution
+    from noetl.cli.source_lines import NOWHERE, of_execution
 
     async with looking(settings) as records:
         execution_id = await records.find(written)
@@ -140,9 +141,12 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
         if as_json:
             await print_document(document, records.body)
             return
-        show(execution_rows(await shortened(document, records.body), in_use=is_running(settings)))
+        source = NOWHERE
+        if document["error"] or any(step["error"] for step in document["steps"]):
+            source = await of_execution(records, wiring.compiler(settings), document)
+        shown = await shortened(source.told(document), records.body)
+        show(execution_rows(shown, in_use=is_running(settings)))
         if document["status"] == "FAILED":
-            source = await of_execution(records, settings, document)
             await print_output(records, execution_id, source=source)
 
 

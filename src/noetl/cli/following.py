@@ -9,6 +9,7 @@ from noetl.cli.exits import FAILED
 from noetl.cli.lines import Telling
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
+from noetl.cli.source_lines import NOWHERE, of_execution
 
 if TYPE_CHECKING:
     from noetl.control.records import Following, Records
@@ -36,6 +37,9 @@ async def follow(settings: Settings, written: str) -> int:
         if is_rich(sys.stderr):
             await _draw(settings, store, records, execution_id, followed)
         else:
+            # Until something happens there is nothing else to say.
+            about = f"{followed.state.path}, {followed.state.status.lower()}"
+            say(f"following execution {execution_id} ({about})")
             await _until_over(settings, followed, speak=True)
         if not followed.state.is_finished:
             say(
@@ -43,10 +47,11 @@ async def follow(settings: Settings, written: str) -> int:
                 f" `noetl executions resume {execution_id}` goes on with it."
             )
             return FAILED
-        document = await records.document(execution_id)
+        document, source = await records.document(execution_id), NOWHERE
         if document["status"] == "FAILED":
-            await print_output(store, execution_id, shown=True)
-        return await conclude(document, records.body, as_json=False)
+            source = await of_execution(records, wiring.compiler(settings), document)
+            await print_output(records, execution_id, shown=True, source=source)
+        return await conclude(document, records.body, as_json=False, source=source)
 
 
 async def _until_over(settings: Settings, followed: Following, *, speak: bool) -> None:

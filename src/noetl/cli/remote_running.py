@@ -17,7 +17,7 @@ from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 from noetl.cli.remote import WAIT_SECONDS, RemoteExecutions, RemoteFollowing, connected
 from noetl.cli.running import conclude, news_in, print_output
-from noetl.cli.source_lines import NOWHERE, SourceLines
+from noetl.cli.source_lines import NOWHERE, SourceLines, of_execution
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def follow_there(settings: Settings, written: str) -> int:
     async with connected(settings) as client:
         execution_id = await RemoteExecutions(client).find(written)
         await _show(client, execution_id)
-        return await _conclude(client, execution_id, as_json=False)
+        return await _conclude(settings, client, execution_id, as_json=False)
 
 
 async def rerun_there(
@@ -47,11 +47,16 @@ async def rerun_there(
         if step is not None:
             body["from"] = step
         started = await client.act(old, "rerun", **body)
-        return await to_end(client, started["execution_id"], as_json=as_json)
+        return await to_end(settings, client, started["execution_id"], as_json=as_json)
 
 
 async def to_end(
-    client: Client, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
+    settings: Settings,
+    client: Client,
+    execution_id: str,
+    *,
+    as_json: bool,
+    file: SourceLines | None = None,
 ) -> int:
     """Show an execution that was started from here until it has ended; the exit code."""
     async with _cancelled_by_ctrl_c(client, execution_id) as was_pressed:
@@ -60,16 +65,27 @@ async def to_end(
         else:
             followed = RemoteFollowing(client, execution_id, ExecutionState())
             await _until_over(client, followed, speak=False)
-        code = await _conclude(client, execution_id, as_json=as_json, source=source)
+        code = await _conclude(settings, client, execution_id, as_json=as_json, file=file)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
 async def _conclude(
-    client: Client, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
+    settings: Settings,
+    client: Client,
+    execution_id: str,
+    *,
+    as_json: bool,
+    file: SourceLines | None = None,
 ) -> int:
+    """How it ended; of a `file` that was run from here, people know the lines."""
+    from noetl import wiring
+
     document = await client.execution(execution_id)
-    remote = RemoteExecutions(client)
+    remote, source = RemoteExecutions(client), NOWHERE
     if document["status"] == "FAILED" and not as_json:
+        source = await of_execution(remote, wiring.compiler(settings), document)
+        if file is not None:
+            source = source._replace(name=file.name, first=file.first)
         await print_output(remote, execution_id, shown=True, source=source)
     return await conclude(document, remote.body, as_json=as_json, source=source)
 

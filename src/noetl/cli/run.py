@@ -96,16 +96,16 @@ async def _run(
 ) -> int:
     from noetl import wiring
     from noetl.cli.running import run_to_end, working_here
-    from noetl.cli.source_lines import NOWHERE, SourceLines
     from noetl.errors import NotFound
+    from noetl.model.facts import Source
 
-    compiled, source = None, NOWHERE
+    compiled, source = None, None
     if is_file(target):
         found = compiled_file(settings, target)
         if found is None:
             return WRONG
         compiled = found.compiled
-        source = SourceLines(target, compiled.code_lines)
+        source = Source(name=target, code_lines=dict(compiled.code_lines))
         point_out_misspelt(given, compiled.unwrap())
     async with wiring.embedded(settings, work=False) as system:
         try:
@@ -119,11 +119,13 @@ async def _run(
             say(str(edited))
             return WRONG
         if execution_id is None:
-            execution_id = await system.executions.start(*chosen, given, actor=local_actor())
+            execution_id = await system.executions.start(
+                *chosen, given, actor=local_actor(), source=source
+            )
         elif given:
             say("going on with the workload it was started with; --new starts with another")
         async with working_here(system, settings, {execution_id}):
-            return await run_to_end(system, execution_id, as_json=as_json, source=source)
+            return await run_to_end(system, execution_id, as_json=as_json)
 
 
 # --- Which playbook ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from noetl.cli.printing import print_json, print_line, say
 from noetl.cli.remote import connected
 from noetl.cli.remote_running import to_end
 from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file, point_out_misspelt
-from noetl.cli.source_lines import NOWHERE, SourceLines
+from noetl.cli.source_lines import SourceLines
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -34,17 +34,17 @@ async def run_there(
         point_out_misspelt(given, found.compiled.unwrap())
     async with connected(settings) as client:
         request: dict[str, Any] = {"path": target}
-        source = NOWHERE
+        file = None
         if found is not None:
             folder = Path(target).parent
             request = await _registered(client, found, folder, wiring.compiler(settings))
-            source = SourceLines(target, found.compiled.code_lines)
+            file = SourceLines(target, found.compiled.code_lines)
         try:
             started = await client.post("/api/execute", {**request, "workload": given})
         except NotFound as error:
             say(str(error))
             return WRONG
-        return await to_end(client, started["execution_id"], as_json=as_json, source=source)
+        return await to_end(settings, client, started["execution_id"], as_json=as_json, file=file)
 
 
 async def _registered(
@@ -70,7 +70,7 @@ async def execute_there(
     async with connected(settings) as client:
         started = await client.post("/api/execute", request, key=key)
         if wait:
-            return await to_end(client, started["execution_id"], as_json=as_json)
+            return await to_end(settings, client, started["execution_id"], as_json=as_json)
         if as_json:
             print_json(started)
         else:

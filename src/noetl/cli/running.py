@@ -14,7 +14,7 @@ from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.lines import Telling, failed_iterations, length, more_about, speaker
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, printable, say
-from noetl.cli.source_lines import NOWHERE, SourceLines
+from noetl.cli.source_lines import NOWHERE, SourceLines, of_execution
 from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ async def working_here(system: System, settings: Settings, chosen: set[str]) -> 
         yield
 
 
-async def run_to_end(
-    system: System, execution_id: str, *, as_json: bool, source: SourceLines = NOWHERE
-) -> int:
+async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int:
     """Show an execution that this process runs until it has ended; the exit code."""
     from noetl.control.records import Records
 
@@ -59,9 +57,11 @@ async def run_to_end(
         else:
             await _print_lines(system, execution_id)
         document = await system.executions.wait(execution_id)
+    records, source = Records(system.store), NOWHERE
     if document["status"] == "FAILED" and not as_json:
-        await print_output(system.store, execution_id, shown=True, source=source)
-    code = await conclude(document, Records(system.store).body, as_json=as_json, source=source)
+        source = await of_execution(records, system.catalog.check, document)
+        await print_output(records, execution_id, shown=True, source=source)
+    code = await conclude(document, records.body, as_json=as_json, source=source)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
@@ -239,9 +239,7 @@ def _print_failure(fact: TaskDone, source: SourceLines, *, shown: bool) -> None:
     error = fact.outcome.error
     details = error.details if error is not None else None
     if isinstance(details, dict) and isinstance(details.get("traceback"), str):
-        text = details["traceback"]
-        if "execution_id" not in details:
-            text = source.traceback(text, fact.step, fact.task)
+        text = source.traceback(details["traceback"], details, fact.step, fact.task)
         _print_block(f"traceback of {where}", text)
 
 

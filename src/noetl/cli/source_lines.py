@@ -1,19 +1,21 @@
 """Lines of a task's code as lines of the playbook that it stands in.
 
-The net carries no places, so they are found when something is shown: in the file that was run, or
-in the text that the catalog has of the version that was.
+The net carries no places. Of a file that was run the record of its start has them; else they are
+found when something is shown, in the text that the catalog has of the version that was run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from noetl.settings import Settings
+    from noetl.dsl import Compiled
 
 _IN_CODE = re.compile(r'File "<code>", line (\d+)')
+CHILDREN_DEEP = 5
+"""So far down failed executions are looked at."""
 _AT_END = re.compile(r"\(line (\d+)\)$")
 
 
@@ -24,6 +26,11 @@ class SourceLines(NamedTuple):
     """The file, or path and version in the catalog."""
     first: Mapping[str, int] = {}
     """Task (`step.task`) → line."""
+    failed_step: str = ""
+    failure: Mapping[str, Any] = {}
+    """The details of its error."""
+    children: Mapping[str, SourceLines] = {}
+    """Executions that failed below this one, by their ids."""
 
     def _offset(self, step: str, task: str | None) -> int | None:
         """What to add to a line of the task's code; None where that is unknown."""
@@ -38,8 +45,15 @@ class SourceLines(NamedTuple):
             found = lines.pop() if len(lines) == 1 else None
         return None if found is None else found - 1
 
-    def traceback(self, text: str, step: str, task: str) -> str:
+    def _below(self, details: Mapping[str, Any]) -> SourceLines | None:
+        """The execution that the error comes from, if it is another one."""
+        child = details.get("execution_id")
+        return self.children.get(child, NOWHERE) if isinstance(child, str) else None
+
+    def traceback(self, text: str, details: Mapping[str, Any], step: str, task: str | None) -> str:
         """A traceback that names the file and its lines."""
+        if (below := self._below(details)) is not None:
+            return below.traceback(text, below.failure, below.failed_step, None)
         offset = self._offset(step, task)
         if offset is None:
             return text
@@ -50,32 +64,68 @@ class SourceLines(NamedTuple):
     def message(self, error: Mapping[str, Any], step: str) -> str:
         """The message of an error, with the line of the file."""
         text = str(error.get("message", "no reason given"))
-        details = error.get("details")
-        its_own = isinstance(details, dict) and "line" in details and "execution_id" not in details
-        offset = self._offset(step, None) if its_own else None
+        details = error["details"] if isinstance(error.get("details"), dict) else {}
+        if (below := self._below(details)) is not None:
+            return below.message({**error, "details": below.failure}, below.failed_step)
+        if "line" not in details and error.get("kind") != "exception":
+            return text  # a line of something else, such as SQL
+        offset = self._offset(step, None)
+        if offset is None:
+            # Of a workbook entry the message names the entry.
+            entries = {label.partition(".")[0] for label in self.first}
+            named = [name for name in entries if f"{name}: " in text]
+            offset = self._offset(named[0], None) if len(named) == 1 else None
         if offset is None:
             return text
         return _AT_END.sub(lambda match: f"({self.name}:{int(match[1]) + offset})", text)
+
+    def told(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document of an execution, with messages that name the file and its lines."""
+
+        def placed(error: Any, step: str) -> Any:
+            return error and {**error, "message": self.message(error, step)}
+
+        steps = [{**one, "error": placed(one["error"], one["step"])} for one in document["steps"]]
+        error = placed(document["error"], document.get("failed_step") or "")
+        return {**document, "error": error, "steps": steps}
 
 
 NOWHERE = SourceLines()
 
 
-class Texts(Protocol):
-    """Wherever the catalog can be read."""
+class Looking(Protocol):
+    """Wherever executions and the catalog can be read."""
+
+    async def document(self, execution_id: str) -> dict[str, Any]: ...
 
     async def text(self, path: str, version: int) -> str | None: ...
 
 
 async def of_execution(
-    texts: Texts, settings: Settings, document: Mapping[str, Any]
+    records: Looking,
+    compile_text: Callable[[str], Compiled],
+    document: Mapping[str, Any],
+    below: int = CHILDREN_DEEP,
 ) -> SourceLines:
-    """For an execution of a version in the catalog; of a file that was run, nothing is known."""
+    """Where the code of an execution stands, and of those below it that failed."""
+    own = document.get("source")
     version = document["version"]
-    text = await texts.text(document["path"], version) if version else None
-    if text is None:
-        return NOWHERE
-    from noetl import wiring
-
-    lines = wiring.compiler(settings)(text).code_lines
-    return SourceLines(f"{document['path']} version {version}", lines)
+    found = NOWHERE
+    if own:
+        found = SourceLines(own["name"], own.get("code_lines", {}))
+    elif version and (text := await records.text(document["path"], version)) is not None:
+        name = f"{document['path']} version {version}"
+        found = SourceLines(name, compile_text(text).code_lines)
+    children: dict[str, SourceLines] = {}
+    for error in (document["error"], *(step["error"] for step in document["steps"])):
+        details = (error or {}).get("details")
+        child = details.get("execution_id") if isinstance(details, dict) else None
+        if below and isinstance(child, str) and child not in children:
+            inner = await records.document(child)
+            children[child] = await of_execution(records, compile_text, inner, below - 1)
+    failure = (document["error"] or {}).get("details")
+    return found._replace(
+        failed_step=document.get("failed_step") or "",
+        failure=failure if isinstance(failure, dict) else {},
+        children=children,
+    )

@@ -63,6 +63,7 @@ def execution(execution_id: ExecutionId, state: ExecutionState, program: Program
         "failed_step": state.failed_step or None,
         "parent_execution_id": state.parent.execution_id if state.parent is not None else None,
         "actor": _actor(state.actor),
+        "source": msgspec.to_builtins(state.source),
         "acts": [
             {
                 "at": moment(act.at),

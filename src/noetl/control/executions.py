@@ -19,6 +19,7 @@ from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
 from noetl.errors import Conflict, Finished, KeyReused, NotFound, StoreError
 from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent, StepScheduled, decode
+from noetl.model.facts import Source
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
@@ -73,6 +74,7 @@ class Executions:
         parent: ExecutionId | None = None,
         is_newest: bool = False,
         actor: Actor | None = None,
+        source: Source | None = None,
     ) -> ExecutionId:
         """Start an execution. Under a key that was used before for the same request, it is that
         execution; raises KeyReused for another request.
@@ -98,6 +100,7 @@ class Executions:
             key=key,
             parent=await self._parent(parent),
             actor=actor,
+            source=source,
             seal=new_seal(),
         )
         try:
@@ -322,6 +325,7 @@ class Executions:
             payload=payload,
             rerun_of=execution_id,
             actor=actor,
+            source=old.source,
             # What it reuses may be references that the first one made.
             seal=old.seal if old.seal or step is not None else new_seal(),
         )

@@ -23,7 +23,7 @@ from noetl.model.chains import Routing
 from noetl.model.facts import Actor as Actor
 from noetl.model.facts import Fact as Fact
 from noetl.model.facts import Reported as Reported
-from noetl.model.facts import Undefined
+from noetl.model.facts import Source, Undefined
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -58,6 +58,7 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     """The caller's idempotency key."""
     rerun_of: ExecutionId | None = None
     actor: Actor | None = None
+    source: Source | None = None
     seal: str = ""
     """The key under which its references are marked, shared with its children and reruns. Only
     servers and workers know it."""

@@ -23,6 +23,14 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{_KINDS.get(self.kind, self.kind)} {self.name}".rstrip()
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The file that a playbook was read from, where the catalog does not have its text."""
+
+    name: str
+    code_lines: dict[str, int] = {}
+    """Task (`step.task`) → the line of the file at which its code begins."""
+
+
 _KINDS = {"token": "API token", "local": "local user", "playbook": "execution"}
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.model.chains import SERVER_STAGES, Chain
 from noetl.model.events import Parent, Progress
-from noetl.model.facts import Actor, Undefined
+from noetl.model.facts import Actor, Source, Undefined
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
@@ -294,6 +294,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     warnings: list[Warned] = []
     actor: Actor | None = None
     """Who started it."""
+    source: Source | None = None
+    """The file it was started from."""
     acts: list[Act] = []
     seq: int = 0
     """Events folded so far."""

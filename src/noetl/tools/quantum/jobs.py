@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,10 @@ class Jobs:
 
     def _forget_old(self) -> None:
         for path in self._folder.glob("aer-*"):
-            if path.stat().st_mtime < time.time() - KEPT_SECONDS:
-                path.unlink(missing_ok=True)
+            # Another worker may have renamed what it wrote, or removed this, since we listed it.
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                    path.unlink()
 
     async def close(self) -> None:
         for task in (tasks := list(self._running.values())):
