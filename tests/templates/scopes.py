@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from noetl.errors import NoetlError
-from noetl.templates import Scope, compile_condition, compile_text
+from noetl.templates import Condition, Scope, Template, compile_condition, compile_text
 
 NOON = datetime(2024, 5, 17, 12, 30, 15, tzinfo=UTC)
 
@@ -24,22 +24,20 @@ def outcome(work: Callable[..., object], *args: object) -> object:
 
 
 def value(text: str, **roots: object) -> object:
-    """What the text gives, on the general path and on the fast one if it has one."""
-    template, around = compile_text(text), scope(**roots)
-    result = template.evaluate_generally(around)
-    fast = template.fast_function(strict=True)
-    if fast is not None:
-        template._fast = fast
-        again = template.evaluate(around)
-        assert repr(again) == repr(result)
+    """What the text gives, by inlined code and by code that is not."""
+    around = scope(**roots)
+    result = outcome(Template(text, inline=False).evaluate, around)
+    assert repr(outcome(compile_text(text).evaluate, around)) == repr(result)
+    if isinstance(result, NoetlError):
+        raise result
     return result
 
 
 def holds(text: object, **roots: object) -> bool:
-    """Whether the condition holds, on both paths."""
+    """Whether the condition holds, by inlined code and by code that is not."""
     condition, around = compile_condition(text), scope(**roots)
-    result = condition.holds_generally(around)
+    result = condition.holds(around)
     if condition.template is not None:
-        condition._fast = condition.template.fast_function(strict=False)
-        assert condition.holds(around) is result
+        other = Condition(text, Template(condition.template.source, inline=False))
+        assert other.holds(around) is result
     return result

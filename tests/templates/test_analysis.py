@@ -68,7 +68,7 @@ def test_the_roots_that_are_read_are_enough_to_evaluate_with(expression, roots):
 
 def _outcome(template, roots):
     try:
-        return repr(template.evaluate_generally(scope(**roots)))
+        return repr(template.evaluate(scope(**roots)))
     except EvaluationFailed as error:
         return type(error)
 

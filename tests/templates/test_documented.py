@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl.templates.calls import FUNCTIONS, METHODS
 from noetl.templates.filters import FILTERS
-from noetl.templates.predicates import TESTS
+from noetl.templates.functions import FUNCTIONS, METHODS
+from noetl.templates.operators import TESTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text()
 

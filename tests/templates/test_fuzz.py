@@ -16,9 +16,9 @@ from noetl.templates import (
     compile_text,
     compile_value,
 )
-from noetl.templates.calls import FUNCTIONS, METHODS
 from noetl.templates.filters import FILTERS
-from noetl.templates.predicates import TESTS
+from noetl.templates.functions import FUNCTIONS, METHODS
+from noetl.templates.operators import TESTS
 from tests.templates.generated import data
 from tests.templates.scopes import outcome
 

@@ -193,7 +193,7 @@ def test_common_texts_give_what_jinja_gives(text):
 def test_generated_expressions_give_what_jinja_gives(expression, roots):
     try:
         template = compile_text(f"{{{{ {expression} }}}}")
-        result = template.evaluate_generally(scope(**roots))
+        result = template.evaluate(scope(**roots))
     except (EvaluationFailed, TemplateRefused) as error:
         result = error
     Noted.met = False

@@ -23,9 +23,9 @@ from noetl.templates import (
     reveal,
     view,
 )
-from noetl.templates.calls import METHODS
 from noetl.templates.filters import FILTERS
-from noetl.templates.predicates import TESTS
+from noetl.templates.functions import METHODS
+from noetl.templates.operators import TESTS
 from noetl.templates.taint import holds_taint
 from tests.templates.generated import expressions
 from tests.templates.scopes import NOON, outcome

@@ -10,7 +10,7 @@ from noetl.dsl.building import Where
 from noetl.dsl.fmt_tree import Leaf, Tree, quoted
 from noetl.dsl.migrate_edit import Work, leaves
 from noetl.dsl.scoping import IN_SCOPE, RESERVED
-from noetl.templates.parse import SYNTAX, is_template
+from noetl.templates.parser import SYNTAX, is_template
 
 Replacement = Callable[[list[str]], list[str]]
 """A dotted path as written → the path to write instead."""

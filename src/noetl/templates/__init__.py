@@ -12,11 +12,17 @@ from noetl.templates.errors import (
     TemplateRefused,
     UndefinedValue,
 )
-from noetl.templates.parse import is_template
+from noetl.templates.parser import is_template
 from noetl.templates.scope import Limits, Scope
-from noetl.templates.structure import Compiled, compile_value
 from noetl.templates.taint import MASK, Tainted, mask, reveal
-from noetl.templates.template import Condition, Template, compile_condition, compile_text
+from noetl.templates.template import (
+    Compiled,
+    Condition,
+    Template,
+    compile_condition,
+    compile_text,
+    compile_value,
+)
 from noetl.templates.views import (
     EventView,
     KeptView,

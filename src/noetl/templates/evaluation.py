@@ -103,7 +103,6 @@ class Evaluation:
     """The state of one evaluation: budget, local names, and whether it met a secret."""
 
     __slots__ = (
-        "locals",
         "may_taint",
         "missed",
         "place",
@@ -123,7 +122,6 @@ class Evaluation:
         self.tainted = False
         self.missed: list[Undefined] | None = None
         """What was looked up and is not there, for whoever wants to know."""
-        self.locals: dict[str, object] = {}
         self.ticks_left = scope.limits.ticks
         self.text_left = scope.limits.text
         self.uuids = 0

@@ -1,14 +1,30 @@
-"""The filters of the language in one visible table, and those that apply others to each item."""
+"""The filters of the language: those on lists, those that make text, those that convert.
+
+They give the same results as Jinja's, with two differences: where Jinja gives a generator these
+give a list, and every size is known and paid for before anything is made. `FILTERS`, at the end, is
+the table of them all.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import html
 import inspect
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import lru_cache
+from itertools import groupby as grouped
+from textwrap import wrap
+from typing import Any
+from urllib.parse import quote_from_bytes
+from uuid import UUID
 
-from noetl.templates import filters_data as data
-from noetl.templates import filters_lists as lists
-from noetl.templates import filters_text as text
 from noetl.templates.errors import EvaluationFailed
 from noetl.templates.evaluation import (
     Evaluation,
@@ -17,12 +33,266 @@ from noetl.templates.evaluation import (
     attribute_of,
     attribute_parts,
     items_of,
+    kind_of,
     required_attribute,
+    whole,
 )
-from noetl.templates.predicates import TESTS, passes
-from noetl.templates.views import MISSING
+from noetl.templates.operators import TESTS, add, checked, formatted, number, passes
+from noetl.templates.views import MISSING, Group
 
 Filter = Callable[..., object]
+
+SIZE_MAX = 1_000_000
+WIDTH_MAX = 1_000_000
+WRAP_TEXT_MAX = 65_536
+WRAP_WORD_MAX = 1_000
+STRIP_MAX = 100
+TRUNCATE_LEEWAY = 5
+
+WORD_BEGINNING = re.compile(r"([-\s({\[<]+)")
+WORD = re.compile(r"\w+")
+PRECISION_MAX = 100
+INDENT_MAX = 16
+PATTERN_MAX = 4_096
+PATTERN_MEMORY = 8 * 1024 * 1024
+FORMAT_MAX = 200
+STRFTIME_PART = re.compile(r"%(?![aAbBcdfGHIjmMpSuUVwWxXyYzZ%])")
+REFERENCE = re.compile(r"\\(?:(\d{1,2})|g<(\w{1,64})>|(.))", re.DOTALL)
+
+
+# --- Lists and mappings --------------------------------------------------------------------------
+
+
+def length(run: Evaluation, value: object) -> int:
+    if isinstance(value, str | list | tuple | dict | bytes):
+        return len(value)
+    raise EvaluationFailed(f"length needs text, a list or a mapping, not {kind_of(value)}")
+
+
+def list_of(run: Evaluation, value: object) -> list[object]:
+    return list(items_of(run, value, "list"))
+
+
+def first(run: Evaluation, value: object) -> object:
+    items = value if isinstance(value, list | tuple | str) else items_of(run, value, "first")
+    return items[0] if items else Undefined("the first of nothing")
+
+
+def last(run: Evaluation, value: object) -> object:
+    items = value if isinstance(value, list | tuple | str) else items_of(run, value, "last")
+    return items[-1] if items else Undefined("the last of nothing")
+
+
+def reverse(run: Evaluation, value: object) -> object:
+    if isinstance(value, str):
+        return run.made(value[::-1])
+    return items_of(run, value, "reverse")[::-1]
+
+
+def pairs_of(run: Evaluation, value: object) -> list[object]:
+    if not isinstance(value, dict):
+        raise EvaluationFailed(f"items needs a mapping, not {kind_of(value)}")
+    run.charge(1 + len(value))
+    return list(value.items())
+
+
+def batch(
+    run: Evaluation, value: object, linecount: object, fill_with: object = None
+) -> list[object]:
+    items = items_of(run, value, "batch")
+    size = whole(linecount, "the number of items", 1, SIZE_MAX)
+    lines = [items[start : start + size] for start in range(0, len(items), size)]
+    if lines and fill_with is not None:
+        run.charge(size)
+        lines[-1] = lines[-1] + [fill_with] * (size - len(lines[-1]))
+    return list(lines)
+
+
+def slices(
+    run: Evaluation, value: object, slices: object, fill_with: object = None
+) -> list[object]:
+    items = items_of(run, value, "slice")
+    count = whole(slices, "the number of slices", 1, SIZE_MAX)
+    run.charge(count)
+    size, longer = divmod(len(items), count)
+    made: list[object] = []
+    position = 0
+    for index in range(count):
+        end = position + size + (index < longer)
+        part = items[position:end]
+        if fill_with is not None and index >= longer:
+            part.append(fill_with)
+        made.append(part)
+        position = end
+    return made
+
+
+def with_attribute(
+    run: Evaluation, items: list[object], attribute: object, what: str
+) -> list[object]:
+    """The items themselves, or that attribute of each."""
+    if attribute is None:
+        return items
+    parts = attribute_parts(attribute, what)
+    return [required_attribute(item, parts) for item in items]
+
+
+def total(run: Evaluation, value: object, attribute: object = None, start: object = 0) -> object:
+    items = with_attribute(run, items_of(run, value, "sum"), attribute, "sum")
+    if all(isinstance(item, int | float) for item in items) and isinstance(start, int | float):
+        for item in items:
+            checked(item)
+        return checked(sum(items, start))  # type: ignore[arg-type]
+    result = start
+    for item in items:
+        result = add(run, result, item)
+    return result
+
+
+def join(run: Evaluation, value: object, d: object = "", attribute: object = None) -> str:
+    items = with_attribute(run, items_of(run, value, "join"), attribute, "join")
+    return joined(run, run.text(d), items)
+
+
+def joined(run: Evaluation, separator: str, items: list[object]) -> str:
+    """The items' texts with the separator between; also the method `join`."""
+    run.charge_text(len(separator) * max(0, len(items) - 1))
+    texts = []
+    for item in items:
+        text = run.text(item)
+        run.charge_text(len(text))
+        texts.append(text)
+    return separator.join(texts)
+
+
+def sort(
+    run: Evaluation,
+    value: object,
+    reverse: object = False,
+    case_sensitive: object = False,
+    attribute: object = None,
+) -> list[object]:
+    items = items_of(run, value, "sort")
+    names = attribute.split(",") if isinstance(attribute, str) else [attribute]
+    columns = [_keys(run, items, name, case_sensitive, "sort") for name in names]
+    keys = columns[0]
+    if len(columns) > 1:
+        keys = [list(key) for key in zip(*columns, strict=True)]
+    return [items[index] for index in _order(run, keys, reverse, "sort")]
+
+
+def dictsort(
+    run: Evaluation,
+    value: object,
+    case_sensitive: object = False,
+    by: object = "key",
+    reverse: object = False,
+) -> list[object]:
+    if by not in ("key", "value"):
+        raise EvaluationFailed('dictsort sorts by "key" or by "value"')
+    pairs = pairs_of(run, value)
+    keys = _keys(run, pairs, 0 if by == "key" else 1, case_sensitive, "dictsort")
+    return [pairs[index] for index in _order(run, keys, reverse, "dictsort")]
+
+
+def groupby(
+    run: Evaluation,
+    value: object,
+    attribute: object,
+    default: object = None,
+    case_sensitive: object = False,
+) -> list[object]:
+    items = items_of(run, value, "groupby")
+    parts = attribute_parts(attribute, "groupby")
+    found = [attribute_of(item, parts) for item in items]
+    if default is not None:
+        found = [default if key is MISSING else key for key in found]
+    elif MISSING in found:
+        required_attribute(items[found.index(MISSING)], parts)
+    keys = [_folded(run, key, case_sensitive) for key in found]
+    order = _order(run, keys, False, "groupby")
+    groups = [list(indexes) for _, indexes in grouped(order, key=keys.__getitem__)]
+    return [Group((found[indexes[0]], [items[index] for index in indexes])) for indexes in groups]
+
+
+def unique(
+    run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
+) -> list[object]:
+    items = items_of(run, value, "unique")
+    keys = _keys(run, items, attribute, case_sensitive, "unique")
+    run.walk(keys)
+    kept: dict[object, object] = {}
+    for key, item in zip(keys, items, strict=True):
+        kept.setdefault(_frozen(key), item)
+    return list(kept.values())
+
+
+def least(
+    run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
+) -> object:
+    return _extreme(run, value, case_sensitive, attribute, "min")
+
+
+def greatest(
+    run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
+) -> object:
+    return _extreme(run, value, case_sensitive, attribute, "max")
+
+
+def _extreme(
+    run: Evaluation, value: object, case_sensitive: object, attribute: object, what: str
+) -> object:
+    items = items_of(run, value, what)
+    if not items:
+        return Undefined(f"the {what} of nothing")
+    keys = _keys(run, items, attribute, case_sensitive, what)
+    run.walk(keys)
+    pick = min if what == "min" else max
+    try:
+        return items[pick(range(len(items)), key=keys.__getitem__)]  # type: ignore[arg-type]
+    except TypeError:
+        raise EvaluationFailed(f"{what}: the items cannot be compared with each other") from None
+
+
+def _keys(
+    run: Evaluation, items: list[object], attribute: object, case_sensitive: object, what: str
+) -> list[object]:
+    found = with_attribute(run, items, attribute, what)
+    return [_folded(run, key, case_sensitive) for key in found]
+
+
+def _folded(run: Evaluation, value: object, case_sensitive: object) -> object:
+    if case_sensitive or not isinstance(value, str):
+        return value
+    run.charge_reading(value)
+    return value.lower()
+
+
+def _order(run: Evaluation, keys: list[object], reverse: object, what: str) -> list[int]:
+    """The positions of the keys from least to greatest, or the other way; equal ones as they were.
+
+    Long keys are paid for as often as sorting compares them.
+    """
+    before = run.ticks_left
+    run.walk(keys)
+    weight = before - run.ticks_left - len(keys) - 1
+    run.charge(weight * len(keys).bit_length())
+    try:
+        return sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(reverse))  # type: ignore[arg-type]
+    except TypeError:
+        raise EvaluationFailed(f"{what}: the items cannot be compared with each other") from None
+
+
+def _frozen(value: object) -> object:
+    """A stand-in that can be a key and equals exactly the stand-ins of equal values."""
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(part)) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return (type(value) is list, *map(_frozen, value))
+    return value
+
+
+# --- Filters and tests on each item --------------------------------------------------------------
 
 
 def default(
@@ -106,62 +376,514 @@ def _chosen(
     return chosen
 
 
+# --- Text ----------------------------------------------------------------------------------------
+
+
+def capitalize(run: Evaluation, value: object) -> str:
+    return run.made(run.text(value).capitalize())
+
+
+def lower(run: Evaluation, value: object) -> str:
+    return run.made(run.text(value).lower())
+
+
+def upper(run: Evaluation, value: object) -> str:
+    return run.made(run.text(value).upper())
+
+
+def title(run: Evaluation, value: object) -> str:
+    text = run.text(value)
+    run.charge(len(text))
+    parts = WORD_BEGINNING.split(text)
+    return run.made("".join(part[0].upper() + part[1:].lower() for part in parts if part))
+
+
+def string(run: Evaluation, value: object) -> str:
+    return run.text(value)
+
+
+def trim(run: Evaluation, value: object, chars: object = None) -> str:
+    return run.made(run.text(value).strip(strippable(run, chars)))
+
+
+def strippable(run: Evaluation, chars: object) -> str | None:
+    """The characters to strip: few enough, since each of them is tried at each position."""
+    if chars is None:
+        return None
+    text = run.text(chars)
+    if len(text) > STRIP_MAX:
+        raise EvaluationFailed(f"at most {STRIP_MAX} different characters can be stripped")
+    return text
+
+
+def center(run: Evaluation, value: object, width: object = 80) -> str:
+    size = whole(width, "the width", 0, WIDTH_MAX)
+    text = run.text(value)
+    run.charge_text(max(size, len(text)))
+    return text.center(size)
+
+
+def indent(
+    run: Evaluation,
+    value: object,
+    width: object = 4,
+    first: object = False,
+    blank: object = False,
+) -> str:
+    margin = width if isinstance(width, str) else " " * whole(width, "the width", 0, WIDTH_MAX)
+    text = run.text(value)
+    run.charge_text(len(text))
+    lines = (text + "\n").splitlines()
+    run.charge_text(len(lines) * (len(margin) + 1))
+    rest = [margin + line if line or blank else line for line in lines[1:]]
+    head = margin + lines[0] if first else lines[0]
+    return "\n".join([head, *rest])
+
+
+def replace(run: Evaluation, value: object, old: object, new: object, count: object = None) -> str:
+    text, before, after = run.text(value), run.text(old), run.text(new)
+    most = -1 if count is None else whole(count, "the count", -1, WIDTH_MAX)
+    return replaced(run, text, before, after, most)
+
+
+def replaced(run: Evaluation, text: str, old: str, new: str, count: int) -> str:
+    """`text.replace` after paying for the result; also the method of that name."""
+    run.charge_reading(text)
+    found = text.count(old)
+    if count >= 0:
+        found = min(found, count)
+    run.charge_text(len(text) + found * max(0, len(new) - len(old)))
+    return text.replace(old, new, count)
+
+
+def format_text(run: Evaluation, value: object, *args: object, **kwargs: object) -> str:
+    if args and kwargs:
+        raise EvaluationFailed("format takes either values in order or values by name, not both")
+    return formatted(run, run.text(value), kwargs or args)
+
+
+def truncate(
+    run: Evaluation,
+    value: object,
+    length: object = 255,
+    killwords: object = False,
+    end: object = "...",
+    leeway: object = None,
+) -> str:
+    text, tail = run.text(value), run.text(end)
+    size = whole(length, "the length", len(tail), WIDTH_MAX)
+    slack = TRUNCATE_LEEWAY if leeway is None else whole(leeway, "the leeway", 0, WIDTH_MAX)
+    if len(text) <= size + slack:
+        return text
+    kept = text[: size - len(tail)]
+    if not killwords:
+        kept = kept.rsplit(" ", 1)[0]
+    return run.made(kept + tail)
+
+
+def wordwrap(
+    run: Evaluation,
+    value: object,
+    width: object = 79,
+    break_long_words: object = True,
+    wrapstring: object = None,
+    break_on_hyphens: object = True,
+) -> str:
+    text = run.text(value)
+    size = whole(width, "the width", 1, WIDTH_MAX)
+    between = "\n" if wrapstring is None else run.text(wrapstring)
+    run.charge(10 * len(text))
+    if len(text) > WRAP_TEXT_MAX or any(len(word) > WRAP_WORD_MAX for word in text.split()):
+        raise EvaluationFailed(
+            f"wordwrap takes at most {WRAP_TEXT_MAX:,} characters in words of at most "
+            f"{WRAP_WORD_MAX:,}"
+        )
+    paragraphs = [
+        wrap(
+            line,
+            width=size,
+            expand_tabs=False,
+            replace_whitespace=False,
+            break_long_words=bool(break_long_words),
+            break_on_hyphens=bool(break_on_hyphens),
+        )
+        for line in text.splitlines()
+    ]
+    run.charge_text(len(text) + len(between) * sum(max(1, len(lines)) for lines in paragraphs))
+    return between.join(between.join(lines) for lines in paragraphs)
+
+
+def wordcount(run: Evaluation, value: object) -> int:
+    text = run.text(value)
+    count = sum(1 for _ in WORD.finditer(text))
+    run.charge(count + len(text) // 10)
+    return count
+
+
+def escape(run: Evaluation, value: object) -> str:
+    text = run.text(value)
+    run.charge_text(len(text) + 5 * sum(text.count(sign) for sign in "&<>'\""))
+    escaped = text.replace("&", "&amp;").replace(">", "&gt;").replace("<", "&lt;")
+    return escaped.replace("'", "&#39;").replace('"', "&#34;")
+
+
+def striptags(run: Evaluation, value: object) -> str:
+    text = _without(run, _without(run, run.text(value), "<!--", "-->"), "<", ">")
+    run.charge(len(text) // 2)
+    return run.made(html.unescape(" ".join(text.split())))
+
+
+def _without(run: Evaluation, text: str, opening: str, closing: str) -> str:
+    """The text less everything from an opening to the next closing, in one pass."""
+    run.charge_reading(text)
+    kept, position = [], 0
+    while (start := text.find(opening, position)) >= 0:
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        run.charge(1)
+        kept.append(text[position:start])
+        position = end + len(closing)
+    kept.append(text[position:])
+    return run.made("".join(kept))
+
+
+def urlencode(run: Evaluation, value: object) -> str:
+    if isinstance(value, dict):
+        pairs: list[object] = list(value.items())
+    elif isinstance(value, list | tuple):
+        pairs = list(value)
+    else:
+        return _quoted(run, value, "/")
+    run.charge(1 + len(pairs))
+    texts = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise EvaluationFailed("urlencode needs text, a mapping, or a list of pairs")
+        key, part = pair
+        texts.append(f"{_quoted(run, key, '')}={_quoted(run, part, '')}".replace("%20", "+"))
+    return run.made("&".join(texts))
+
+
+def _quoted(run: Evaluation, value: object, safe: str) -> str:
+    data = value if isinstance(value, bytes) else run.text(value).encode()
+    run.charge_text(3 * len(data))
+    return quote_from_bytes(data, safe)
+
+
+def filesizeformat(run: Evaluation, value: object, binary: object = False) -> str:
+    try:
+        size = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise EvaluationFailed(f"filesizeformat needs a number, not {kind_of(value)}") from None
+    base = 1024 if binary else 1000
+    if size == 1:
+        return "1 Byte"
+    if size < base:
+        return f"{int(size)} Bytes"
+    step = next((step for step in range(1, 8) if size < base ** (step + 1)), 8)
+    prefix = "kMGTPEZY"[step - 1]
+    named = f"{prefix.upper()}iB" if binary else f"{prefix}B"
+    return f"{base * size / base ** (step + 1):.1f} {named}"
+
+
+# --- Numbers, JSON, base64, digests, patterns and times ------------------------------------------
+
+
+def absolute(run: Evaluation, value: object) -> object:
+    return abs(number(value, "abs"))
+
+
+def to_int(run: Evaluation, value: object, default: object = 0, base: object = 10) -> object:
+    if isinstance(value, str):
+        run.charge_reading(value)
+    return whole_of(value, default, whole(base, "the base", 0, 36))
+
+
+def whole_of(value: object, default: object, base: int = 10) -> object:
+    """The whole number in a value, or the default; `"42.9"` is 42."""
+    if isinstance(value, Decimal):
+        checked(value)
+    try:
+        if isinstance(value, str):
+            return checked(int(value, base))
+        return checked(int(value))  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return _whole_of_float(value, default)
+
+
+def _whole_of_float(value: object, default: object) -> object:
+    try:
+        return int(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def to_float(run: Evaluation, value: object, default: object = 0.0) -> object:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def rounded(
+    run: Evaluation, value: object, precision: object = 0, method: object = "common"
+) -> object:
+    amount = number(value, "round")
+    digits = whole(precision, "the precision", -PRECISION_MAX, PRECISION_MAX)
+    if method == "common":
+        return round(amount, digits)
+    if method not in ("ceil", "floor"):
+        raise EvaluationFailed('the method of round is "common", "ceil" or "floor"')
+    factor: Any = 10**digits
+    if isinstance(amount, Decimal):
+        factor = Decimal(factor)
+    whole_part = math.ceil(amount * factor) if method == "ceil" else math.floor(amount * factor)
+    return whole_part / factor
+
+
+def tojson(run: Evaluation, value: object, indent: object = None) -> str:
+    margin = None if indent is None else whole(indent, "the indent", 0, INDENT_MAX)
+    run.walk_text(value, margin or 0)
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, indent=margin, default=_json_scalar
+        )
+    except (TypeError, ValueError):
+        raise EvaluationFailed("the value cannot be written as JSON") from None
+
+
+def _json_scalar(value: object) -> object:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    raise TypeError
+
+
+def fromjson(run: Evaluation, value: object) -> object:
+    text = _needed_text(value, "fromjson")
+    run.charge_text(len(text))
+    run.charge(sum(text.count(sign) for sign in ",[{:"))
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        at = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise EvaluationFailed(f"fromjson: the text is not JSON{at}") from None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def b64encode(run: Evaluation, value: object) -> str:
+    data = value if isinstance(value, bytes) else run.text(value).encode()
+    run.charge_text(2 * len(data))
+    return base64.b64encode(data).decode("ascii")
+
+
+def b64decode(run: Evaluation, value: object) -> str:
+    text = _needed_text(value, "b64decode")
+    run.charge_text(len(text))
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise EvaluationFailed("b64decode: this is not the base64 form of a text") from None
+
+
+def sha256(run: Evaluation, value: object) -> str:
+    text = run.text(value)
+    run.charge_text(len(text))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def regex_search(run: Evaluation, value: object, pattern: object, group: object = 0) -> object:
+    """The first match, or one group of it; none if there is no match."""
+    text = run.text(value)
+    found = _searched(run, text, pattern).search(text)
+    if found is None:
+        return None
+    try:
+        matched: str | None = found[group]
+    except (IndexError, TypeError):
+        raise EvaluationFailed("regex_search: the pattern has no such group") from None
+    return None if matched is None else run.made(matched)
+
+
+def regex_replace(
+    run: Evaluation, value: object, pattern: object, replacement: object = "", count: object = 0
+) -> str:
+    text, template = run.text(value), run.text(replacement)
+    most = whole(count, "the count", 0, 1_000_000)
+    compiled = _searched(run, text, pattern)
+    pieces, position = [], 0
+    for done, found in enumerate(compiled.finditer(text), start=1):
+        # A pattern can make every single match look through the whole rest of the text.
+        run.charge(5 + compiled.groups + (len(text) - position) // 500)
+        piece = _expanded(run, template, found)
+        pieces += [text[position : found.start()], piece]
+        run.charge_text(len(piece))
+        position = found.end()
+        if done == most:
+            break
+    pieces.append(text[position:])
+    run.charge_text(len(text))
+    return "".join(pieces)
+
+
+def _searched(run: Evaluation, text: str, pattern: object) -> Any:
+    """The compiled pattern, after paying for a search through the text."""
+    source = _needed_text(pattern, "the pattern")
+    if len(source) > PATTERN_MAX:
+        raise EvaluationFailed(f"a pattern may have at most {PATTERN_MAX:,} characters")
+    run.charge(100 + len(text) // 10)
+    return _pattern(source)
+
+
+@lru_cache(maxsize=256)
+def _pattern(source: str) -> Any:
+    """A pattern of RE2: its search time grows with the text alone, whatever the pattern."""
+    import re2  # loaded by the first pattern: most playbooks use none
+
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY
+    options.log_errors = False
+    try:
+        return re2.compile(source, options)
+    except (re2.error, ValueError):
+        raise EvaluationFailed(
+            "the pattern is not one RE2 knows (look-around and back-references are not supported)"
+        ) from None
+
+
+def _expanded(run: Evaluation, template: str, found: Any) -> str:
+    """The replacement with `\\\\1` and `\\\\g<name>` filled in."""
+    if "\\" not in template:
+        return template
+    pieces, position = [], 0
+    for reference in REFERENCE.finditer(template):
+        run.charge(1)
+        number_, name, other = reference.groups()
+        try:
+            piece = other if other is not None else found[int(number_) if number_ else name] or ""
+        except IndexError:
+            raise EvaluationFailed("regex_replace: the pattern has no such group") from None
+        run.charge_text(len(piece))
+        pieces += [template[position : reference.start()], piece]
+        position = reference.end()
+    return "".join([*pieces, template[position:]])
+
+
+def to_datetime(run: Evaluation, value: object, format: object = None) -> datetime:  # noqa: A002
+    """A time from ISO text, from text in a given format, or from seconds since 1970; UTC if it
+    says nothing else."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    try:
+        return _parsed(value, format)
+    except (ValueError, OverflowError, OSError, re.error):
+        raise EvaluationFailed("to_datetime: the value is not a time in this format") from None
+
+
+def _parsed(value: object, layout: object) -> datetime:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value, UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    text = _needed_text(value, "to_datetime")
+    if len(text) > FORMAT_MAX:
+        raise ValueError("too long")
+    if layout is None:
+        made = datetime.fromisoformat(text.strip())
+    else:
+        made = datetime.strptime(text, _layout(layout))
+    return made if made.tzinfo else made.replace(tzinfo=UTC)
+
+
+def strftime(run: Evaluation, value: object, format: object = "%Y-%m-%dT%H:%M:%S%z") -> str:  # noqa: A002
+    if not isinstance(value, date):
+        raise EvaluationFailed(
+            f"strftime needs a time, not {kind_of(value)}; write `| to_datetime | strftime(…)`"
+        )
+    return run.made(value.strftime(_layout(format)))
+
+
+def _layout(value: object) -> str:
+    """A time format made only of the well-known parts: the C library's extensions pad without
+    limit."""
+    layout = _needed_text(value, "the format")
+    if len(layout) > FORMAT_MAX or STRFTIME_PART.search(layout.replace("%%", "")):
+        raise EvaluationFailed("the time format is too long or has an unknown % part")
+    return layout
+
+
+def _needed_text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise EvaluationFailed(f"{what} needs text, not {kind_of(value)}")
+    return value
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
 FILTERS: dict[str, Filter] = {
-    "abs": data.absolute,
-    "b64decode": data.b64decode,
-    "b64encode": data.b64encode,
-    "batch": lists.batch,
-    "capitalize": text.capitalize,
-    "center": text.center,
-    "count": lists.length,
+    "abs": absolute,
+    "b64decode": b64decode,
+    "b64encode": b64encode,
+    "batch": batch,
+    "capitalize": capitalize,
+    "center": center,
+    "count": length,
     "d": default,
     "default": default,
-    "dictsort": lists.dictsort,
-    "e": text.escape,
-    "escape": text.escape,
-    "filesizeformat": text.filesizeformat,
-    "first": lists.first,
-    "float": data.to_float,
-    "format": text.format_text,
-    "fromjson": data.fromjson,
-    "groupby": lists.groupby,
-    "indent": text.indent,
-    "int": data.to_int,
-    "items": lists.pairs_of,
-    "join": lists.join,
-    "last": lists.last,
-    "length": lists.length,
-    "list": lists.list_of,
-    "lower": text.lower,
+    "dictsort": dictsort,
+    "e": escape,
+    "escape": escape,
+    "filesizeformat": filesizeformat,
+    "first": first,
+    "float": to_float,
+    "format": format_text,
+    "fromjson": fromjson,
+    "groupby": groupby,
+    "indent": indent,
+    "int": to_int,
+    "items": pairs_of,
+    "join": join,
+    "last": last,
+    "length": length,
+    "list": list_of,
+    "lower": lower,
     "map": map_items,
-    "max": lists.greatest,
-    "min": lists.least,
-    "regex_replace": data.regex_replace,
-    "regex_search": data.regex_search,
+    "max": greatest,
+    "min": least,
+    "regex_replace": regex_replace,
+    "regex_search": regex_search,
     "reject": reject,
     "rejectattr": rejectattr,
-    "replace": text.replace,
-    "reverse": lists.reverse,
-    "round": data.rounded,
+    "replace": replace,
+    "reverse": reverse,
+    "round": rounded,
     "select": select,
     "selectattr": selectattr,
-    "sha256": data.sha256,
-    "slice": lists.slices,
-    "sort": lists.sort,
-    "strftime": data.strftime,
-    "string": text.string,
-    "striptags": text.striptags,
-    "sum": lists.total,
-    "title": text.title,
-    "to_datetime": data.to_datetime,
-    "tojson": data.tojson,
-    "trim": text.trim,
-    "truncate": text.truncate,
-    "unique": lists.unique,
-    "upper": text.upper,
-    "urlencode": text.urlencode,
-    "wordcount": text.wordcount,
-    "wordwrap": text.wordwrap,
+    "sha256": sha256,
+    "slice": slices,
+    "sort": sort,
+    "strftime": strftime,
+    "string": string,
+    "striptags": striptags,
+    "sum": total,
+    "title": title,
+    "to_datetime": to_datetime,
+    "tojson": tojson,
+    "trim": trim,
+    "truncate": truncate,
+    "unique": unique,
+    "upper": upper,
+    "urlencode": urlencode,
+    "wordcount": wordcount,
+    "wordwrap": wordwrap,
 }
 
 TAKE_UNDEFINED = frozenset({"default", "d"})

@@ -1,4 +1,4 @@
-"""`+ - * / // % ** ~`, comparisons and membership on plain data, each guarded before it is done.
+"""Operators on plain data, `+ - * / // % **`, comparisons and `in`, and the tests of `x is …`.
 
 Python does the work; this module only makes sure that the operands are data, that the cost is
 known and paid beforehand, and that a failure says what was tried, not with which values.
@@ -12,7 +12,13 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 from noetl.templates.errors import BudgetExceeded, EvaluationFailed
-from noetl.templates.evaluation import CHARACTERS_PER_TICK, CONTAINERS, Evaluation, kind_of
+from noetl.templates.evaluation import (
+    CHARACTERS_PER_TICK,
+    CONTAINERS,
+    Evaluation,
+    Undefined,
+    kind_of,
+)
 
 INTEGER_BITS_MAX = 4096
 INTEGER_DIGITS_MAX = 1233
@@ -245,3 +251,109 @@ COMPARISONS: dict[str, Operator] = {
     "in": contained,
     "notin": not_contained,
 }
+
+
+# --- Tests ---------------------------------------------------------------------------------------
+
+Predicate = Callable[..., bool]
+
+
+def _is_defined(run: Evaluation, value: object) -> bool:
+    return not isinstance(value, Undefined)
+
+
+def _is_undefined(run: Evaluation, value: object) -> bool:
+    return isinstance(value, Undefined)
+
+
+def _of_kind(*kinds: type) -> Predicate:
+    def is_of_kind(run: Evaluation, value: object) -> bool:
+        return isinstance(value, kinds)
+
+    return is_of_kind
+
+
+def _exactly(constant: object) -> Predicate:
+    def is_exactly(run: Evaluation, value: object) -> bool:
+        return value is constant
+
+    return is_exactly
+
+
+def _is_integer(run: Evaluation, value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_odd(run: Evaluation, value: object) -> bool:
+    return number(value, "odd") % 2 == 1
+
+
+def _is_even(run: Evaluation, value: object) -> bool:
+    return number(value, "even") % 2 == 0
+
+
+def _is_divisible(run: Evaluation, value: object, num: object) -> bool:
+    return modulo(run, number(value, "divisibleby"), num) == 0
+
+
+def _is_lower(run: Evaluation, value: object) -> bool:
+    return run.text(value).islower()
+
+
+def _is_upper(run: Evaluation, value: object) -> bool:
+    return run.text(value).isupper()
+
+
+def _compared(operator: Operator) -> Predicate:
+    def is_so(run: Evaluation, value: object, other: object) -> bool:
+        return bool(operator(run, value, other))
+
+    return is_so
+
+
+TESTS: dict[str, Predicate] = {
+    "defined": _is_defined,
+    "undefined": _is_undefined,
+    "none": _exactly(None),
+    "true": _exactly(True),
+    "false": _exactly(False),
+    "boolean": _of_kind(bool),
+    "integer": _is_integer,
+    "float": _of_kind(float),
+    "number": _of_kind(int, float, Decimal),
+    "string": _of_kind(str),
+    "mapping": _of_kind(dict),
+    "sequence": _of_kind(str, list, tuple, dict),
+    "iterable": _of_kind(str, list, tuple, dict),
+    "odd": _is_odd,
+    "even": _is_even,
+    "divisibleby": _is_divisible,
+    "lower": _is_lower,
+    "upper": _is_upper,
+    "in": _compared(contained),
+    "eq": _compared(equal),
+    "==": _compared(equal),
+    "equalto": _compared(equal),
+    "ne": _compared(unequal),
+    "!=": _compared(unequal),
+    "lt": _compared(less),
+    "<": _compared(less),
+    "lessthan": _compared(less),
+    "le": _compared(less_or_equal),
+    "<=": _compared(less_or_equal),
+    "gt": _compared(greater),
+    ">": _compared(greater),
+    "greaterthan": _compared(greater),
+    "ge": _compared(greater_or_equal),
+    ">=": _compared(greater_or_equal),
+}
+
+ON_UNDEFINED = {"undefined": True, "ne": True, "!=": True}
+"""What a test says of a value that is not there; every other test says no."""
+
+
+def passes(run: Evaluation, name: str, value: object, args: tuple[object, ...]) -> bool:
+    """Put a plain value to a test of the table."""
+    if isinstance(value, Undefined) or any(isinstance(arg, Undefined) for arg in args):
+        return ON_UNDEFINED.get(name, False)
+    return TESTS[name](run, value, *args)

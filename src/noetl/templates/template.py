@@ -1,48 +1,48 @@
-"""Compiled templates: what the rest of the house holds in its hands.
+"""Compiled templates, as the rest of the code holds them.
 
 `Template` gives a value, `Condition` gives yes or no, `Compiled` gives a whole structure with the
-templates in it filled in. All are immutable to their users and shared between threads; each picks
-the fast path by itself once it has been used a few times.
+templates in it filled in. All of them are immutable to their users and shared between threads.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 from jinja2 import nodes
 
-from noetl.templates.analysis import Lookup, Path, Reads, required_texts, targets
-from noetl.templates.checks import problems_of
+from noetl.templates.analysis import Lookup, Path, Reads, required_texts
+from noetl.templates.compiler import Code, compile_tree, source_of
 from noetl.templates.errors import (
     BudgetExceeded,
     EvaluationFailed,
+    TemplateProblem,
     TemplateRefused,
     explained,
     shortened,
 )
 from noetl.templates.evaluation import Evaluation, Undefined
-from noetl.templates.expressions import Run, compile_plain, source_of
-from noetl.templates.fast import BAIL, FALSE_TEXTS, Fast, compile_fast
 from noetl.templates.filters import MAKE_TUPLES
 from noetl.templates.operators import MOMENTS
-from noetl.templates.parse import is_template, parse
+from noetl.templates.parser import is_template, parse
 from noetl.templates.scope import Scope
-from noetl.templates.statements import compile_text_body
 from noetl.templates.taint import Tainted
 from noetl.templates.views import AliasedName
 
 CACHED_TEMPLATES = 4096
-USES_BEFORE_FAST = 3
-"""Making the function costs about as much as fifty evaluations on the general path."""
-BUILDING = (nodes.Mul, nodes.Add, nodes.List, nodes.Dict, nodes.Tuple, nodes.Filter, nodes.Call)
-"""Nodes that can make a container in which parts are shared, larger than it looks."""
+FALSE_TEXTS = frozenset({"", "false", "False", "0", "no", "none", "None"})
+"""Texts that make a condition false."""
 GUARDS = frozenset({"default", "d", "defined", "undefined"})
 """Filters and tests by which a template says that a name may be missing."""
 PATH_SHOWN = 80
+BUILDING = (nodes.Mul, nodes.Filter, nodes.Call)
+"""Nodes that can make a container in which parts are shared, much larger than it looks."""
 PASSING_FILTERS = frozenset({"default", "d", "first", "last"})
+NAMES_UNCHECKED = 16
+"""A container that is written out cannot be larger than what these many names hold."""
 
 
 class Template:
@@ -50,22 +50,20 @@ class Template:
 
     A text that is one `{{ expression }}` and nothing else gives what the expression gives; any
     other text gives text. `reads` are the paths it may read, `lookups` the same on beyond indexes,
-    `filters` and `called` what it uses.
+    `filters` and `called` what it uses. Code is made for the first evaluation: checking a playbook
+    evaluates nothing.
     """
 
     __slots__ = (
-        "_fast", "_makes_moments", "_makes_shared", "_makes_tuples", "_roots", "_run", "_tree",
-        "_uses", "called", "expression", "filters", "lookups", "parts", "reads", "source",
+        "_careful", "_inline", "_makes_plain", "_makes_shared", "_roots", "_tree",
+        "called", "code", "expression", "filters", "lookups", "parts", "reads", "source",
     )  # fmt: skip
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, inline: bool = True) -> None:
         tree = parse(source)
-        problems = problems_of(tree, source)
-        if problems:
-            raise TemplateRefused(problems)
         self.source: Final = source
-        self.expression: Final = _only_expression(tree)
         self.parts: Final = _parts(tree)
+        self.expression: Final = _only_expression(self.parts)
         found = Reads()
         found.collect(tree, set())
         self.reads: Final[frozenset[Path]] = frozenset(found.paths)
@@ -74,37 +72,10 @@ class Template:
         self.called: Final = frozenset(found.called)
         self._roots = frozenset(path[0] for path in found.paths)
         self._tree = tree
-        self._run: Run | None = None
-        self._makes_tuples = self._makes_shared = self._makes_moments = True
-        self._fast: Fast | None = None
-        self._uses = 0
-
-    def _prepared(self) -> Run:
-        """Made for the first evaluation: checking a playbook evaluates nothing."""
-        if self._run is None:
-            tree = self._tree
-            self._makes_tuples = (
-                not self.filters.isdisjoint(MAKE_TUPLES)
-                or ".items" in self.called
-                or tree.find(nodes.Tuple) is not None
-            )
-            self._makes_moments = "now" in self.called or "to_datetime" in self.filters
-            self._makes_shared = any(_builds(node) for node in tree.find_all(BUILDING))
-            self._run = self._compile(tree)
-        return self._run
-
-    def _compile(self, tree: nodes.Template) -> Run:
-        if self.expression is not None:
-            return compile_plain(self.expression, frozenset())
-        bound = {name for node in tree.find_all(BINDING) for name in _bound_by(node)}
-        write = compile_text_body(tree.body, frozenset(bound))
-
-        def written(run: Evaluation) -> object:
-            out: list[str] = []
-            write(run, out)
-            return "".join(out)
-
-        return written
+        self._inline = inline
+        self._makes_plain = self._makes_shared = False
+        self.code: Code | None = None
+        self._careful: Code | None = None
 
     def evaluate(self, scope: Scope, place: str = "") -> object:
         """The value; `Tainted` if a secret was read for it.
@@ -113,25 +84,81 @@ class Template:
         too much, EvaluationFailed for everything else that does not work out. `place` says in
         messages where the template stands.
         """
-        if self._fast is not None and not (scope.tainted and scope.may_taint(self._roots)):
-            value = _tried(self._fast, scope)
-            if value is not BAIL:
-                return value
-        return self.evaluate_generally(scope, place)
+        code = self.code
+        if code is None or (scope.tainted and scope.may_taint(self._roots)):
+            return self.computed(scope, place, strict=True)
+        try:
+            return code(scope, place, True)
+        except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+            raise self.reported(error, place) from None
 
-    def evaluate_generally(self, scope: Scope, place: str = "") -> object:
-        """The same as `evaluate`, without the fast path."""
-        if self._uses < USES_BEFORE_FAST:
-            self._uses += 1
-            if self._uses == USES_BEFORE_FAST:
-                self._fast = self.fast_function(strict=True)
-        return self._measured(scope, place, strict=True)
+    def computed(
+        self, scope: Scope, place: str, *, strict: bool, missed: list[Undefined] | None = None
+    ) -> object:
+        """The value; what is undefined is an error only if `strict`, and is noted in `missed`."""
+        run = self._begun(scope, place, strict)
+        run.missed = missed
+        try:
+            if run.may_taint or missed is not None:
+                code = self._careful or self._compile(inline=False)
+            else:
+                code = self.code or self._compile(inline=self._inline)
+            return code(scope, place, strict, run)
+        except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+            raise self.reported(error, place) from None
 
-    def fast_function(self, *, strict: bool) -> Fast | None:
-        if self.parts is None:
-            return None
-        native = self.expression is not None
-        return compile_fast(self.parts, native=native, strict=strict)
+    def _begun(self, scope: Scope, place: str, strict: bool) -> Evaluation:
+        may_taint = scope.may_taint(self._roots)
+        return Evaluation(scope, strict=strict, may_taint=may_taint, place=place or self.source)
+
+    def _compile(self, *, inline: bool) -> Code:
+        tree = self._tree
+        makes_tuples = (
+            not self.filters.isdisjoint(MAKE_TUPLES)
+            or ".items" in self.called
+            or tree.find(nodes.Tuple) is not None
+        )
+        makes_moments = "now" in self.called or "to_datetime" in self.filters
+        names = sum(1 for _ in tree.find_all(nodes.Name))
+        self._makes_plain = makes_tuples or makes_moments
+        self._makes_shared = names > NAMES_UNCHECKED or any(map(_builds, tree.find_all(BUILDING)))
+        code = compile_tree(
+            tree,
+            self.expression,
+            begin=self._begun,
+            finish=self._finished,
+            checks=self._makes_plain or self._makes_shared,
+            inline=inline,
+        )
+        if inline:
+            self.code = code
+        else:
+            self._careful = code
+        return code
+
+    def _finished(self, run: Evaluation, value: object) -> object:
+        """The value as it leaves us: defined, plain data, no larger than paid for.
+
+        A time leaves as text (RFC 3339), which is what the record of it will say.
+        """
+        if type(value) is Undefined:
+            value = run.missing(value)
+        elif type(value) is AliasedName:
+            value = str(value)
+        else:
+            if self._makes_shared:
+                run.walk(value)
+            if self._makes_plain:
+                value = _plain(value)
+        return Tainted(value) if run.tainted else value
+
+    def reported(self, error: Exception, place: str) -> EvaluationFailed:
+        """The error with the place and the expression; the text of Python's may hold a secret."""
+        if isinstance(error, RecursionError):
+            error = BudgetExceeded("the data is nested too deeply")
+        if not isinstance(error, EvaluationFailed):
+            error = EvaluationFailed(f"does not fit the data ({type(error).__name__})")
+        return explained(error, self.source, place)
 
     def undefined(self, scope: Scope) -> dict[str, str]:
         """What the expression looks up and does not find, with the name that was probably meant.
@@ -142,7 +169,7 @@ class Template:
         missed: list[Undefined] = []
         # That it cannot be evaluated is reported by whoever wants its value.
         with suppress(EvaluationFailed):
-            self._measured(scope, "", strict=False, missed=missed)
+            self.computed(scope, "", strict=False, missed=missed)
         secret = scope.may_taint(self._roots)
         return {
             shortened(one.path, PATH_SHOWN): "" if secret else one.nearest()
@@ -160,100 +187,35 @@ class Template:
             and isinstance(node.node, nodes.Expr)
         )
 
-    def _measured(
-        self,
-        scope: Scope,
-        place: str,
-        *,
-        strict: bool,
-        missed: list[Undefined] | None = None,
-    ) -> object:
-        """Evaluate on the general path; whatever goes wrong becomes one of our errors."""
-        run = Evaluation(
-            scope,
-            strict=strict,
-            may_taint=scope.may_taint(self._roots),
-            place=place or self.source,
-        )
-        run.missed = missed
-        try:
-            value = self._finished(run, self._prepared()(run))
-        except EvaluationFailed as error:
-            raise explained(error, self.source, place) from None
-        except RecursionError:
-            cause: EvaluationFailed = BudgetExceeded("the data is nested too deeply")
-            raise explained(cause, self.source, place) from None
-        except Exception as error:  # noqa: BLE001  reported below; its own text may hold a secret
-            cause = EvaluationFailed(f"does not fit the data ({type(error).__name__})")
-            raise explained(cause, self.source, place) from None
-        return Tainted(value) if run.tainted else value
-
-    def _finished(self, run: Evaluation, value: object) -> object:
-        """The value as it leaves us: defined, plain data, no larger than paid for.
-
-        A time leaves as text (RFC 3339), which is what the record of it will say.
-        """
-        if type(value) is Undefined:
-            return run.missing(value)
-        if type(value) is AliasedName:
-            return str(value)
-        if self._makes_shared:
-            run.walk(value)
-        return _plain(value) if self._makes_tuples or self._makes_moments else value
-
 
 def _reaches(guard: str, path: str) -> bool:
     """Whether the guarded expression is this path, or leads through it."""
     return guard == path or guard.startswith((f"{path}.", f"{path}["))
 
 
-BINDING = (nodes.For, nodes.Assign, nodes.AssignBlock, nodes.With)
-
-
-def _bound_by(node: nodes.Node) -> list[str]:
-    if isinstance(node, nodes.With):
-        return [name for target in node.targets for name in targets(target)]
-    assert isinstance(node, nodes.For | nodes.Assign | nodes.AssignBlock)
-    return [*targets(node.target), *(["loop"] if isinstance(node, nodes.For) else [])]
-
-
 def _builds(node: nodes.Node) -> bool:
-    if isinstance(node, nodes.Filter):
-        return node.name not in PASSING_FILTERS
-    if isinstance(node, nodes.List | nodes.Dict):
-        return bool(node.items)
-    return True
+    return not isinstance(node, nodes.Filter) or node.name not in PASSING_FILTERS
 
 
-def _parts(tree: nodes.Template) -> list[nodes.Node] | None:
-    """The texts and expressions of a template without statements."""
-    parts: list[nodes.Node] = []
-    for node in tree.body:
-        if not isinstance(node, nodes.Output):
-            return None
-        parts.extend(node.nodes)
-    expression = _only_expression(tree)
-    return parts if expression is None else [expression]
+def _parts(tree: nodes.Template) -> list[nodes.Expr] | None:
+    """The texts and expressions of a template without statements.
 
-
-def _only_expression(tree: nodes.Template) -> nodes.Expr | None:
-    """The expression of a template that is nothing else; whitespace around it does not count."""
+    Whitespace around the one expression of a template does not count.
+    """
     parts: list[nodes.Expr] = []
     for node in tree.body:
         if not isinstance(node, nodes.Output):
             return None
         parts.extend(node.nodes)
     told = [part for part in parts if not isinstance(part, nodes.TemplateData) or part.data.strip()]
-    if len(told) != 1 or isinstance(told[0], nodes.TemplateData):
+    return told if _only_expression(told) is not None else parts
+
+
+def _only_expression(parts: list[nodes.Expr] | None) -> nodes.Expr | None:
+    """The expression of a template that is nothing else."""
+    if parts is None or len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
         return None
-    return told[0]
-
-
-def _tried(fast: Fast, scope: Scope) -> object:
-    try:
-        return fast(scope)
-    except Exception:  # noqa: BLE001  the general path does it again and reports what is wrong
-        return BAIL
+    return parts[0]
 
 
 def _plain(value: object) -> object:
@@ -271,40 +233,37 @@ def compile_text(source: str) -> Template:
     return Template(source)
 
 
+# --- Conditions ----------------------------------------------------------------------------------
+
+
 class Condition:
     """A template, or a plain value, asked for yes or no. What is undefined counts as no."""
 
-    __slots__ = ("_fast", "_uses", "constant", "reads", "source", "template")
+    __slots__ = ("constant", "reads", "source", "template")
 
-    def __init__(self, source: object) -> None:
+    def __init__(self, source: object, template: Template | None = None) -> None:
         self.source: Final = source
-        self.template: Final = (
-            compile_text(source) if isinstance(source, str) and is_template(source) else None
-        )
-        self.constant: Final = holds(source) if self.template is None else None
-        self.reads: Final[frozenset[Path]] = self.template.reads if self.template else frozenset()
-        self._fast: Fast | None = None
-        self._uses = 0
+        if template is None and isinstance(source, str) and is_template(source):
+            template = compile_text(source)
+        self.template: Final = template
+        self.constant: Final = holds(source) if template is None else None
+        self.reads: Final[frozenset[Path]] = template.reads if template else frozenset()
 
     def holds(self, scope: Scope, place: str = "") -> bool:
         """Whether it holds. Raises as `Template.evaluate` does, but not for undefined."""
-        if self.template is None:
+        template = self.template
+        if template is None:
             return self.constant is True
-        if self._fast is not None and not (scope.tainted and scope.may_taint(self.template._roots)):
-            value = _tried(self._fast, scope)
-            if value is not BAIL:
-                return value is True
-        return self.holds_generally(scope, place)
-
-    def holds_generally(self, scope: Scope, place: str = "") -> bool:
-        """The same as `holds`, without the fast path."""
-        if self.template is None:
-            return self.constant is True
-        if self._uses < USES_BEFORE_FAST:
-            self._uses += 1
-            if self._uses == USES_BEFORE_FAST:
-                self._fast = self.template.fast_function(strict=False)
-        value = self.template._measured(scope, place, strict=False)
+        code = template.code
+        if code is None or scope.tainted:
+            value = template.computed(scope, place, strict=False)
+        else:
+            try:
+                value = code(scope, place, False)
+            except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+                raise template.reported(error, place) from None
+        if value is True or value is False:
+            return value
         return holds(value._value if isinstance(value, Tainted) else value)
 
     def undefined(self, scope: Scope) -> dict[str, str]:
@@ -339,3 +298,99 @@ def compile_condition(source: object) -> Condition:
 @lru_cache(maxsize=CACHED_TEMPLATES)
 def _condition(source: str) -> Condition:
     return Condition(source)
+
+
+# --- Structures ----------------------------------------------------------------------------------
+
+
+class Compiled:
+    """A mapping or list as it stands in a playbook, with templates at some of its leaves.
+
+    Parts without a template stay the objects they are and cost nothing. Keys are never templates.
+    """
+
+    __slots__ = ("_plan", "is_literal", "reads", "source", "templates")
+
+    def __init__(self, source: object, plan: _Plan | None) -> None:
+        self.source: Final = source
+        self._plan = plan
+        self.is_literal: Final = plan is None
+        self.templates: Final = tuple(_templates_of(plan)) if plan is not None else ()
+        self.reads: Final[frozenset[Path]] = frozenset().union(
+            *(template.reads for template in self.templates)
+        )
+
+    def render(self, scope: Scope, place: str = "") -> object:
+        """The structure with every template replaced by its value.
+
+        Secrets are `Tainted` leaves: `reveal` or `mask` the result. Without a template in it the
+        structure itself is given back. Errors name the place within the structure.
+        """
+        return self.source if self._plan is None else _rendered(self._plan, scope, place)
+
+
+class _Branch:
+    """A mapping or list some of whose parts change; the others are taken over."""
+
+    __slots__ = ("changing", "source")
+
+    def __init__(
+        self, source: dict[object, object] | list[object], changing: dict[object, _Plan]
+    ) -> None:
+        self.source = source
+        self.changing = changing
+
+
+_Plan = Template | _Branch
+
+
+def _rendered(plan: _Plan, scope: Scope, place: str) -> object:
+    if isinstance(plan, Template):
+        return plan.evaluate(scope, place)
+    made = plan.source.copy()
+    for key, part in plan.changing.items():
+        made[key] = _rendered(part, scope, _below(place, key))  # type: ignore[call-overload]
+    return made
+
+
+def _templates_of(plan: _Plan) -> list[Template]:
+    if isinstance(plan, Template):
+        return [plan]
+    return [each for part in plan.changing.values() for each in _templates_of(part)]
+
+
+def _below(place: str, key: object) -> str:
+    if isinstance(key, int):
+        return f"{place}[{key}]"
+    return f"{place}.{key}" if place else str(key)
+
+
+def compile_value(value: object) -> Compiled:
+    """Compile whatever stands where a value is wanted.
+
+    Raises TemplateRefused with the problems of all its leaves, each with its path.
+    """
+    problems: list[TemplateProblem] = []
+    plan = _planned(value, (), problems)
+    if problems:
+        raise TemplateRefused(tuple(problems))
+    return Compiled(value, plan)
+
+
+def _planned(
+    value: object, path: tuple[str | int, ...], problems: list[TemplateProblem]
+) -> _Plan | None:
+    if isinstance(value, str) and is_template(value):
+        try:
+            return compile_text(value)
+        except TemplateRefused as refusal:
+            problems += [replace(each, path=path) for each in refusal.problems]
+            return None
+    if not isinstance(value, dict | list):
+        return None
+    changing: dict[object, _Plan] = {}
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        plan = _planned(part, (*path, key if isinstance(key, int) else str(key)), problems)
+        if plan is not None:
+            changing[key] = plan
+    return _Branch(value, changing) if changing else None

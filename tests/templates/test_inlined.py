@@ -1,4 +1,4 @@
-"""The fast path gives exactly what the general path gives, errors included."""
+"""Inlined code gives exactly what the code without inlining gives, errors included."""
 
 # ruff: noqa: E501  the tables read better with one long line than with many short ones
 
@@ -9,16 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noetl.templates import (
+    Condition,
     EvaluationFailed,
     EventView,
     OutcomeView,
     Scope,
     Tainted,
+    Template,
     compile_condition,
     compile_text,
     view,
 )
-from noetl.templates.template import Condition, Template
 from tests.templates.generated import COMPARISONS, data, expressions, literals, paths
 from tests.templates.scopes import outcome, scope
 
@@ -75,71 +76,89 @@ readable = st.one_of(
 roots = st.dictionaries(st.sampled_from([*"abcd", "args", "ctx", "event"]), readable, max_size=6)
 
 
-def both_paths_agree(text: str, around: Scope) -> None:
-    template, condition = Template(text), Condition(text)
-    template._fast = template.fast_function(strict=True)
-    condition._fast = template.fast_function(strict=False)
-    for fast, general in (
-        (template.evaluate, template.evaluate_generally),
-        (condition.holds, condition.holds_generally),
+def both_codes_agree(text: str, around: Scope) -> None:
+    inlined, general = Template(text), Template(text, inline=False)
+    for one, other in (
+        (inlined.evaluate, general.evaluate),
+        (Condition(text, inlined).holds, Condition(text, general).holds),
     ):
         # As text, so that nan equals nan and errors are compared with their messages.
-        assert repr(outcome(fast, around)) == repr(outcome(general, around))
+        assert repr(outcome(one, around)) == repr(outcome(other, around))
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(simple, roots)
 def test_simple_expressions_agree_on_any_scope(expression, around):
-    both_paths_agree(f"{{{{ {expression} }}}}", scope(**around))
+    both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.one_of(simple, paths), min_size=1, max_size=3), roots)
 def test_texts_agree_on_any_scope(parts, around):
-    both_paths_agree("<" + "-".join(f"{{{{ {part} }}}}" for part in parts) + ">", scope(**around))
+    both_codes_agree("<" + "-".join(f"{{{{ {part} }}}}" for part in parts) + ">", scope(**around))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(expressions, roots)
 def test_all_other_expressions_agree_too(expression, around):
-    both_paths_agree(f"{{{{ {expression} }}}}", scope(**around))
+    both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "workload.api_url", "order_id", "ctx.items[0].sku", "ctx.a.b > 3", "x | default([])",
-        "outcome.status == 'error' and outcome.http.status in [429, 500]", "(iter.page | int) + 1",
-        "event.name == 'loop.done'", "event.name == 'call.done' and not response.paging.hasMore",
-        "outcome.result.data.paging.page | default(iter.page)", "iter.has_more == true",
-        "result.rows | length > 0", "'success' if result.valid else 'failure'", "total > 1000",
-        "response.state in ['QUEUED', 'RUNNING']", "ctx.a is defined and ctx.a != 'x'", "a.b ~ '' == ''",
-    ],
-)  # fmt: skip
-def test_the_common_shapes_do_take_the_fast_path(expression):
-    is_fast = compile_text(f"{{{{ {expression} }}}}").fast_function(strict=False) is not None
-
-    assert is_fast is ("~" not in expression)
+STATEMENTS = [
+    "{{% for x in {0} %}}{{{{ x.k }}}}{{{{ x == {1} }}}}{{{{ loop.last }}}}{{% else %}}-{{% endfor %}}",
+    "{{% for x in [1, {0}] if x %}}{{{{ x or {1} }}}}{{% set y = x %}}{{% endfor %}}{{{{ y }}}}",
+    "{{% if {0} %}}{{% set y = {1} %}}{{% elif {1} %}}{{% set y = 2 %}}{{% endif %}}{{{{ y | default(a) }}}}",
+    "{{% with y = {0} %}}{{{{ y.k }}}}{{% set y = {1} %}}{{{{ y }}}}{{% endwith %}}{{{{ y is defined }}}}",
+    "{{% filter upper %}}{{{{ {0} }}}}{{% endfilter %}}{{% set y %}}{{{{ {1} }}}}{{% endset %}}{{{{ y }}}}",
+]
 
 
-def test_the_fast_path_is_taken_after_a_few_uses_and_only_then():
-    template, condition = Template("{{ a + 1 }}"), Condition("{{ a > 1 }}")
-
-    assert (template._fast, condition._fast) == (None, None)
-    results = [(template.evaluate(AGREEABLE), condition.holds(AGREEABLE)) for _ in range(6)]
-
-    assert results == [(2, False)] * 6
-    assert template._fast is not None
-    assert condition._fast is not None
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(STATEMENTS), simple, simple, roots)
+def test_statements_agree_on_any_scope(text, one, other, around):
+    both_codes_agree(text.format(one, other), scope(**around))
 
 
-def test_the_fast_path_is_not_taken_where_a_secret_may_be_read():
-    around = Scope({"keychain": {"k": Tainted("s3cret")}, "n": 1}, tainted={"keychain"})
-    template, condition = Template("{{ keychain.k }}"), Condition("{{ keychain.k == 's3cret' }}")
-    template._fast = condition._fast = lambda scope: pytest.fail("took the fast path")
+DEEP = [
+    "{{ " + "a if b else " * 80 + "c }}",
+    "{{ a" + " | default(a" * 30 + ")" * 30 + " }}",
+    "{{ " + "(a and " * 30 + "d" + ")" * 30 + " }}",
+    "{{ " + "[" * 30 + "a" + "]" * 30 + " }}",
+    "{% if a %}" * 60 + "{% set y = d %}{{ c }}" + "{% endif %}" * 60 + "{{ y }}",
+    "{% for x in [1] %}" * 40
+    + "{% set y = x %}{{ y + d }}"
+    + "{% endfor %}" * 40
+    + "{{ y is defined }}",
+    "{% with y = 3 %}" * 40 + "{{ y + d }}" + "{% endwith %}" * 40,
+    "{% set y %}" * 40 + "{{ d }}" + "{% endset %}{{ y }}" * 40,
+    "{% if no %}1" + "{% elif no %}2" * 300 + "{% elif d %}3{% endif %}",
+    "{{ 0" + " < d - 3" * 1 + " <= 1" * 300 + " }}",
+]
 
-    assert isinstance(template.evaluate(around), Tainted)
-    assert condition.holds(around)
+
+@pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
+def test_deep_nesting_gives_the_same_as_well(text):
+    both_codes_agree(text, AGREEABLE)
+
+    assert not isinstance(outcome(compile_text(text).evaluate, AGREEABLE), EvaluationFailed)
+
+
+def test_names_of_a_deeply_nested_branch_are_seen_after_it():
+    text = "{% if a %}" * 40 + "{% set y = d %}" + "{% endif %}" * 40 + "{{ y }}"
+
+    assert compile_text(text).evaluate(AGREEABLE) == "4"
+
+
+def test_a_secret_is_never_read_by_inlined_code():
+    roots = {"keychain": {"k": Tainted("s3cret")}, "n": 1}
+    declared, not_declared = Scope(roots, tainted={"keychain"}), Scope(roots)
+
+    for around in (declared, not_declared):
+        assert isinstance(compile_text("{{ keychain.k }}").evaluate(around), Tainted)
+        assert isinstance(compile_text("{{ keychain.k is defined }}").evaluate(around), Tainted)
+        assert isinstance(compile_text("{{ keychain.k.x | default(1) }}").evaluate(around), Tainted)
+        assert isinstance(compile_text("<{{ keychain.k }}>").evaluate(around), Tainted)
+        assert compile_condition("{{ keychain.k == 's3cret' }}").holds(around)
 
 
 def test_a_list_made_by_an_expression_is_a_new_one_each_time():

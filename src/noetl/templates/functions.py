@@ -1,4 +1,4 @@
-"""What can be called: three functions, and a few methods of texts and mappings.
+"""What a template can call: three functions, and a few methods of texts and mappings.
 
 A method is a name in this table, never an attribute of a Python object, so that `x.upper()` works
 as people expect and nothing else can be reached. Everything that does not depend on the data is
@@ -12,8 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from noetl.templates.errors import EvaluationFailed
 from noetl.templates.evaluation import Evaluation, items_of, kind_of, whole
-from noetl.templates.filters_lists import joined
-from noetl.templates.filters_text import replaced, strippable
+from noetl.templates.filters import joined, replaced, strippable
 from noetl.templates.views import MISSING, lookup
 
 RANGE_MAX = 1_000_000
@@ -185,7 +184,8 @@ INSTEAD = {
 """What to write in place of things people know from elsewhere."""
 
 
-def call_method(run: Evaluation, name: str, value: object, args: list[object]) -> object:
+def call_method(run: Evaluation, name: str, value: object, args: tuple[object, ...]) -> object:
+    """Call a method of the table on a plain value."""
     kind, method = METHODS[name]
     if not isinstance(value, kind):
         wanted = "text" if kind is str else "a mapping"

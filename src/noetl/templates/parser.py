@@ -1,0 +1,370 @@
+"""From text to a syntax tree that we would run, or to the problems that keep it from being one.
+
+Jinja's lexer and parser make the tree; its code generator is not used. The parser calls itself for
+every bracket, sign and nested tag, and would run out of stack on hostile text, so the tokens are
+counted before it starts. Then every node is checked: whatever is not listed here is refused. All
+problems of a template are found at once, and each message says what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from jinja2 import Environment, nodes
+from jinja2.exceptions import TemplateSyntaxError
+from jinja2.parser import Parser
+
+from noetl.model.spelling import did_you_mean
+from noetl.templates.analysis import targets
+from noetl.templates.errors import TemplateProblem, TemplateRefused, shortened
+from noetl.templates.filters import FILTERS, misfit
+from noetl.templates.functions import FUNCTIONS, INSTEAD, METHODS
+from noetl.templates.operators import INTEGER_BITS_MAX, TESTS
+
+SOURCE_MAX = 128 * 1024
+TREE_DEPTH_MAX = 100
+TREE_NODES_MAX = 20_000
+FRAMES_MAX = 600
+"""How many calls deep the parser may go; Python allows 1000 in all."""
+SMALL_MAX, SMALL_BRACKETS_MAX = 300, 15
+"""Text this small cannot go too deep, so its tokens need not be counted."""
+FRAMES_PER_BRACKET = 15
+FRAMES_PER_TAG = 5
+
+SYNTAX = Environment(keep_trailing_newline=True)  # noqa: S701  nothing is rendered with it
+
+OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+CLOSED_TAGS = frozenset(
+    ["if", "for", "with", "filter", "call", "macro", "block", "autoescape", "trans", "raw"]
+)
+
+
+def is_template(text: str) -> bool:
+    """Whether the text holds anything to evaluate: `{{ … }}`, `{% … %}` or a comment."""
+    if "{{" in text or "{%" in text:
+        return True
+    comment = text.find("{#")
+    return comment >= 0 and text.find("#}", comment + 2) >= 0
+
+
+def parse(source: str) -> nodes.Template:
+    """The syntax tree of a template. Raises TemplateRefused with all its problems."""
+    if len(source) > SOURCE_MAX:
+        raise _refused(
+            "template-too-large",
+            f"a template may have at most {SOURCE_MAX:,} characters, this one has {len(source):,}. "
+            "Move the text into a file or a python task.",
+        )
+    try:
+        _check_nesting(source)
+        tree = Parser(SYNTAX, source).parse()
+    except TemplateSyntaxError as error:
+        raise TemplateRefused((_syntax_problem(source, error),)) from None
+    except RecursionError:
+        raise _too_deep() from None
+    except (ValueError, OverflowError):  # a number that Python will not read
+        raise _refused("template-syntax", "a number in the template is too long") from None
+    _check_depth(tree)
+    problems = _problems_of(tree, source)
+    if problems:
+        raise TemplateRefused(problems)
+    return tree
+
+
+def _refused(code: str, message: str) -> TemplateRefused:
+    return TemplateRefused((TemplateProblem(code, message),))
+
+
+def _problem_at(source: str, line: int, word: str, code: str, message: str) -> TemplateProblem:
+    """A problem placed at a word of a line, or at the tag it stands in.
+
+    Jinja knows lines (from 1) but no columns.
+    """
+    lines = source.splitlines() or [""]
+    index = min(max(line - 1, 0), len(lines) - 1)
+    found = [lines[index].find(mark) for mark in ("{{", "{%", "{#")]
+    start = min((position for position in found if position >= 0), default=0)
+    named = re.search(rf"\b{re.escape(word)}\b", lines[index][start:]) if word else None
+    return TemplateProblem(code, message, index, start + (named.start() if named else 0))
+
+
+def keywords(node: nodes.Filter | nodes.Test | nodes.Call) -> Iterator[tuple[str, nodes.Expr]]:
+    """The arguments given by name."""
+    for part in node.kwargs:
+        assert isinstance(part, nodes.Keyword)
+        yield part.key, part.value
+
+
+_SIGNS = {"end of print statement": "}}", "end of statement block": "%}"}
+"""What the parser calls these signs, and what people write."""
+
+
+def _syntax_problem(source: str, error: TemplateSyntaxError) -> TemplateProblem:
+    message = error.message or "not a template"
+    for name, sign in _SIGNS.items():
+        message = message.replace(name, sign)
+    if message.startswith("Encountered unknown tag"):
+        name = shortened(message.split("'")[1], 60) if "'" in message else ""
+        if not name.startswith(("end", "else", "elif")):
+            return _problem_at(
+                source,
+                error.lineno,
+                name,
+                "template-unsupported",
+                f"`{{% {name} %}}` is not supported: templates have if, for, set, with, filter and "
+                "raw. Do the rest in a python task.",
+            )
+    return _problem_at(
+        source, error.lineno, "", "template-syntax", f"template: {shortened(message)}"
+    )
+
+
+def _too_deep() -> TemplateRefused:
+    return _refused(
+        "template-too-large",
+        "the template is nested too deeply. Split it with `{% set %}`, or use a python task.",
+    )
+
+
+def _check_nesting(source: str) -> None:
+    """Refuse text whose parsing would go too deep.
+
+    Frames are counted as the parser would use them: brackets and tags while open, signs and `not`
+    until their operand, `else` of a conditional expression until the end of its bracket or tag.
+    """
+    if len(source) <= SMALL_MAX and sum(map(source.count, OPENING)) <= SMALL_BRACKETS_MAX:
+        return
+    open_frames: list[int] = []
+    frames = tags = signs = 0
+    in_set = False
+    previous = ""
+    for kind, value in _tokens(source):
+        if kind in ("variable_begin", "block_begin", "variable_end", "block_end"):
+            tags += in_set  # a set without `=` takes all up to its endset
+            in_set = False
+            frames, signs = 0, 0
+            open_frames.clear()
+        elif kind == "operator" and value in OPENING:
+            open_frames.append(frames)
+            frames += FRAMES_PER_BRACKET + signs
+            signs = 0
+        elif kind == "operator" and value in CLOSING:
+            frames = open_frames.pop() if open_frames else 0
+        elif previous == "block_begin":
+            tags += value in CLOSED_TAGS
+            tags -= value.startswith("end")
+            in_set = value == "set"
+        elif value == "=":
+            in_set = False
+        elif value in ("not", "-", "+"):
+            signs += 1
+        elif value == "else":
+            frames, signs = frames + 1, 0
+        else:
+            signs = 0
+        if frames + signs + tags * FRAMES_PER_TAG > FRAMES_MAX:
+            raise _too_deep()
+        previous = kind
+
+
+def _tokens(source: str) -> Iterator[tuple[str, str]]:
+    for _, kind, value in SYNTAX.lexer.tokeniter(source, None):
+        if kind != "whitespace":
+            yield kind, value
+
+
+def _check_depth(tree: nodes.Node) -> None:
+    """Refuse a tree too deep or too large to be compiled; chains of operators are deep as well."""
+    level: list[nodes.Node] = [tree]
+    count = 0
+    for _ in range(TREE_DEPTH_MAX):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        count += len(level)
+        if count > TREE_NODES_MAX:
+            raise _refused(
+                "template-too-large",
+                f"a template may have at most {TREE_NODES_MAX:,} names, values and operators. "
+                "Pass long lists as data, or use a python task.",
+            )
+        if not level:
+            return
+    raise _too_deep()
+
+
+# --- What a tree may contain ---------------------------------------------------------------------
+
+Found = tuple[str, str, str]
+"""Code, message, and the word to point at."""
+
+ALLOWED: frozenset[type[nodes.Node]] = frozenset(
+    {
+        nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign,
+        nodes.AssignBlock, nodes.With, nodes.FilterBlock, nodes.Name, nodes.Const, nodes.Tuple,
+        nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword, nodes.CondExpr, nodes.Filter, nodes.Test,
+        nodes.Call, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Compare,
+        nodes.Operand, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod,
+        nodes.Pow, nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos,
+    }
+)  # fmt: skip
+
+REFUSED: dict[type[nodes.Node], tuple[str, str]] = {
+    nodes.Macro: ("macro", "write the expression where it is used, or use a workbook task"),
+    nodes.CallBlock: ("call", "write the expression where it is used, or use a workbook task"),
+    nodes.Include: ("include", "a template sees no files; use a workbook task"),
+    nodes.Import: ("import", "a template sees no files; use a workbook task"),
+    nodes.FromImport: ("from", "a template sees no files; use a workbook task"),
+    nodes.Extends: ("extends", "a template sees no files; write the whole text"),
+    nodes.Block: ("block", "write the text directly"),
+    nodes.NSRef: ("set", "namespaces are not supported; use a filter such as `sum` or `join`"),
+    nodes.Scope: ("autoescape", "write `| escape` where it is needed"),
+    nodes.ScopedEvalContextModifier: ("autoescape", "write `| escape` where it is needed"),
+    nodes.EvalContextModifier: ("autoescape", "write `| escape` where it is needed"),
+}
+
+
+def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ...]:
+    """Everything in the tree that we would not run, in the order of the text."""
+    found: list[tuple[int, Found]] = []
+    pending: list[nodes.Node] = [tree]
+    while pending:
+        node = pending.pop()
+        # Some nodes carry no line, whatever Jinja's types say.
+        found += [(node.lineno or 1, each) for each in _complaints(node)]
+        if type(node) in ALLOWED:
+            pending.extend(node.iter_child_nodes())
+    found.sort()
+    return tuple(
+        _problem_at(source, line, word, code, message) for line, (code, message, word) in found
+    )
+
+
+def _complaints(node: nodes.Node) -> Iterator[Found]:
+    kind = type(node)
+    if kind in CHECKS:
+        yield from CHECKS[kind](node)
+    elif kind not in ALLOWED:
+        word, remedy = REFUSED.get(kind, ("", "use a python task"))
+        shown = f"{{% {word} %}}" if word else kind.__name__
+        yield "template-unsupported", f"`{shown}` is not supported: {remedy}.", word
+
+
+def _check_filter(node: nodes.Filter) -> Iterator[Found]:
+    if node.name not in FILTERS:
+        yield (
+            "unknown-filter",
+            f'there is no filter "{node.name}".' + did_you_mean(node.name, FILTERS),
+            node.name,
+        )
+        return
+    yield from _check_arguments(node.name, FILTERS[node.name], node)
+    first = node.args[0] if node.args else None
+    if node.name == "map" and isinstance(first, nodes.Const):
+        yield from _check_named("filter", first.value, FILTERS)
+    tested = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}.get(node.name)
+    if tested is not None and len(node.args) > tested:
+        argument = node.args[tested]
+        if isinstance(argument, nodes.Const):
+            yield from _check_named("test", argument.value, TESTS)
+
+
+def _check_named(
+    what: str, name: object, known: Mapping[str, Callable[..., object]]
+) -> Iterator[Found]:
+    if not isinstance(name, str) or name not in known:
+        yield (
+            f"unknown-{what}",
+            f'there is no {what} "{name}".' + did_you_mean(str(name), known),
+            str(name),
+        )
+
+
+def _check_test(node: nodes.Test) -> Iterator[Found]:
+    if node.name in TESTS:
+        yield from _check_arguments(node.name, TESTS[node.name], node)
+    else:
+        yield from _check_named("test", node.name, TESTS)
+
+
+def _check_arguments(
+    name: str, function: Callable[..., object], node: nodes.Filter | nodes.Test | nodes.Call
+) -> Iterator[Found]:
+    if node.dyn_args is not None or node.dyn_kwargs is not None:
+        yield "template-unsupported", "`*` and `**` in arguments are not supported.", name
+        return
+    named = dict(keywords(node))
+    if len(named) < len(node.kwargs):
+        yield "template-syntax", f'"{name}" is given an argument twice', name
+    elif fault := misfit(name, function, len(node.args), named):
+        yield "template-syntax", fault, name
+
+
+_DECLARED = dict.fromkeys(
+    ("token", "secret", "credential"),
+    " What a playbook needs is declared: write `auth: name`, or `{{ keychain.name }}`.",
+)
+
+
+def _check_call(node: nodes.Call) -> Iterator[Found]:
+    callee = node.node
+    if isinstance(callee, nodes.Name):
+        if callee.name in FUNCTIONS:
+            yield from _check_arguments(callee.name, FUNCTIONS[callee.name], node)
+        else:
+            yield (
+                "unknown-function",
+                f'there is no function "{callee.name}": templates have now(), uuid() and range().'
+                + (_DECLARED.get(callee.name) or _instead(callee.name, FUNCTIONS)),
+                callee.name,
+            )
+    elif isinstance(callee, nodes.Getattr):
+        yield from _check_method(callee.attr, node)
+    else:
+        yield (
+            "template-unsupported",
+            "only the listed functions and methods can be called, not a value.",
+            "",
+        )
+
+
+def _check_method(name: str, node: nodes.Call) -> Iterator[Found]:
+    if name not in METHODS:
+        yield (
+            "template-unsupported",
+            f'there is no method ".{name}()" on plain data.' + _instead(name, METHODS),
+            name,
+        )
+    elif node.kwargs:
+        yield "template-unsupported", f".{name}() takes its arguments in order only.", name
+    else:
+        yield from _check_arguments(name, METHODS[name][1], node)
+
+
+def _instead(name: str, known: object) -> str:
+    assert isinstance(known, dict)
+    if name in INSTEAD:
+        return f" {INSTEAD[name][0].upper()}{INSTEAD[name][1:]}."
+    if name in FILTERS:
+        return f" Write `| {name}`."
+    return did_you_mean(name, known)
+
+
+def _check_for(node: nodes.For) -> Iterator[Found]:
+    if node.recursive:
+        yield "template-unsupported", "`recursive` loops are not supported.", "recursive"
+    if "loop" in targets(node.target):
+        yield "template-syntax", "`loop` is the loop itself; name its items otherwise.", "loop"
+
+
+def _check_constant(node: nodes.Const) -> Iterator[Found]:
+    if isinstance(node.value, int) and node.value.bit_length() > INTEGER_BITS_MAX:
+        yield "template-too-large", f"a number may have at most {INTEGER_BITS_MAX} bits.", ""
+
+
+CHECKS: dict[type[nodes.Node], Callable[..., Iterator[Found]]] = {
+    nodes.Filter: _check_filter,
+    nodes.Test: _check_test,
+    nodes.Call: _check_call,
+    nodes.For: _check_for,
+    nodes.Const: _check_constant,
+}
