@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.registry import Known
-    from noetl.tools.resources import Rules, ToolResources
+    from noetl.tools.resources import ToolResources
+    from noetl.tools.rules import Rules
     from noetl.tools.running.namespaces import Room
     from noetl.worker.worker import Worker
 
@@ -475,9 +476,8 @@ async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
 def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
     from noetl.secrets.keychain import opened
-    from noetl.tools.container.policy import read_policy
     from noetl.tools.egress import EgressPolicy
-    from noetl.tools.resources import Rules
+    from noetl.tools.rules import Rules, read_container_policy
     from noetl.tools.running.namespaces import PROCESSES, counts_by_room
     from noetl.tools.running.spawner import Bounds
 
@@ -485,7 +485,7 @@ def tool_rules(settings: Settings) -> Rules:
     processes = PROCESSES if room is not None and counts_by_room() else None
     return Rules(
         egress=EgressPolicy(private=settings.private_networks == "allow"),
-        containers=read_policy(settings.containers),
+        containers=read_container_policy(settings.containers),
         file_root=settings.files,
         max_response_bytes=settings.max_response_bytes,
         max_file_bytes=settings.max_file_bytes,

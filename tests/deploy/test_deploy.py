@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from noetl.settings import TABLE
-from noetl.tools.container.policy import read_policy
+from noetl.tools.rules import read_container_policy
 from noetl.version import __version__
 from tests.deploy.chart import CHART, rendered
 
@@ -168,7 +168,7 @@ def test_s35_workers_are_called_by_nobody_and_reach_no_metadata_service():
 def test_s35_the_policy_for_containers_in_the_chart_is_one_that_workers_read(tmp_path):
     text = of("ConfigMap", "prod-containers")["data"]["containers.json"]
     (tmp_path / "containers.json").write_text(text)
-    policy = read_policy(str(tmp_path / "containers.json"))
+    policy = read_container_policy(str(tmp_path / "containers.json"))
 
     assert policy.non_root
     assert policy.host_paths == ()

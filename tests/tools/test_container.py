@@ -16,8 +16,7 @@ import pytest
 from aiohttp import web
 
 from noetl.errors import BadSetting
-from noetl.tools.container.policy import ContainerPolicy, read_policy
-from noetl.tools.resources import Rules
+from noetl.tools.rules import ContainerPolicy, Rules, read_container_policy
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, refusing
 
@@ -546,6 +545,6 @@ def test_s35_a_policy_that_cannot_be_read_stops_the_worker(tmp_path, text):
     path = tmp_path / "containers.json"
     path.write_text(text)
     with pytest.raises(BadSetting, match="NOETL_CONTAINERS"):
-        read_policy(str(path))
+        read_container_policy(str(path))
     with pytest.raises(BadSetting, match="cannot be read"):
-        read_policy(str(tmp_path / "none"))
+        read_container_policy(str(tmp_path / "none"))

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, on_bench, ran
 
 

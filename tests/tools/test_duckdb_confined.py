@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from noetl.tools.duckdb import extensions
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, ran
 
 ATTACHED_ONLY = {

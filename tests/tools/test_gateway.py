@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientSession, web
 
-from noetl.tools.egress import EgressPolicy
-from noetl.tools.gateway import Gateway
+from noetl.tools.egress import EgressPolicy, Gateway
 from tests.tools.running import failure, ran
 from tests.tools.services import answering
 

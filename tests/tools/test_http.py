@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from noetl.tools.egress import EgressPolicy
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 CANARY = "canary-secret"

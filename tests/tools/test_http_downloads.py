@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.settings import Settings
 from noetl.tools.files.results import in_memory
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from noetl.wiring import tool_rules
 from tests.tools.running import SEAL, failure, on_bench, ran
 

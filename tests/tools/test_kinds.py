@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,3 +115,15 @@ def test_a_test_that_is_said_to_show_an_error_asks_for_it(case):
     for kind, test in case.shown_by.items():
         assert test.__name__.startswith("test_")
         assert f'"{kind}"' in inspect.getsource(test), test.__name__
+
+
+def test_the_import_contract_keeps_every_kind_apart_from_every_other():
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    [contract] = [
+        one
+        for one in written["tool"]["importlinter"]["contracts"]
+        if one["name"] == "Tool kinds do not know each other"
+    ]
+
+    assert set(contract["modules"]) == {tool.config.__module__ for tool in BUILT_IN}
+    assert "ignore_imports" not in contract

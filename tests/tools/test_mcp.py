@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.mcp_server import OverHttp
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, free_port, never, refusing

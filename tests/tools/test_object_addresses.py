@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl.tools.egress import EgressPolicy
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, free_port, refusing, s3_server
 from tests.tools.web import serving

@@ -9,8 +9,8 @@ import resource
 import msgspec
 import pytest
 
-from noetl.tools.resources import Rules
-from noetl.tools.sql.pg_connections import Connections
+from noetl.tools.postgres.connections import Connections
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, on_bench, ran
 
 CANARY = "canary-password"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from noetl.tools.running import packages
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, free_port, refusing

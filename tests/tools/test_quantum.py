@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.quantum.jobs import Jobs
-from noetl.tools.resources import Rules
+from noetl.tools.quantum.run import Jobs
+from noetl.tools.rules import Rules
 from tests.tools.running import Bench, failure, on_bench, ran
 
 BELL = """

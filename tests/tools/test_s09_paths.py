@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from noetl.tools.registry import BUILT_IN
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, ran
 from tests.tools.test_shapes import help_of, structs_of
 

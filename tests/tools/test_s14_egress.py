@@ -10,7 +10,7 @@ from aiohttp import web
 
 from noetl.tools.egress import EgressPolicy
 from noetl.tools.registry import BUILT_IN
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, ran
 from tests.tools.services import answering
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.examples.system import playbook
 from tests.examples.system import ran as system_ran
 from tests.tools.running import failure, on_bench, ran

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, on_bench, ran
 
 

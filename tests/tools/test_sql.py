@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 BIND = {"sqlite": ":", "duckdb": "$"}

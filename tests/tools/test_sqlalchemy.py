@@ -8,8 +8,8 @@ import time
 import pymysql
 import pytest
 
-from noetl.tools.resources import Rules
-from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.rules import Rules
+from noetl.tools.sql.postgres import BadCredential
 from noetl.tools.sql.text import driver_spelling
 from noetl.tools.sqlalchemy.addresses import address
 from tests.tools import mariadb

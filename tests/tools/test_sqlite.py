@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import failure, on_bench, ran
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.tools.egress import EgressPolicy
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import answering, free_port, never, refusing, s3_server
 

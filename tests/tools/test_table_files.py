@@ -10,7 +10,7 @@ import pytest
 
 from noetl.errors import TooLarge
 from noetl.tools.files import results as files
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 
 MANY = 25_000

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from aiohttp import web
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from noetl.tools.transfer.files import ABANDONED_SECONDS
 from tests.faults.runs import Place, kill
 from tests.tools.running import failure, on_bench, ran

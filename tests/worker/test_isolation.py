@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from noetl.tools.running.spawner import Bounds
 from noetl.tools.running.spawning import spawner
 from tests.examples.system import on_bench, playbook

@@ -18,7 +18,7 @@ import pytest
 import noetl
 from noetl.errors import BadSetting
 from noetl.settings import Settings
-from noetl.tools.resources import Rules
+from noetl.tools.rules import Rules
 from noetl.tools.running.namespaces import Room, refusal
 from noetl.tools.running.spawner import Bounds
 from noetl.wiring import tool_rules

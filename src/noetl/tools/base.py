@@ -12,7 +12,7 @@ from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import ToolShape
 
 if TYPE_CHECKING:
-    from noetl.tools.access_tokens import SharedTokens
+    from noetl.tools.credentials import SharedTokens
     from noetl.tools.files.results import Files
     from noetl.tools.resources import ToolResources
 

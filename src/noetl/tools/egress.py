@@ -1,14 +1,26 @@
-"""Which addresses a worker may talk to. Names are judged by what they resolve to.
+"""Which addresses a worker may talk to, and how libraries are held to it.
 
-The addresses of cloud metadata services hand credentials of the machine to whoever asks, so they
-are refused always. An IPv6 address that only wraps an IPv4 address is judged as that.
+Names are judged by what they resolve to. The addresses of cloud metadata services hand credentials
+of the machine to anyone who asks, so they are always refused. An IPv6 address that only wraps an
+IPv4 address is judged as that one.
+
+The HTTP client checks each connection itself. A library that opens its own connections is checked
+once, before it begins (`check_egress`). One that also follows redirects is given a proxy on this
+machine (`Gateway`), which checks every connection.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
 import msgspec
+
+from noetl.tools.failures import Refused
 
 METADATA = tuple(
     ip_network(text)
@@ -68,3 +80,163 @@ def _is_private(address: IPv4Address | IPv6Address) -> bool:
         or address.is_multicast
         or (address.version == 4 and address in _SHARED)
     )
+
+
+# --- Checks before a library connects ----------------------------------------------------------
+
+
+async def check_egress(policy: EgressPolicy, *urls: str) -> None:
+    """Raise Refused if a host of these addresses is, or resolves to, one that is not allowed."""
+    for url in urls:
+        host = urlsplit(url if "://" in url else f"//{url}").hostname
+        if host is None:
+            continue
+        for address in (host, *await _resolved(host)):
+            if refusal := policy.refusal(address):
+                raise Refused(f"the egress policy does not allow it: {refusal}.")
+
+
+async def check_database(*hosts: str) -> None:
+    """Raise Refused for hosts that no task may reach. A database may be in a private network."""
+    named = [host for host in hosts if host and not host.startswith("/")]
+    await check_egress(EgressPolicy(), *(f"[{host}]" if ":" in host else host for host in named))
+
+
+async def _resolved(host: str) -> list[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        # The library will say so itself when it cannot reach the host.
+        return []
+    return [str(target[0]) for *_, target in found]
+
+
+# --- A proxy for libraries that follow redirects -----------------------------------------------
+
+logger = logging.getLogger(__name__)
+
+PIECE = 256 * 1024
+HEAD_MAX = 64 * 1024
+OF_THE_CONNECTION = (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization")
+"""Headers that mean this proxy, not whoever is behind it."""
+
+
+class NoWay(Exception):
+    """The question is not passed on; carries the status that says why."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Gateway:
+    """A proxy on the loopback address, started when it is first needed."""
+
+    def __init__(self, policy: EgressPolicy) -> None:
+        self._policy = policy
+        self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def url(self) -> str:
+        """Its address, for the library's `proxy` setting."""
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(
+                    self._accepted, "127.0.0.1", 0, limit=HEAD_MAX
+                )
+        port = self._server.sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        call = asyncio.get_running_loop().create_task(self._served(reader, writer))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection carries one question: both sides are told to close it after that."""
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await self._passed_on(head, reader, writer)
+        except NoWay as refusal:
+            writer.write(f"HTTP/1.1 {refusal.status}\r\nContent-Length: 0\r\n\r\n".encode())
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            # Whoever asked sees a connection that broke, as it would without us.
+            logger.debug("a connection through the gateway broke: %s", error)
+        finally:
+            writer.close()
+
+    async def _passed_on(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        first, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        method, _, target = first.decode("latin-1").rpartition(" ")[0].partition(" ")
+        if method == "CONNECT":
+            there, back = await self._connected(*_host_and_port(f"//{target}", 443))
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            there, back = await self._connected(*_host_and_port(target, 80))
+            back.write(_asked_directly(method, target, fields))
+        try:
+            answering = asyncio.create_task(_piped(there, writer))
+            asking = asyncio.create_task(_piped(reader, back))
+            await asyncio.wait([answering, asking], return_when=asyncio.FIRST_COMPLETED)
+            # Who has said everything may still be listening; who has answered is through.
+            await answering
+        finally:
+            asking.cancel()
+            answering.cancel()
+            back.close()
+            # How the other side broke is no news: the loop would report it as nobody's.
+            await asyncio.gather(asking, answering, return_exceptions=True)
+
+    async def _connected(
+        self, host: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to an address that the policy allows; raises NoWay or OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [str(target[0]) for *_, target in found]
+        if any(self._policy.refusal(address) for address in addresses):
+            raise NoWay("403 the egress policy does not allow it")
+        *others, last = addresses
+        for address in others:
+            with suppress(OSError):
+                return await asyncio.open_connection(address, port)
+        return await asyncio.open_connection(last, port)
+
+
+def _host_and_port(url: str, usual: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or usual
+    except ValueError:
+        host, port = None, 0
+    if not host:
+        raise NoWay("400 this is no address")
+    return host, port
+
+
+def _asked_directly(method: str, target: str, fields: list[bytes]) -> bytes:
+    """The question as it is put to the host itself."""
+    parts = urlsplit(target)
+    path = target[target.index(parts.netloc) + len(parts.netloc) :] or "/"
+    kept = [one for one in fields if one.split(b":")[0].strip().lower() not in OF_THE_CONNECTION]
+    lines = [f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close"]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+async def _piped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(PIECE):
+        writer.write(piece)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

@@ -1,17 +1,14 @@
-"""How tools fail: one exception to raise, and outcomes of failures that several kinds know."""
+"""How tools fail: the exceptions they raise, and the outcomes these become."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, ClassVar
 
 from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
 from noetl.tools.plain_data import NotPlain
-from noetl.tools.resources import Refused
-from noetl.tools.sql.pg_credentials import BadCredential
-from noetl.tools.sql.rows import Misfit
-from noetl.tools.sql.text import BadSql
 
 RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection", "timeout"])
 
@@ -36,6 +33,31 @@ def failed_with(known: Outcome | TaskError) -> Failed:
     return found
 
 
+class Foreseen(Exception):
+    """A failure that follows from the task or its data; each subclass is of one kind of error."""
+
+    kind: ClassVar[ErrorKind]
+
+
+class Refused(Foreseen):
+    """The operator's rules do not allow this; the text says what and why."""
+
+    kind = "auth"
+
+
+def lacking(extra: str, *modules: str) -> Outcome | None:
+    """The outcome of a task whose libraries are not installed on this worker; None if they are."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if not missing:
+        return None
+    return failed(
+        "client_error",
+        f"This worker lacks {' and '.join(missing)}. Install it there with "
+        f'`pip install "noetl[{extra}]"`.',
+        code="missing_extra",
+    )
+
+
 async def guarded(work: Callable[[], Awaitable[Outcome]], total: float | None) -> Outcome:
     """The outcome of the work, also of its failures that are the same for every kind."""
     try:
@@ -55,18 +77,14 @@ def known_failure(error: BaseException) -> Outcome | None:
     match error:
         case Failed():
             return error.outcome
-        case BadSql():
-            return failed("client_error", str(error))
+        case Foreseen():
+            return failed(error.kind, str(error))
         case BadRequest():
             return failed("client_error", str(error), code=error.code)
-        case BadCredential() | Refused():
-            return failed("auth", str(error))
         case NotFound():
             return failed("auth", f"auth: {error}")
         case Corrupted():
             return failed("parse", str(error), code=error.code)
-        case Misfit():
-            return failed("schema", str(error))
         case NotPlain():
             return failed("schema", f"{error}.")
         case OverflowError() | UnicodeEncodeError():

@@ -1,4 +1,4 @@
-"""What the calls of one worker share, and what its operator allows them.
+"""What the calls of one worker share: sessions, connections, processes, threads, files.
 
 Nothing is made before a tool asks for it. All of it belongs to the event loop it was made in.
 """
@@ -15,12 +15,11 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from noetl.model.access_tokens import AccessToken
-from noetl.tools.container.policy import ContainerPolicy
-from noetl.tools.egress import EgressPolicy
+from noetl.tools.failures import Refused
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
+from noetl.tools.rules import Rules
 from noetl.tools.running.namespaces import Room
 from noetl.tools.running.python_calls import Sandbox
-from noetl.tools.running.spawner import Bounds
 
 
 class Closable(Protocol):
@@ -32,43 +31,6 @@ class Closable(Protocol):
 Kept = TypeVar("Kept", bound=Closable)
 THREADS = "noetl-tool"
 """What the names of threads begin with that run calls."""
-
-
-class Refused(Exception):
-    """The operator's rules do not allow this; the text says what and why."""
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator of a worker allows its tools."""
-
-    egress: EgressPolicy = EgressPolicy()
-    containers: ContainerPolicy = ContainerPolicy()
-    file_root: str | None = None
-    """Tools read and write files below this directory only; None: wherever the worker may."""
-    store_url: str | None = None
-    """The object store of tasks that name none."""
-    cache: str = "~/.cache/noetl"
-    """Directory for what is worth keeping between runs: packages, local jobs."""
-    install_libs: bool = False
-    """Whether `libs` of Python tasks are installed; else they must be there."""
-    max_response_bytes: int = 256 * 1024 * 1024
-    """Of a result that is held in memory: rows, an answer, an object, what code returns."""
-    max_file_bytes: int = 10 * 1024**3
-    """Of a file among the results: a download, a table."""
-    cached_file_bytes: int = 4 * 1024**3
-    """Of all files that the worker keeps for the next task that wants them."""
-    opened: Mapping[str, str] = {}
-    """Variables of the worker's environment that tasks may see."""
-    bounds: Bounds = Bounds()
-    """Of processes that run code and programs of tasks."""
-    room: Room | None = None
-    """What such processes see; None: what the worker sees."""
-    task_network: bool = True
-    """Whether a task may ask for the worker's network in its room."""
-    connections_per_host: int = 100
-    max_output_bytes: int = 16 * 1024 * 1024
-    threads: int = 64
-    """Calls of databases inside the worker (SQLite, DuckDB) at one time."""
 
 
 class ToolResources:

@@ -22,8 +22,8 @@ from noetl.secrets.masking import Mask
 from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal
 from noetl.templates.views import ResultView
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import fields_of
 from noetl.tools.secrets.managers import MANAGERS, Wanted
-from noetl.tools.web.service import fields_of
 from noetl.worker.control import Control
 from noetl.worker.frame import Frame
 

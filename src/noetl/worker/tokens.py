@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallTokens:
-    """See `noetl.tools.access_tokens.SharedTokens`.
+    """See `noetl.tools.credentials.SharedTokens`.
 
     To share saves others a request; a call that has its token does not fail for it.
     """

@@ -12,12 +12,12 @@ import msgspec
 
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
-from noetl.tools.container import Container, Mount
+from noetl.tools.container import Container, Mount, policy
 from noetl.tools.container.run import command_of, name_of, split
-from noetl.tools.failures import Failed
+from noetl.tools.credentials import fields_of, text_field
+from noetl.tools.failures import Failed, Refused
 from noetl.tools.processes.commands import Output, as_text, ended_badly, ended_well
-from noetl.tools.resources import Refused
-from noetl.tools.web.service import ask, fields_of, text_field
+from noetl.tools.web.service import ask
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -78,8 +78,8 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
         told = "`stdin` and `network` are for docker and podman; a Job has neither."
         return failed("client_error", told)
     cluster = await _cluster(config, context)
-    policy = context.resources.rules.containers
-    if refused := list(policy.job_refusals(config, cluster.namespace)):
+    allowed = context.resources.rules.containers
+    if refused := list(policy.job_refusals(allowed, config, cluster.namespace)):
         raise Refused(f"the operator's rules do not allow it: {'; '.join(refused)}.")
     name = name_of(context)[:63].rstrip("-")
     try:
@@ -151,9 +151,10 @@ def _own_namespace() -> str:
 def manifest(config: Container, context: ToolContext, name: str) -> dict[str, Any]:
     """A Job that runs one pod once; whether to try again is the playbook's choice."""
     labels = {"app.kubernetes.io/managed-by": "noetl", "noetl.io/execution": context.execution_id}
-    policy = context.resources.rules.containers
-    accounts = policy.service_accounts
+    allowed = context.resources.rules.containers
+    accounts = allowed.service_accounts
     account = config.service_account or (accounts[0] if accounts else None)
+    limits = policy.limits(allowed, _limits(config))
     container = {
         "name": "main",
         "image": config.image,
@@ -165,8 +166,10 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "imagePullPolicy": {"always": "Always", "missing": "IfNotPresent", "never": "Never"}[
             config.pull
         ],
-        "resources": {"limits": limits} if (limits := policy.limits(_limits(config))) else None,
-        "securityContext": policy.security(_user(config.user)),
+        "resources": {"limits": limits}
+        if (limits := policy.limits(allowed, _limits(config)))
+        else None,
+        "securityContext": policy.security(allowed, _user(config.user)),
     }
     pod = {
         "restartPolicy": "Never",
@@ -174,7 +177,7 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "serviceAccountName": account,
         # Who needs the cluster's API says so by naming an account.
         "automountServiceAccountToken": None if account is not None else False,
-        "nodeSelector": {**config.node_selector, **policy.node_selector},
+        "nodeSelector": {**config.node_selector, **allowed.node_selector},
         "volumes": [_volume(number, mount) for number, mount in enumerate(config.mounts)],
     }
     spec = {key: value for key, value in pod.items() if value or value is False}
@@ -188,7 +191,7 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "spec": {
             "backoffLimit": 0,
             "template": template,
-            **({"activeDeadlineSeconds": policy.max_seconds} if policy.max_seconds else {}),
+            **({"activeDeadlineSeconds": allowed.max_seconds} if allowed.max_seconds else {}),
         },
     }
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
-from noetl.tools.container import Container
-from noetl.tools.failures import Failed
+from noetl.tools.container import Container, policy
+from noetl.tools.credentials import fields_of
+from noetl.tools.failures import Failed, Refused
 from noetl.tools.processes.commands import (
     Output,
     as_text,
@@ -21,9 +22,7 @@ from noetl.tools.processes.commands import (
     environment,
     run_command,
 )
-from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
-from noetl.tools.web.service import fields_of
 
 ENGINES = ("docker", "podman")
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -54,7 +53,7 @@ async def _run(config: Container, context: ToolContext) -> Outcome:
             "This worker has neither docker nor podman and is in no Kubernetes cluster. Install "
             "one of them, or write `runtime: kubernetes` with the cluster's credential.",
         )
-    refusal = context.resources.rules.containers.refusal(config)
+    refusal = policy.refusal(context.resources.rules.containers, config)
     if refusal is not None:
         raise Refused(f"{refusal}.")
     if runtime == "kubernetes":

@@ -15,7 +15,7 @@ from noetl.tools.base import (
     ToolContext,
     about,
 )
-from noetl.tools.sql.config import SqlConfig, sql_tool
+from noetl.tools.sql.config import FileDatabase, sql_tool
 
 
 class Attach(Options, frozen=True, kw_only=True):
@@ -29,11 +29,9 @@ class Attach(Options, frozen=True, kw_only=True):
     read_only: Annotated[bool, about("Refuse to write to it.")] = False
 
 
-class DuckDb(SqlConfig, frozen=True, kw_only=True):
+class DuckDb(FileDatabase, frozen=True, kw_only=True):
     """What a playbook writes under `kind: duckdb`."""
 
-    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
-    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
     attach: Annotated[
         dict[str, Attach], about("Databases to attach: the name they get → what they are.")
     ] = {}

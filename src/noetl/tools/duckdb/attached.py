@@ -16,18 +16,15 @@ import msgspec
 import psycopg
 
 from noetl.model.outcome import ErrorKind
-from noetl.tools.addresses import login_of
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import Attach
 from noetl.tools.failures import Failed, failed_with
-from noetl.tools.postgres.run import failure as postgres_failure
-from noetl.tools.sql.pg_connections import CONNECT_SECONDS
-from noetl.tools.sql.pg_credentials import NOT_LENT
-from noetl.tools.sql.pg_sync import connected
+from noetl.tools.sql.duckdb import NO_DATABASE, literal
+from noetl.tools.sql.postgres import CONNECT_SECONDS, NOT_LENT, connected, login_of
+from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.rows import quoted
 from noetl.tools.sql.text import BadSql
 from noetl.tools.sql.threads import Halt, in_background
-from noetl.tools.tables.files import literal
 
 CANCEL = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
 CANCEL_SECONDS = 0.2
@@ -39,8 +36,6 @@ SAID: tuple[tuple[re.Pattern[str], ErrorKind], ...] = (
     (re.compile(r"Access denied"), "auth"),
 )
 """What DuckDB passes on of PostgreSQL, SQLite and MySQL is text only."""
-NO_DATABASE = re.compile(r"not a valid DuckDB|not a database")
-"""Said of a file, which will not become one if it is tried again."""
 
 
 class Attached(msgspec.Struct, frozen=True):

@@ -19,8 +19,8 @@ from pathlib import Path
 import duckdb
 
 from noetl.tools.failures import Failed
+from noetl.tools.sql.duckdb import literal
 from noetl.tools.sql.text import BadSql
-from noetl.tools.tables.files import literal
 
 FILES = {
     "postgres": "postgres_scanner",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import duckdb
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import DuckDb
 from noetl.tools.duckdb.attached import (
-    NO_DATABASE,
     Attached,
     attach,
     attached,
@@ -26,9 +24,11 @@ from noetl.tools.duckdb.attached import (
     stoppable,
 )
 from noetl.tools.duckdb.extensions import check_statement, check_stored, load
-from noetl.tools.failures import Failed, failed_with, guarded
-from noetl.tools.files.object_files import is_object
+from noetl.tools.failures import failed_with, guarded
+from noetl.tools.files.forms import form_of
+from noetl.tools.files.objects import is_object
 from noetl.tools.running.limits import Gathering, shortest
+from noetl.tools.sql.duckdb import connection_to, failure, literal
 from noetl.tools.sql.embedded import alone, database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
 from noetl.tools.sql.tasks import (
@@ -45,31 +45,12 @@ from noetl.tools.sql.tasks import (
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word, tokens
 from noetl.tools.sql.threads import Halt, in_thread
-from noetl.tools.tables.files import (
-    TableFile,
-    connection_to,
-    described,
-    literal,
-    parsed,
-    source,
-    write,
-)
-from noetl.tools.tables.types import form_of
+from noetl.tools.tables.files import TableFile, described, parsed, source, write
 from noetl.tools.web.request import Request
 
 ROWS_PER_LOOK = 10_000
 WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
 """Ways of DuckDB's own to other hosts, which know no egress policy; once off they stay off."""
-ONE_WRITTEN = "can only write to a single attached database"
-KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
-    (duckdb.ConstraintException, "db_constraint"),
-    (duckdb.TransactionException, "db_deadlock"),
-    (duckdb.HTTPException, "db_connection"),
-    (duckdb.FatalException, "db_connection"),
-    (duckdb.ConnectionException, "db_connection"),
-    (duckdb.OutOfMemoryException, "db_connection"),
-    (duckdb.PermissionException, "auth"),
-)
 
 
 async def run(config: DuckDb, context: ToolContext) -> Outcome:
@@ -184,7 +165,9 @@ class Task:
                 folder = self._folder if form != "rows" else None
                 return perform(self, self._plan, folder, form)
         except duckdb.Error as error:
-            raise failure(error, halt, list(self._attached.values())) from None
+            others = list(self._attached.values())
+            told = kind_of(error) if others else None
+            raise failure(error, halt, lambda text: hidden(text, others), told) from None
         finally:
             halt.interrupt = None
 
@@ -291,45 +274,6 @@ class Task:
     def batch(self, write: Write, batch: Batch) -> Statement:
         sql = insert(write, batch.columns, len(batch.rows), "?")
         return self._executed(Bound(sql, [value for row in batch.rows for value in row]))
-
-
-def failure(error: duckdb.Error, halt: Halt, others: Sequence[Attached] = ()) -> Exception:
-    """What DuckDB said, in our words; `others` are databases of which it may have said it."""
-    # What it calls internal comes with pages of addresses in its program.
-    text = hidden(str(error).partition("Stack Trace:")[0].strip(), others)
-    # A query of PostgreSQL that was stopped is to DuckDB a failure like any other.
-    if isinstance(error, duckdb.InterruptException) or halt.late or halt.wanted:
-        if halt.late:
-            said = "A statement took longer than `timeout` and was stopped."
-            return Failed("db_timeout", said)
-        return InterruptedError("the task was stopped")
-    told = kind_of(error) if others else None
-    if told is not None:
-        return Failed(told, text)
-    if NO_DATABASE.search(text):
-        return Failed("db_connection", text, retryable=False)
-    if ONE_WRITTEN in text:
-        return Failed("client_error", text)
-    for kind_of_error, kind in KINDS:
-        if isinstance(error, kind_of_error):
-            return Failed(kind, text)
-    if isinstance(error, duckdb.IOException):
-        return _io_failure(text)
-    if "malformed" in text.lower() or "error when sniffing" in text.lower():
-        return Failed("parse", text)
-    return Failed("client_error", text)
-
-
-NO_FILE = re.compile(r'No files found that match the pattern "([^"]*)"')
-
-
-def _io_failure(text: str) -> Exception:
-    if missing := NO_FILE.search(text):
-        told = f'No file of this worker matches "{missing[1]}". Check the path and its base.'
-        return Failed("not_found", told)
-    if "No such file" in text:
-        return Failed("not_found", text)
-    return Failed("db_connection", text)
 
 
 def _yields_rows(sql: str) -> bool:

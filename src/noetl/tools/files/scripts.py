@@ -9,10 +9,8 @@ import msgspec
 
 from noetl.model.outcome import failed
 from noetl.tools.base import Credential, ToolContext
-from noetl.tools.extras import lacking
-from noetl.tools.failures import Failed, failed_with
+from noetl.tools.failures import Failed, Refused, failed_with, lacking
 from noetl.tools.files.objects import SPELLINGS, named, opened
-from noetl.tools.resources import Refused
 from noetl.tools.web.service import ask
 
 BYTES_MAX = 10 * 1024 * 1024

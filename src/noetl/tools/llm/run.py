@@ -9,11 +9,11 @@ import msgspec
 
 from noetl.model.outcome import Meta, Outcome, TaskError
 from noetl.tools.base import ToolContext
-from noetl.tools.extras import lacking
-from noetl.tools.failures import Failed
+from noetl.tools.credentials import bearer, fields_of
+from noetl.tools.failures import Failed, lacking
 from noetl.tools.llm import Llm
 from noetl.tools.plain_data import NotPlain, plain, read_json
-from noetl.tools.web.service import ask, bearer, fields_of
+from noetl.tools.web.service import ask
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 """Models that were not told otherwise put JSON into a code block."""

@@ -3,57 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import Any, Protocol
+from typing import Any
 
-from noetl.model.outcome import ErrorKind, Outcome, failed, ok
+from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, failed_with
+from noetl.tools.failures import Failed, Refused
 from noetl.tools.mcp import Mcp
+from noetl.tools.mcp.connections import Connection, connected
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
 from noetl.version import __version__
 
 PROTOCOL = "2025-06-18"
 PAGES_MAX = 1000
 
-KINDS: dict[int, ErrorKind] = {
-    -32700: "parse",
-    -32600: "parse",
-    -32601: "not_found",
-    -32602: "client_error",
-    -32603: "server_error",
-    -32002: "not_found",
-}
-"""What the codes of JSON-RPC and of the protocol mean."""
-_UNKNOWN = re.compile(
-    r"(tool|prompt)\b.*\bnot found|(unknown|no such) (tool|prompt)", re.IGNORECASE
-)
-
-
-class Line(Protocol):
-    """A way to a server: it carries questions there and answers back."""
-
-    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The `result` of the answer; raises Failed."""
-
-    async def tell(self, method: str) -> None:
-        """Send a notification."""
-
-    async def close(self) -> None:
-        """Let go of the server; when this returns nothing of it runs."""
-
 
 async def run(config: Mcp, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
-            line = await _line(config, context)
+            server = await connected(config, context)
             try:
-                return await _conversation(line, config, context)
+                return await _conversation(server, config, context)
             finally:
-                await line.close()
+                await server.close()
     except Failed as problem:
         return problem.outcome
     except Refused as refusal:
@@ -65,18 +38,8 @@ async def run(config: Mcp, context: ToolContext) -> Outcome:
         return failed("parse", f"The answer of the server cannot be kept: {error}.")
 
 
-async def _line(config: Mcp, context: ToolContext) -> Line:
-    if config.url is not None:
-        from noetl.tools.mcp.http import HttpLine
-
-        return await HttpLine.open(config, context)
-    from noetl.tools.mcp.stdio import StdioLine
-
-    return await StdioLine.open(config, context)
-
-
-async def _conversation(line: Line, config: Mcp, context: ToolContext) -> Outcome:
-    await line.ask(
+async def _conversation(server: Connection, config: Mcp, context: ToolContext) -> Outcome:
+    await server.ask(
         "initialize",
         {
             "protocolVersion": PROTOCOL,
@@ -84,27 +47,27 @@ async def _conversation(line: Line, config: Mcp, context: ToolContext) -> Outcom
             "clientInfo": {"name": "noetl", "version": __version__},
         },
     )
-    await line.tell("notifications/initialized")
+    await server.tell("notifications/initialized")
     if config.tool_name is not None:
         params = {"name": config.tool_name, "arguments": context.inputs}
-        return _of_tool(await line.ask("tools/call", params), config.tool_name)
+        return _of_tool(await server.ask("tools/call", params), config.tool_name)
     if config.resource is not None:
-        found = await line.ask("resources/read", {"uri": config.resource})
+        found = await server.ask("resources/read", {"uri": config.resource})
         return ok({"contents": plain(found.get("contents", []))})
     if config.prompt is not None:
         given = {name: str(value) for name, value in context.inputs.items()}
-        found = await line.ask("prompts/get", {"name": config.prompt, "arguments": given})
+        found = await server.ask("prompts/get", {"name": config.prompt, "arguments": given})
         return ok({"messages": plain(found.get("messages", []))})
     assert config.discover is not None
-    return ok(plain(await _listed(line, config.discover)))
+    return ok(plain(await _listed(server, config.discover)))
 
 
-async def _listed(line: Line, what: str) -> list[Any]:
+async def _listed(server: Connection, what: str) -> list[Any]:
     """All pages of what the server offers."""
     offered: list[Any] = []
     params: dict[str, Any] = {}
     for _ in range(PAGES_MAX):
-        page = await line.ask(f"{what}/list", params)
+        page = await server.ask(f"{what}/list", params)
         offered += page.get(what) or []
         if not page.get("nextCursor"):
             return offered
@@ -121,24 +84,3 @@ def _of_tool(found: dict[str, Any], name: str) -> Outcome:
         return failed("exception", f'The tool "{name}" failed: {text or "it did not say why"}')
     data = plain(found.get("structuredContent"))
     return ok({"content": content, "data": text if data is None else data})
-
-
-def result_of(answer: Any) -> dict[str, Any]:
-    """The `result` of a JSON-RPC answer; raises Failed for an error and for anything else."""
-    if isinstance(answer, dict):
-        if isinstance(answer.get("result"), dict):
-            return dict(answer["result"])
-        if isinstance(answer.get("error"), dict):
-            raise failed_with(_refused(answer["error"]))
-    raise Failed("parse", "The server's answer is not in the protocol.")
-
-
-def _refused(error: dict[str, Any]) -> Outcome:
-    code = error.get("code")
-    code = code if isinstance(code, int) else None
-    kind = KINDS.get(code, "exception") if code is not None else "exception"
-    said = str(error.get("message") or "it did not say why")
-    # The protocol has no code of its own for a tool or prompt that is not there.
-    if kind == "client_error" and _UNKNOWN.search(said):
-        kind = "not_found"
-    return failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")

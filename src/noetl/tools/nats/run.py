@@ -13,16 +13,14 @@ import msgspec
 
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, TaskError, failed, ok
-from noetl.tools.addresses import check_egress
 from noetl.tools.base import ToolContext
-from noetl.tools.extras import lacking
-from noetl.tools.failures import Failed
+from noetl.tools.credentials import fields_of, text_field
+from noetl.tools.egress import check_egress
+from noetl.tools.failures import Failed, Refused, lacking
+from noetl.tools.files.forms import form_of
 from noetl.tools.nats import Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
-from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
-from noetl.tools.tables.types import form_of
-from noetl.tools.web.service import fields_of, text_field
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

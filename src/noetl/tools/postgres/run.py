@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -12,17 +11,16 @@ import psycopg
 from psycopg.errors import Diagnostic
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, TaskError, ok
-from noetl.tools.addresses import login_of
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import RETRYABLE, guarded
-from noetl.tools.files.object_files import is_object, parts_of, stored
+from noetl.tools.failures import guarded
+from noetl.tools.files.objects import is_object, parts_of, stored
 from noetl.tools.postgres import Postgres
+from noetl.tools.postgres.connections import Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.postgres.values import document, fitted, parameters
 from noetl.tools.running.limits import Gathering, part, shortest
-from noetl.tools.sql.pg_connections import Connections
-from noetl.tools.sql.pg_credentials import BadCredential
+from noetl.tools.sql.postgres import BadCredential, failure, login_of
 from noetl.tools.sql.rows import Write, batches, insert, quoted, quoted_table
 from noetl.tools.sql.tasks import (
     NOTHING,
@@ -52,31 +50,6 @@ WHERE_MARKS = """
       FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
      WHERE pg_class.oid = to_regclass('noetl_effect')
 """
-KINDS: dict[str, ErrorKind] = {
-    "57014": "db_timeout",
-    "55P03": "db_timeout",
-    "25P03": "db_timeout",
-    "25P04": "db_timeout",
-    "40001": "db_deadlock",
-    "40P01": "db_deadlock",
-    "57P01": "db_connection",
-    "57P02": "db_connection",
-    "57P03": "db_connection",
-    "3D000": "db_connection",
-    "08": "db_connection",
-    "53": "db_connection",
-    "58": "db_connection",
-    "23": "db_constraint",
-    "28": "auth",
-}
-FINAL = frozenset(["3D000"])
-"""Of the kinds that are worth retrying, what is not: a database that does not exist."""
-_REFUSED = re.compile(
-    r"password authentication failed|no pg_hba\.conf entry|no password supplied"
-    r"|authentication failed|role .* does not exist|is not permitted to log in",
-    re.IGNORECASE,
-)
-_MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
 
 
 class Stale(Exception):
@@ -357,35 +330,3 @@ class Task:
         update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
         values = [document(found), self._context.action_id]
         await self._connection.execute(update.encode(), values)
-
-
-# --- Failures ----------------------------------------------------------------------------------
-
-
-_PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
-"""Where in the statement it is wrong: the line, and a caret below it."""
-
-
-def failure(error: psycopg.Error) -> TaskError:
-    """What the server said, in our words."""
-    state = error.sqlstate
-    kind = _kind(error, state)
-    # What the driver says itself has lines, and may end with a question.
-    message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
-    extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
-    final = state in FINAL or bool(state is None and _MISSING.search(message))
-    return TaskError(
-        kind=kind,
-        code=state,
-        message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
-        retryable=kind in RETRYABLE and not final,
-        details={"sql": found[0].rstrip()} if (found := _PLACE.search(str(error))) else None,
-    )
-
-
-def _kind(error: psycopg.Error, state: str | None) -> ErrorKind:
-    if state is not None:
-        return KINDS.get(state) or KINDS.get(state[:2]) or "client_error"
-    if isinstance(error, psycopg.OperationalError):
-        return "auth" if _REFUSED.search(str(error)) else "db_connection"
-    return "schema" if isinstance(error, psycopg.DataError) else "client_error"

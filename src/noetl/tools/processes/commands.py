@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.tools.failures import Refused
 from noetl.tools.plain_data import NotPlain, plain, read_json
-from noetl.tools.resources import Refused
 from noetl.tools.running.namespaces import Room
 from noetl.tools.running.processes import ending
 from noetl.tools.running.spawner import Bounds

@@ -1,16 +1,30 @@
-"""Runs circuits on the local simulator: at once, or as jobs that other tasks ask about."""
+"""Runs circuits on the local simulator: at once, or as jobs that other tasks ask about.
+
+A job is kept in files and run by the worker that took it. If that worker is gone, the next one that
+is asked about the job runs it again; with a seed the counts are the same.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.extras import lacking
+from noetl.tools.failures import lacking
 from noetl.tools.quantum import Quantum
-from noetl.tools.quantum.jobs import Job, Jobs, NoSuchJob, job_id_of, simulated
 from noetl.tools.running.limits import shortest
+from noetl.tools.running.python_calls import Answer, Crashed, Sandbox
 
 LOCAL = ("aer", "local")
 
@@ -78,3 +92,138 @@ def _results(job_id: str, job: Job) -> Outcome:
         return failed("client_error", told, code="not_done")
     shots = sum(job.counts.values())
     return ok({"job_id": job_id, "state": job.state, "counts": job.counts, "shots": shots})
+
+
+# --- Jobs --------------------------------------------------------------------------------------
+
+KEPT_SECONDS = 7 * 86400.0
+_JOB = re.compile(r"aer-[0-9a-f]{24}")
+OWNER = "simulator"
+"""Code of ours runs in processes that run nobody else's."""
+CODE = "from noetl.tools.quantum.simulator import simulate\nreturn simulate(**args)\n"
+
+
+class NoSuchJob(Exception):
+    """Nobody submitted it here, or it is long gone."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """How a job stands."""
+
+    state: str
+    counts: dict[str, int] | None = None
+    kind: str = ""
+    message: str = ""
+
+
+def job_id_of(execution_id: str, action_id: str) -> str:
+    """The same for every attempt of one call, so that a repeated submit is the same job."""
+    text = f"{execution_id} {action_id}"
+    return f"aer-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+async def simulated(
+    sandbox: Sandbox,
+    circuit: dict[str, Any],
+    timeout: float | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> Job:
+    """Run a circuit in a process of its own; raises TimeoutError."""
+    try:
+        answer = await sandbox.call(
+            CODE,
+            name="<simulator>",
+            inputs=circuit,
+            context={},
+            log=log,
+            owner=OWNER,
+            timeout=timeout,
+        )
+    except Crashed as crash:
+        return Job("ERROR", kind="server_error", message=f"The simulation failed. {crash}")
+    return _job(answer)
+
+
+def _job(answer: Answer) -> Job:
+    if answer.problem:
+        return Job("ERROR", kind="server_error", message=f"The simulation failed: {answer.message}")
+    if "counts" in answer.value:
+        return Job("DONE", counts=answer.value["counts"])
+    return Job("ERROR", **answer.value)
+
+
+class Jobs:
+    """The jobs of one directory, and those among them that this worker runs."""
+
+    def __init__(self, folder: Path, sandbox: Sandbox) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._sandbox = sandbox
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def submit(self, job_id: str, circuit: dict[str, Any]) -> Job:
+        await asyncio.to_thread(self._forget_old)
+        place = self._place(job_id, "job")
+        if not place.exists():
+            await asyncio.to_thread(_write, place, circuit)
+        return await self.status(job_id)
+
+    async def status(self, job_id: str) -> Job:
+        """How it stands; a job that nobody runs is begun."""
+        if not _JOB.fullmatch(job_id) or not self._place(job_id, "job").exists():
+            raise NoSuchJob(job_id)
+        done = self._place(job_id, "done")
+        if done.exists():
+            return msgspec.json.decode(await asyncio.to_thread(done.read_bytes), type=Job)
+        if job_id in self._running:
+            return Job("RUNNING")
+        lock = _locked(self._place(job_id, "lock"))
+        if lock is None:
+            return Job("RUNNING")
+        task = self._running[job_id] = asyncio.create_task(self._run(job_id))
+        # Also if it is cancelled before it could begin.
+        task.add_done_callback(lambda _: self._over(job_id, lock))
+        return Job("QUEUED")
+
+    async def _run(self, job_id: str) -> None:
+        body = await asyncio.to_thread(self._place(job_id, "job").read_bytes)
+        job = await simulated(self._sandbox, msgspec.json.decode(body))
+        await asyncio.to_thread(_write, self._place(job_id, "done"), job)
+
+    def _over(self, job_id: str, lock: int) -> None:
+        os.close(lock)
+        self._running.pop(job_id, None)
+
+    def _place(self, job_id: str, what: str) -> Path:
+        return self._folder / f"{job_id}.{what}"
+
+    def _forget_old(self) -> None:
+        for path in self._folder.glob("aer-*"):
+            # Another worker may have renamed what it wrote, or removed this, since we listed it.
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                    path.unlink()
+
+    async def close(self) -> None:
+        for task in (tasks := list(self._running.values())):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _locked(place: Path) -> int | None:
+    """A lock that ends with this process, whatever ends it; None if another has it."""
+    lock = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _write(place: Path, value: Any) -> None:
+    """All of it or nothing, whoever looks."""
+    partial = place.with_suffix(f".{os.getpid()}.partial")
+    partial.write_bytes(msgspec.json.encode(value))
+    partial.rename(place)

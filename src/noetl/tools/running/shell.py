@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
+from noetl.tools.failures import Refused
 from noetl.tools.processes.commands import (
     Output,
     ended_badly,
@@ -16,7 +17,6 @@ from noetl.tools.processes.commands import (
     environment,
     run_command,
 )
-from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
 from noetl.tools.running.namespaces import Room
 from noetl.tools.shell import Shell

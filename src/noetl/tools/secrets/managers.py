@@ -19,9 +19,10 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import needed, text_field
 from noetl.tools.failures import Failed
 from noetl.tools.plain_data import read_json
-from noetl.tools.web.service import ask, needed, text_field
+from noetl.tools.web.service import ask
 
 GOOGLE = "https://secretmanager.googleapis.com"
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"

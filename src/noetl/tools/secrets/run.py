@@ -8,11 +8,11 @@ from typing import Any
 from noetl.errors import NoetlError, NotFound
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import fields_of
 from noetl.tools.failures import Failed
 from noetl.tools.running.limits import shortest
 from noetl.tools.secrets import Secrets
 from noetl.tools.secrets.managers import MANAGERS, Wanted
-from noetl.tools.web.service import fields_of
 
 
 async def run(config: Secrets, context: ToolContext) -> Outcome:

@@ -76,6 +76,13 @@ class SqlConfig(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
+class FileDatabase(SqlConfig, frozen=True, kw_only=True):
+    """Config of a database that is a file, opened inside the worker."""
+
+    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
+    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
+
+
 DATABASE_ERRORS: tuple[ErrorKind, ...] = (
     *("db_connection", "auth", "db_constraint", "db_deadlock", "db_timeout", "timeout"),
     *("client_error", "schema", "not_found", "parse"),

@@ -9,17 +9,16 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from noetl.tools.base import ToolContext
-from noetl.tools.duckdb import DuckDb
 from noetl.tools.failures import Failed
+from noetl.tools.sql.config import FileDatabase
 from noetl.tools.sql.threads import TICK_SECONDS, Halt
-from noetl.tools.sqlite import Sqlite
 
 _LOCKS: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
 """Of files that a task wants alone."""
 _LOCKS_CHANGE = threading.Lock()
 
 
-async def database_of(config: DuckDb | Sqlite, context: ToolContext) -> Path | None:
+async def database_of(config: FileDatabase, context: ToolContext) -> Path | None:
     """The file that the task or its credential names; None for a database in memory."""
     written = config.database
     if written is None and config.auth is not None:
@@ -30,7 +29,7 @@ async def database_of(config: DuckDb | Sqlite, context: ToolContext) -> Path | N
     return None if written in (None, ":memory:") else context.resources.path(str(written))
 
 
-def prepare(path: Path, config: DuckDb | Sqlite) -> None:
+def prepare(path: Path, config: FileDatabase) -> None:
     """See to it that the file can be opened; raises Failed for one that should be there."""
     if not config.read_only:
         path.parent.mkdir(parents=True, exist_ok=True)

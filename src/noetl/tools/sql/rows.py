@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from noetl.tools.failures import Foreseen
 from noetl.tools.sql.config import WriteMode
 from noetl.tools.sql.text import BadSql
 
@@ -33,8 +34,10 @@ class Write(NamedTuple):
     batch_size: int = 1000
 
 
-class Misfit(ValueError):
-    """A row is not one of this table; the text says which and why."""
+class Misfit(Foreseen):
+    """A row does not fit its table; the text says which and why."""
+
+    kind = "schema"
 
 
 class Batch(NamedTuple):

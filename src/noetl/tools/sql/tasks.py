@@ -13,7 +13,8 @@ import msgspec
 
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
-from noetl.tools.files.object_files import local_file
+from noetl.tools.files.forms import form_of
+from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
 from noetl.tools.plain_data import check, plain, read_json
 from noetl.tools.sql.config import SqlConfig
@@ -28,7 +29,6 @@ from noetl.tools.sql.rows import (
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, bound, first_word, statements
 from noetl.tools.sql.threads import Halt
-from noetl.tools.tables.types import form_of
 
 if TYPE_CHECKING:
     from noetl.tools.tables.files import TableFile

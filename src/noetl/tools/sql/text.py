@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
+from noetl.tools.failures import Foreseen
+
 Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
 """`sql`: whatever SQLAlchemy reaches; placeholders are spelled as SQLite spells them."""
 
@@ -33,8 +35,10 @@ class Token(NamedTuple):
     name: str = ""
 
 
-class BadSql(ValueError):
-    """The text or its parameters make no sense; said before a database sees them."""
+class BadSql(Foreseen):
+    """The text or its parameters are wrong, which is found before a database sees them."""
+
+    kind = "client_error"
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:

@@ -65,7 +65,7 @@ def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
     """How a task of this name runs: what differs is what a credential looks like."""
 
     async def run(config: Sql, context: ToolContext) -> Outcome:
-        from noetl.tools.extras import lacking
+        from noetl.tools.failures import lacking
 
         if lack := lacking(kind, "sqlalchemy"):
             return lack

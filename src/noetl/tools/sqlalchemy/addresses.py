@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from noetl.tools.sql.pg_credentials import ADDRESSES, NAMES, BadCredential
+from noetl.tools.sql.postgres import ADDRESSES, NAMES, BadCredential
 
 DRIVERS = {
     "mysql": "mysql+pymysql",

@@ -19,14 +19,16 @@ from sqlalchemy.pool import NullPool
 
 from noetl.model.duration import seconds
 from noetl.model.outcome import ErrorKind, Outcome, ok
-from noetl.tools.addresses import check_database
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, failed_with, guarded
-from noetl.tools.postgres.run import failure as postgres_failure
-from noetl.tools.resources import Refused, ToolResources
+from noetl.tools.egress import check_database
+from noetl.tools.failures import Failed, Refused, failed_with, guarded
+from noetl.tools.resources import ToolResources
 from noetl.tools.running.limits import Gathering, shortest
-from noetl.tools.sql.pg_credentials import NOT_LENT, OF_THE_WORKER
+from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
+from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.rows import Batch, Write
+from noetl.tools.sql.sqlite import failure as sqlite_failure
+from noetl.tools.sql.sqlite import no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
     Done,
@@ -41,8 +43,6 @@ from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
 from noetl.tools.sql.threads import Halt, in_background, in_thread
 from noetl.tools.sqlalchemy import Sql
 from noetl.tools.sqlalchemy.addresses import EXTRAS, Address, address
-from noetl.tools.sqlite.run import failure as sqlite_failure
-from noetl.tools.sqlite.run import no_other_files
 
 if TYPE_CHECKING:
     from noetl.tools.tables.files import TableFile

@@ -6,14 +6,12 @@ from typing import Annotated
 
 from noetl.model.outcome import Outcome
 from noetl.tools.base import Duration, Size, ToolContext, about
-from noetl.tools.sql.config import DATABASE_ERRORS, SqlConfig, sql_tool
+from noetl.tools.sql.config import DATABASE_ERRORS, FileDatabase, sql_tool
 
 
-class Sqlite(SqlConfig, frozen=True, kw_only=True):
+class Sqlite(FileDatabase, frozen=True, kw_only=True):
     """What a playbook writes under `kind: sqlite`."""
 
-    database: Annotated[str | None, about("Database file; in memory when left out.")] = None
-    read_only: Annotated[bool, about("Open `database` for reading only.")] = False
     attach: Annotated[
         dict[str, str], about("Other database files to attach: the name they get → path.")
     ] = {}

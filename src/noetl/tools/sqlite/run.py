@@ -14,13 +14,14 @@ from urllib.parse import quote
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, guarded
+from noetl.tools.failures import guarded
 from noetl.tools.plain_data import plain
 from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.sql.embedded import database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
+from noetl.tools.sql.sqlite import failure, no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
     Done,
@@ -210,36 +211,6 @@ class Task:
                     raise
             self.halt.check()
             time.sleep(LOCK_TICK_SECONDS)
-
-
-def failure(error: sqlite3.Error, halt: Halt) -> Exception:
-    """What SQLite said, in our words."""
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    name = getattr(error, "sqlite_errorname", None)
-    text = f"SQLite: {error}."
-    base = code & 0xFF
-    if halt.late and base == sqlite3.SQLITE_INTERRUPT:
-        return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
-    if base == sqlite3.SQLITE_CONSTRAINT:
-        return Failed("db_constraint", text, code=name)
-    if base in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        moved = code == sqlite3.SQLITE_BUSY_SNAPSHOT
-        kind: ErrorKind = "db_deadlock" if moved else "db_timeout"
-        return Failed(kind, text, code=name)
-    if base in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
-        return Failed("db_connection", text, code=name)
-    if base in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return Failed("db_connection", text, code=name, retryable=False)
-    if base in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PERM):
-        return Failed("auth", text, code=name)
-    return Failed("client_error", text, code=name)
-
-
-def no_other_files(action: int, first: str | None, *_: object) -> int:
-    """An authorizer that lets SQL attach nothing."""
-    # An empty name is the temporary database that VACUUM needs.
-    is_other = action == sqlite3.SQLITE_ATTACH and first != ""
-    return sqlite3.SQLITE_DENY if is_other else sqlite3.SQLITE_OK
 
 
 def _bindable(values: Any) -> Any:

@@ -17,14 +17,12 @@ from noetl.errors import NoetlError
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.extras import lacking
-from noetl.tools.failures import Failed
+from noetl.tools.failures import Failed, Refused, lacking
+from noetl.tools.files.forms import Unreadable, decoded
 from noetl.tools.files.objects import Place, named, opened, saved
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.resources import Refused
 from noetl.tools.running.limits import shortest
 from noetl.tools.store import Store
-from noetl.tools.web.bodies import Unreadable, decoded
 
 NEEDS_KEY = ("put", "get", "delete", "presign")
 FORMS = {

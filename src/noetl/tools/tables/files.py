@@ -7,7 +7,7 @@ Parquet, Arrow. All of it runs in a thread, in memory that does not grow with th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import msgspec
 
 from noetl.tools.failures import Failed
 from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.sql.duckdb import bounded, literal
 from noetl.tools.sql.rows import quoted
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.types import Column, Kinds, line_of, of_duckdb, to_duckdb
@@ -30,20 +31,6 @@ WIDE = 2 * 1024 * 1024
 """Bytes of a line that DuckDB expects without being told."""
 ROWS_AT_A_TIME = 10_000
 PREVIEW_ROWS = 5
-MEMORY = "256MB"
-"""For passing records on. What does not fit goes to the disk; without a limit nothing would."""
-THREADS = 1
-"""For the same. Records keep their order, so more threads are no faster, and each that is ahead of
-its turn holds what it has read in memory that is not counted."""
-
-
-def connection_to(place: Path | str, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """DuckDB that draws no bars over what the worker prints, however long a query takes, and that
-    does not take our own variables for tables."""
-    connection = duckdb.connect(str(place), read_only=read_only)
-    connection.execute("SET enable_progress_bar_print = false")
-    connection.execute("SET python_enable_replacements = false")
-    return connection
 
 
 class TableFile(NamedTuple):
@@ -63,16 +50,6 @@ class Lines(NamedTuple):
     columns: tuple[Column, ...]
     widest: int = 0
     """Bytes of the longest line."""
-
-
-def literal(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    if "\0" in value:
-        raise Failed("client_error", "A text in SQL cannot hold a NUL character.")
-    return "'" + str(value).replace("'", "''") + "'"
 
 
 def reading(lines: Lines) -> str:
@@ -96,23 +73,13 @@ def reading(lines: Lines) -> str:
 def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills into `folder`. What files lack is a `parse` error."""
     try:
-        with closing(connection_to(":memory:")) as connection:
-            if halt is not None:
-                halt.interrupt = connection.interrupt
-            connection.execute("SET autoinstall_known_extensions = false")
-            connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
-            connection.execute(f"SET memory_limit = {literal(MEMORY)}")
-            connection.execute(f"SET threads = {THREADS}")
-            connection.execute("SET TimeZone = 'UTC'")
+        with bounded(folder, halt) as connection:
             yield connection
     except duckdb.InterruptException:
         raise InterruptedError("the task was stopped") from None
     except duckdb.Error as error:
         text = str(error).strip()
         raise Failed("not_found" if "No files found" in text else "parse", text) from None
-    finally:
-        if halt is not None:
-            halt.interrupt = None
 
 
 # --- Writing -----------------------------------------------------------------------------------

@@ -27,21 +27,6 @@ class Column(NamedTuple):
     type: str = "VARCHAR"
 
 
-ENDINGS = {
-    "csv": (".csv", ".tsv", ".txt"),
-    "ndjson": (".ndjson", ".jsonl"),
-    "json": (".json",),
-    "parquet": (".parquet", ".parq"),
-    "arrow": (".arrow", ".feather", ".ipc"),
-}
-
-
-def form_of(name: str) -> str | None:
-    """The form of a file by the ending of its name; a packed one by the ending before that."""
-    plain = name.lower().partition("?")[0].removesuffix(".gz").removesuffix(".zst")
-    return next((form for form, ends in ENDINGS.items() if plain.endswith(ends)), None)
-
-
 # --- PostgreSQL --------------------------------------------------------------------------------
 
 OF_POSTGRES = {

@@ -24,13 +24,13 @@ from typing import IO
 import msgspec
 
 from noetl.tools.failures import Failed
+from noetl.tools.sql.duckdb import bounded
 from noetl.tools.sql.rows import Misfit
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import Lines, reading, write
 from noetl.tools.tables.types import Column, Kinds
 from noetl.tools.transfer import InFile, InStore
 from noetl.tools.transfer.batches import Batch
-from noetl.tools.transfer.sources import opened_duckdb
 from noetl.tools.transfer.targets import Mark, Notes
 
 PART = ".noetl-{id}.part"
@@ -253,7 +253,7 @@ class ToFile:
         if not self._part.names:
             self._empty(path)
         else:
-            with opened_duckdb(None, self._folder, self._halt) as connection:
+            with bounded(self._folder, self._halt) as connection:
                 query = reading(self._part.lines())
                 header, delimiter = end.header, end.delimiter
                 write(connection, query, path, form, header=header, delimiter=delimiter)

@@ -16,19 +16,18 @@ import psycopg
 
 from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
-from noetl.tools.addresses import login_of
 from noetl.tools.base import ToolContext
-from noetl.tools.duckdb.run import failure as duckdb_failure
 from noetl.tools.failures import Failed, failed_with, guarded, known_failure
-from noetl.tools.files.object_files import fetched, is_object, parts_of, stored
-from noetl.tools.postgres.run import failure as postgres_failure
+from noetl.tools.files.forms import form_of
+from noetl.tools.files.objects import fetched, is_object, parts_of, stored
 from noetl.tools.running.limits import shortest
-from noetl.tools.sql.pg_credentials import BadCredential
-from noetl.tools.sql.pg_sync import connected
+from noetl.tools.sql.duckdb import bounded
+from noetl.tools.sql.duckdb import failure as duckdb_failure
+from noetl.tools.sql.postgres import BadCredential, connected, login_of
+from noetl.tools.sql.postgres import failure as postgres_failure
+from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.text import BadSql
 from noetl.tools.sql.threads import Halt, in_thread
-from noetl.tools.sqlite.run import failure as sqlite_failure
-from noetl.tools.tables.types import form_of
 from noetl.tools.transfer import (
     FromDuckDb,
     FromHttp,
@@ -269,7 +268,7 @@ class Copying:
             whole.replace(self._target.path)
 
     def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
-        return stack.enter_context(sources.opened_duckdb(path, self._folder, self._halt))
+        return stack.enter_context(bounded(self._folder, self._halt, path))
 
     # --- Web services, which live in the event loop ---
 

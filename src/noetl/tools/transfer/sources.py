@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
@@ -17,11 +17,12 @@ import duckdb
 import psycopg
 
 from noetl.tools.failures import Failed
-from noetl.tools.sql.pg_sync import connected, ordered_by
+from noetl.tools.sql.duckdb import bounded, literal
+from noetl.tools.sql.postgres import connected, ordered_by
 from noetl.tools.sql.rows import quoted_table
 from noetl.tools.sql.text import BadSql, Dialect, bound, statements
 from noetl.tools.sql.threads import Halt
-from noetl.tools.tables.files import MEMORY, THREADS, connection_to, literal, source
+from noetl.tools.tables.files import source
 from noetl.tools.tables.types import (
     Column,
     duckdb_expression,
@@ -124,7 +125,7 @@ def from_duckdb(
     end: FromSql, database: Path, folder: Path, wanted: Wanted, halt: Halt, skip: int
 ) -> Batches:
     query, values = query_of(end, "duckdb")
-    with opened_duckdb(database, folder, halt) as connection:
+    with bounded(folder, halt, database) as connection:
         yield from _spooled(connection, f"({query})", values, folder, wanted, skip)
 
 
@@ -137,28 +138,13 @@ def from_file(
     halt: Halt,
     skip: int,
 ) -> Batches:
-    with opened_duckdb(None, folder, halt) as connection:
+    with bounded(folder, halt) as connection:
         if form == "csv":
             how = f"header = {literal(end.header)}, delim = {literal(end.delimiter)}"
             place = f"read_csv({literal(str(path))}, {how})"
         else:
             place = source(connection, path, form)
         yield from _spooled(connection, place, None, folder, wanted, skip)
-
-
-@contextmanager
-def opened_duckdb(
-    database: Path | None, folder: Path, halt: Halt
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = connection_to(database or ":memory:")
-    with closing(connection), halt.stoppable(connection.interrupt):
-        connection.execute("SET autoinstall_known_extensions = false")
-        connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
-        connection.execute(f"SET memory_limit = {literal(MEMORY)}")
-        if database is None:
-            connection.execute(f"SET threads = {THREADS}")
-        connection.execute("SET TimeZone = 'UTC'")
-        yield connection
 
 
 def _spooled(

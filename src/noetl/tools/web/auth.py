@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.tools.access_tokens import keep_token, known_token
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import keep_token, known_token
 from noetl.tools.failures import Failed
 from noetl.tools.plain_data import read_json
 from noetl.tools.web.request import AnyAuth

@@ -22,16 +22,15 @@ from yarl import URL
 
 from noetl.errors import BadRequest, NotFound
 from noetl.model.outcome import Outcome, TaskError, failed
-from noetl.tools.access_tokens import reject_token
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed
-from noetl.tools.files.object_files import local_file
+from noetl.tools.credentials import reject_token
+from noetl.tools.failures import Failed, Refused
+from noetl.tools.files.forms import Unreadable, decoded, form_of, form_of_media
+from noetl.tools.files.objects import is_object, local_file, parts_of, stored
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.resources import Refused, Rules
+from noetl.tools.rules import Rules
 from noetl.tools.running.limits import part, shortest, time_limit, waiting
 from noetl.tools.web.auth import Proof, proof_of
-from noetl.tools.web.bodies import Unreadable, as_text, decoded, encoded, pairs
-from noetl.tools.web.downloads import saved
 from noetl.tools.web.request import ClientCertificate, FilePart, OAuth2Auth, Request
 from noetl.version import __version__
 
@@ -414,6 +413,31 @@ class Body:
             raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
 
 
+# --- Values as they are sent -------------------------------------------------------------------
+
+
+def as_text(value: Any) -> str:
+    """A scalar as it is written in a query, header or form."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def pairs(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values; a list repeats its name, None leaves it out."""
+    found: list[tuple[str, str]] = []
+    for name, value in fields.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if one is not None:
+                found.append((name, as_text(one)))
+    return found
+
+
+def encoded(value: Any) -> tuple[bytes, str]:
+    """A body and its media type: text as it is, all else as JSON."""
+    if isinstance(value, str):
+        return value.encode(), "text/plain; charset=utf-8"
+    return msgspec.json.encode(value), "application/json"
+
+
 # --- The answer --------------------------------------------------------------------------------
 
 
@@ -516,3 +540,58 @@ def _cause(error: BaseException) -> str:
     inner = getattr(error, "os_error", None) or error
     text = getattr(inner, "strerror", None) or str(inner)
     return text.rstrip(".") or type(error).__name__
+
+
+# --- Downloads ---------------------------------------------------------------------------------
+
+CHUNK = 1024 * 1024
+MEDIA = {
+    "application/vnd.apache.parquet": "parquet",
+    "application/vnd.apache.arrow.file": "arrow",
+}
+
+
+async def saved(
+    answer: aiohttp.ClientResponse, url: URL, config: Request, context: ToolContext
+) -> dict[str, Any]:
+    """What stands for the body: a reference, or the place of the file it went to."""
+    media = answer.headers.get("Content-Type", "")
+    if config.download is True:
+        path = context.files.folder / "download"
+        await _written(answer, path, context)
+        form = config.decode if config.decode != "auto" else form_of_media(media)
+        if form == "bytes":
+            form = MEDIA.get(media) or form_of(url.name) or "bytes"
+        return await context.files.keep(path, form=form, media=media)
+    address = str(config.download)
+    if is_object(address):
+        url_of_store, key = parts_of(address)
+        path = context.files.folder / "download"
+        size, checksum = await _written(answer, path, context)
+        await stored(path, url_of_store, key, config.store_auth, context)
+        return {"path": address, "size": size, "checksum": checksum, "media": media}
+    place = context.resources.path(address)
+    await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
+    # The file appears when it is whole; two that write it at once do not mix.
+    partial = place.with_name(f".{place.name}.{context.action_id}.partial")
+    try:
+        size, checksum = await _written(answer, partial, context)
+        await asyncio.to_thread(partial.replace, place)
+    finally:
+        partial.unlink(missing_ok=True)
+    return {"path": address, "size": size, "checksum": checksum, "media": media}
+
+
+async def _written(
+    answer: aiohttp.ClientResponse, path: Path, context: ToolContext
+) -> tuple[int, str]:
+    size, seen = 0, hashlib.sha256()
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async for chunk in answer.content.iter_chunked(CHUNK):
+            size += len(chunk)
+            context.files.allow(size)
+            seen.update(chunk)
+            await asyncio.to_thread(file.write, chunk)
+        await asyncio.to_thread(file.flush)
+        await asyncio.to_thread(os.fsync, file.fileno())
+    return size, seen.hexdigest()

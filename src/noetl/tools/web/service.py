@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from noetl.errors import NoetlError
 from noetl.model.outcome import Outcome, TaskError
-from noetl.tools.base import Credential, ToolContext
-from noetl.tools.failures import Failed, failed_with
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import failed_with
 from noetl.tools.plain_data import read_json
 from noetl.tools.web.request import Request
 
@@ -66,37 +65,3 @@ def words_of(body: str) -> str | None:
         if isinstance(part, str) and part:
             return part[:500]
     return None
-
-
-async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, Any]:
-    """The fields of a task's credential, none without one; raises Failed."""
-    if auth is None:
-        return {}
-    try:
-        return await context.credential(auth)
-    except NoetlError as error:
-        raise Failed("auth", f"auth: {error}") from error
-
-
-def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
-    """The first of these fields that is there."""
-    found = (fields[name] for name in names if fields.get(name) is not None)
-    return next((str(value) for value in found), None)
-
-
-def needed(fields: Mapping[str, Any], *names: str) -> str:
-    """The first of these fields that is there; raises Failed, naming the first."""
-    found = text_field(fields, *names)
-    if found is None:
-        raise Failed("auth", f"auth: the credential has no field `{names[0]}`.")
-    return found
-
-
-def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
-    """The header that shows a token, or the one that the credential names; none without."""
-    token = text_field(fields, *names, "token", "access_token", "api_key", "apikey", "value")
-    if token is None:
-        return {}
-    if header := text_field(fields, "header"):
-        return {header: token}
-    return {"Authorization": f"Bearer {token}"}

@@ -17,11 +17,10 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from noetl.tools.sql.pg_credentials import NOT_LENT
+from noetl.tools.sql.postgres import CONNECT_SECONDS, NOT_LENT
 
 IDLE_SECONDS = 60.0
 IDLE_MAX = 8
-CONNECT_SECONDS = 10
 _ZONE = re.compile(r"([+-]\d\d)(:\d\d)?(:\d\d)?$")
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: what is sent as which media type, and how one is read."""
+"""Forms of data: by the name of a file, by a media type, and how bytes of a form are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -20,33 +19,23 @@ TEXT_TYPES = frozenset(
 _ENTITIES = re.compile(rb"<!ENTITY", re.IGNORECASE)
 
 
+ENDINGS = {
+    "csv": (".csv", ".tsv", ".txt"),
+    "ndjson": (".ndjson", ".jsonl"),
+    "json": (".json",),
+    "parquet": (".parquet", ".parq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+}
+
+
+def form_of(name: str) -> str | None:
+    """The form of a file by the ending of its name; a packed one by the ending before that."""
+    plain = name.lower().partition("?")[0].removesuffix(".gz").removesuffix(".zst")
+    return next((form for form, ends in ENDINGS.items() if plain.endswith(ends)), None)
+
+
 class Unreadable(ValueError):
     """The body is not what it is said to be."""
-
-
-def as_text(value: Any) -> str:
-    """A scalar as it is written in a query, header or form."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def pairs(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values; a list repeats its name, None leaves it out."""
-    found: list[tuple[str, str]] = []
-    for name, value in fields.items():
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if one is not None:
-                found.append((name, as_text(one)))
-    return found
-
-
-def encoded(value: Any) -> tuple[bytes, str]:
-    """A body and its media type: text as it is, all else as JSON."""
-    if isinstance(value, str):
-        return value.encode(), "text/plain; charset=utf-8"
-    return msgspec.json.encode(value), "application/json"
-
-
-# --- Answers -----------------------------------------------------------------------------------
 
 
 def decoded(body: bytes, content_type: str, form: str) -> Any:

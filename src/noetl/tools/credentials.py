@@ -1,20 +1,63 @@
-"""Access tokens are fetched once and used until they expire, by all workers of a server.
+"""Fields of a task's credential, and access tokens, which are used until they expire.
 
-A token is found under a key that is computed from the whole request for it, secret included:
-whoever can name it could fetch it as well.
+A token is fetched once and shared by all workers of a server. Its key is computed from the whole
+request for it, secret included: only a caller who could fetch the token can name it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from noetl.errors import NoetlError
 from noetl.model.access_tokens import AccessToken
+from noetl.tools.failures import Failed
 
 if TYPE_CHECKING:
-    from noetl.tools.base import ToolContext
+    from noetl.tools.base import Credential, ToolContext
+
+
+# --- Fields ------------------------------------------------------------------------------------
+
+
+async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, Any]:
+    """The fields of a task's credential, none without one; raises Failed."""
+    if auth is None:
+        return {}
+    try:
+        return await context.credential(auth)
+    except NoetlError as error:
+        raise Failed("auth", f"auth: {error}") from error
+
+
+def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
+    """The first of these fields that is there."""
+    found = (fields[name] for name in names if fields.get(name) is not None)
+    return next((str(value) for value in found), None)
+
+
+def needed(fields: Mapping[str, Any], *names: str) -> str:
+    """The first of these fields that is there; raises Failed, naming the first."""
+    found = text_field(fields, *names)
+    if found is None:
+        raise Failed("auth", f"auth: the credential has no field `{names[0]}`.")
+    return found
+
+
+def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """The header that shows a token, or the one that the credential names; none without."""
+    token = text_field(fields, *names, "token", "access_token", "api_key", "apikey", "value")
+    if token is None:
+        return {}
+    if header := text_field(fields, "header"):
+        return {header: token}
+    return {"Authorization": f"Bearer {token}"}
+
+
+# --- Access tokens -----------------------------------------------------------------------------
 
 EARLY_SECONDS = 30.0
 """A token is renewed so long before it expires."""

@@ -1,0 +1,303 @@
+"""Connections to Model Context Protocol servers: over HTTP, or over the pipes of our own child."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import tempfile
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import msgspec
+
+from noetl.model.outcome import ErrorKind, Outcome, failed
+from noetl.tools.base import ToolContext
+from noetl.tools.credentials import bearer, fields_of
+from noetl.tools.failures import Failed, Refused, failed_with
+from noetl.tools.mcp import Mcp
+from noetl.tools.plain_data import read_json
+from noetl.tools.processes.commands import environment
+from noetl.tools.rules import Rules
+from noetl.tools.running.namespaces import Room
+from noetl.tools.running.processes import ending
+from noetl.tools.running.spawning import Program
+from noetl.tools.web.service import Answer, ask
+
+KINDS: dict[int, ErrorKind] = {
+    -32700: "parse",
+    -32600: "parse",
+    -32601: "not_found",
+    -32602: "client_error",
+    -32603: "server_error",
+    -32002: "not_found",
+}
+"""What the codes of JSON-RPC and of the protocol mean."""
+_UNKNOWN = re.compile(
+    r"(tool|prompt)\b.*\bnot found|(unknown|no such) (tool|prompt)", re.IGNORECASE
+)
+
+
+class Connection(Protocol):
+    """Carries questions to a server and answers back."""
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The `result` of the answer; raises Failed."""
+
+    async def tell(self, method: str) -> None:
+        """Send a notification."""
+
+    async def close(self) -> None:
+        """Let go of the server; when this returns nothing of it runs."""
+
+
+def result_of(answer: Any) -> dict[str, Any]:
+    """The `result` of a JSON-RPC answer; raises Failed for an error and for anything else."""
+    if isinstance(answer, dict):
+        if isinstance(answer.get("result"), dict):
+            return dict(answer["result"])
+        if isinstance(answer.get("error"), dict):
+            raise failed_with(_refused(answer["error"]))
+    raise Failed("parse", "The server's answer is not in the protocol.")
+
+
+def _refused(error: dict[str, Any]) -> Outcome:
+    code = error.get("code")
+    code = code if isinstance(code, int) else None
+    kind = KINDS.get(code, "exception") if code is not None else "exception"
+    said = str(error.get("message") or "it did not say why")
+    # The protocol has no code of its own for a tool or prompt that is not there.
+    if kind == "client_error" and _UNKNOWN.search(said):
+        kind = "not_found"
+    return failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")
+
+
+# --- Over HTTP: each message is a request of its own -------------------------------------------
+
+SESSION = "mcp-session-id"
+
+
+class HttpConnection:
+    """The "streamable HTTP" of the protocol: an answer comes as JSON or among streamed events."""
+
+    def __init__(self, config: Mcp, context: ToolContext, headers: dict[str, str]) -> None:
+        assert config.url is not None
+        self._url = config.url
+        self._context = context
+        self._headers = headers
+        self._session: str | None = None
+        self._number = 0
+
+    @classmethod
+    async def open(cls, config: Mcp, context: ToolContext) -> HttpConnection:
+        fields = await fields_of(config.auth, context)
+        return cls(config, context, {**bearer(fields), **config.headers})
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        answer = await self._send(message)
+        found = _message(answer, self._number)
+        if method == "initialize":
+            self._session = answer.headers.get(SESSION)
+            result = result_of(found)
+            self._headers["MCP-Protocol-Version"] = str(result.get("protocolVersion", ""))
+            return result
+        return result_of(found)
+
+    async def tell(self, method: str) -> None:
+        await self._send({"jsonrpc": "2.0", "method": method})
+
+    async def close(self) -> None:
+        if self._session is None:
+            return
+        try:
+            await ask(self._context, "DELETE", self._url, headers=self._sent(), decode="text")
+        except Failed:
+            # A server need not let sessions be ended; it forgets them in its own time.
+            return
+
+    async def _send(self, message: dict[str, Any]) -> Answer:
+        return await ask(
+            self._context, "POST", self._url, json=message, headers=self._sent(), decode="text"
+        )
+
+    def _sent(self) -> dict[str, str]:
+        own = {"Accept": "application/json, text/event-stream"}
+        if self._session is not None:
+            own["Mcp-Session-Id"] = self._session
+        return own | self._headers
+
+
+def _message(answer: Answer, number: int) -> Any:
+    """The message that answers this question, from JSON or from among the events of a stream."""
+    text = answer.data or ""
+    is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
+    bodies = _events(text) if is_stream else [text]
+    for body in bodies:
+        try:
+            found = read_json(body)
+        except msgspec.DecodeError:
+            continue
+        for message in found if isinstance(found, list) else [found]:
+            if isinstance(message, dict) and _answers(message, number):
+                return message
+    raise Failed("parse", "The server's answer is not in the protocol.")
+
+
+def _answers(message: dict[str, Any], number: int) -> bool:
+    """A question that the server could not even read is answered without its number."""
+    found = message.get("id")
+    return found == number or (found is None and "error" in message)
+
+
+def _events(text: str) -> list[str]:
+    """The data of each server-sent event."""
+    found = []
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line[:5] == "data:"]
+        if lines:
+            found.append("\n".join(lines))
+    return found
+
+
+# --- Over stdio: one JSON message per line -----------------------------------------------------
+
+NO_SUCH_METHOD = -32601
+
+
+class StdioConnection:
+    """A process of its own session, killed with all it started when the call is over."""
+
+    def __init__(self, program: Program, stack: ExitStack, context: ToolContext) -> None:
+        self._program = program
+        self._stack = stack
+        self._number = 0
+        self._listening = asyncio.create_task(self._hear(context))
+
+    @classmethod
+    async def open(cls, config: Mcp, context: ToolContext) -> StdioConnection:
+        assert config.command is not None
+        fields = await fields_of(config.auth, context)
+        secrets = {name: value for name, value in fields.items() if isinstance(value, str)}
+        variables = environment({**secrets, **config.env})
+        stack = ExitStack()
+        try:
+            if config.cwd is None:
+                fresh = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
+                directory = stack.enter_context(fresh)
+            else:
+                directory = str(context.resources.path(config.cwd))
+            try:
+                room = context.resources.room(context.spec, config.cwd, directory)
+            except Refused as refusal:
+                raise Failed("auth", str(refusal)) from None
+            program = await _started(config, variables, directory, context.resources.rules, room)
+            return cls(program, stack, context)
+        except BaseException:
+            stack.close()
+            raise
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        await self._send({"id": self._number, "method": method, "params": params})
+        while True:
+            message = await self._message()
+            if "method" in message:
+                await self._heard(message)
+            elif message.get("id") == self._number:
+                return result_of(message)
+
+    async def tell(self, method: str) -> None:
+        await self._send({"method": method})
+
+    async def close(self) -> None:
+        try:
+            await self._program.close()
+        finally:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+            self._stack.close()
+
+    # --- Messages ---
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        assert self._program.stdin is not None
+        try:
+            self._program.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
+            await self._program.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            raise failed_with(await self._ended()) from None
+
+    async def _message(self) -> dict[str, Any]:
+        """The next message. What is none is passed over: programs greet, too."""
+        while True:
+            try:
+                line = await self._program.stdout.readline()
+            except ValueError:
+                told = "The server's answer is longer than this worker reads."
+                raise Failed("parse", told) from None
+            if not line:
+                raise failed_with(await self._ended())
+            try:
+                found = read_json(line)
+            except msgspec.DecodeError:
+                continue
+            if isinstance(found, dict):
+                return found
+
+    async def _heard(self, message: dict[str, Any]) -> None:
+        """Answer what the server asks of us: we are there, and can do nothing else for it."""
+        if "id" not in message:
+            return
+        if message["method"] == "ping":
+            await self._send({"id": message["id"], "result": {}})
+            return
+        refusal = {"code": NO_SUCH_METHOD, "message": "not supported"}
+        await self._send({"id": message["id"], "error": refusal})
+
+    async def _ended(self) -> Any:
+        code = await self._program.ended()
+        return failed(
+            "connection", f"The server {ending(code)} before it answered.", retryable=True
+        )
+
+    async def _hear(self, context: ToolContext) -> None:
+        """What it writes to its standard error goes to the task's log."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while data := await self._program.stderr.read(64 * 1024):
+            context.log(decoder.decode(data))
+
+
+async def _started(
+    config: Mcp, variables: dict[str, str], directory: str, rules: Rules, room: Room | None
+) -> Program:
+    assert config.command is not None
+    try:
+        return await Program.start(
+            list(config.command),
+            variables,
+            directory,
+            rules.bounds,
+            writes=True,
+            room=room,
+            line_max=rules.max_output_bytes,
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        is_there = os.path.isdir(directory)
+        what = f'program "{config.command[0]}"' if is_there else f'cwd "{config.cwd}"'
+        problem = failed("not_found", f"The {what} does not exist on this worker.")
+    except PermissionError as error:
+        told = f'"{config.command[0]}" may not be run here: {error.strerror}.'
+        problem = failed("auth", told)
+    except ValueError as error:
+        problem = failed("client_error", f"The command cannot be run: {error}.")
+    raise failed_with(problem)
+
+
+async def connected(config: Mcp, context: ToolContext) -> Connection:
+    """A connection to the server that the task names; raises Failed or Refused."""
+    if config.url is not None:
+        return await HttpConnection.open(config, context)
+    return await StdioConnection.open(config, context)

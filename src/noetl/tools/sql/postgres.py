@@ -1,0 +1,217 @@
+"""PostgreSQL for every kind that reaches one: credentials, connections in threads, failures."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import psycopg
+
+from noetl.model.outcome import ErrorKind, TaskError
+from noetl.tools.egress import check_database
+from noetl.tools.failures import RETRYABLE, Foreseen
+from noetl.tools.sql.rows import quoted
+from noetl.tools.sql.threads import Halt, in_background
+
+# --- Credentials -------------------------------------------------------------------------------
+
+NAMES = {
+    "host": ("host", "db_host", "hostname", "server"),
+    "hostaddr": ("hostaddr",),
+    "port": ("port", "db_port"),
+    "user": ("user", "db_user", "username"),
+    "password": ("password", "db_password"),
+    "dbname": ("dbname", "db_name", "database"),
+    "sslmode": ("sslmode", "db_sslmode"),
+    "sslrootcert": ("sslrootcert",),
+    "options": ("options",),
+    "connect_timeout": ("connect_timeout",),
+    "application_name": ("application_name",),
+    "target_session_attrs": ("target_session_attrs",),
+}
+NOWHERE = "/nonexistent/noetl"
+NOT_LENT = {"password": "", "passfile": NOWHERE, "sslcert": NOWHERE}
+"""What libpq would else look for by itself: in the worker's environment, in its home directory."""
+OF_THE_WORKER = ("service", "servicefile", "passfile")
+ADDRESSES = ("dsn", "url", "uri", "connection_string", "db_url", "conninfo")
+
+
+class BadCredential(Foreseen):
+    """The credential does not say how to connect. Its values are not repeated in the text."""
+
+    kind = "auth"
+
+
+def parameters(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters by their libpq names, from fields, `db_…` fields, or a DSN or URL in one."""
+    found: dict[str, str] = {}
+    address = next((fields[name] for name in ADDRESSES if fields.get(name)), None)
+    if address is not None:
+        found = _from_url(str(address)) if "://" in str(address) else _from_dsn(str(address))
+    for parameter, names in NAMES.items():
+        value = next((fields[name] for name in names if fields.get(name) is not None), None)
+        if value is not None:
+            found[parameter] = str(value)
+    for name in OF_THE_WORKER:
+        if name in found:
+            raise BadCredential(
+                f"auth: `{name}` names credentials of the worker's own; they are not lent to tasks."
+                " Write host, user, password and dbname into the credential."
+            )
+    if not any(name in found for name in ("host", "hostaddr", "dbname")):
+        raise BadCredential(
+            "auth: the credential has neither `host` nor `dbname` nor a `dsn`. It needs host, "
+            "port, user, password and dbname, or the same as db_host, db_port, …, or a DSN."
+        )
+    return found
+
+
+async def login_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """How to connect to a PostgreSQL, from a credential's fields; raises Refused."""
+    found = parameters(fields)
+    await check_database(*found.get("host", "").split(","), *found.get("hostaddr", "").split(","))
+    return found
+
+
+def _from_url(address: str) -> dict[str, str]:
+    try:
+        parts = urlsplit(address)
+        if parts.scheme.partition("+")[0] not in ("postgres", "postgresql"):
+            raise ValueError
+        found = {
+            "host": unquote(parts.hostname or ""),
+            "port": str(parts.port or ""),
+            "user": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+            "dbname": unquote(parts.path.lstrip("/")),
+            **dict(parse_qsl(parts.query)),
+        }
+    except ValueError:
+        raise BadCredential(
+            "auth: the credential's address is not like postgresql://user:password@host/database."
+        ) from None
+    return {name: value for name, value in found.items() if value}
+
+
+def _from_dsn(text: str) -> dict[str, str]:
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(text).items()}
+    except ProgrammingError:
+        raise BadCredential(
+            "auth: the credential's DSN is not like host=… port=… user=… password=… dbname=…."
+        ) from None
+
+
+# --- Connections in threads --------------------------------------------------------------------
+
+CONNECT_SECONDS = 10
+CANCEL_SECONDS = 0.5
+KEY_COLUMNS = """
+    SELECT attname
+      FROM pg_index
+      JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+     WHERE indrelid = %s::regclass AND indisprimary
+     ORDER BY array_position(indkey::int2[], attnum)
+"""
+
+
+@contextmanager
+def connected(login: Mapping[str, str], halt: Halt) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that writes dates, times and numbers as everybody reads them."""
+    settings: dict[str, Any] = {
+        "application_name": "noetl",
+        "connect_timeout": str(CONNECT_SECONDS),
+        **NOT_LENT,
+        **login,
+    }
+    connection = psycopg.connect(**settings, autocommit=True)
+    with closing(connection), halt.stoppable(in_background(lambda: _stop(connection))):
+        connection.execute(
+            "SET datestyle = ISO; SET timezone = 'UTC'; SET client_encoding = 'UTF8'; "
+            "SET extra_float_digits = 1; SET bytea_output = hex"
+        )
+        yield connection
+
+
+def _stop(connection: psycopg.Connection[Any]) -> None:
+    """Ask the server first, so that it stops working; then hang up, whatever it says."""
+    with suppress(psycopg.Error, OSError):
+        connection.cancel_safe(timeout=CANCEL_SECONDS)
+    line = socket.socket(fileno=connection.fileno())
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    finally:
+        # It belongs to the connection, which closes it.
+        line.detach()
+
+
+def ordered_by(connection: psycopg.Connection[Any], table: str) -> str:
+    """The order of a table's primary key, as the end of a query; nothing if it has none."""
+    found = connection.execute(KEY_COLUMNS, [table]).fetchall()
+    names = ", ".join(quoted(name) for (name,) in found)
+    return f" ORDER BY {names}" if names else ""
+
+
+# --- Failures ----------------------------------------------------------------------------------
+
+KINDS: dict[str, ErrorKind] = {
+    "57014": "db_timeout",
+    "55P03": "db_timeout",
+    "25P03": "db_timeout",
+    "25P04": "db_timeout",
+    "40001": "db_deadlock",
+    "40P01": "db_deadlock",
+    "57P01": "db_connection",
+    "57P02": "db_connection",
+    "57P03": "db_connection",
+    "3D000": "db_connection",
+    "08": "db_connection",
+    "53": "db_connection",
+    "58": "db_connection",
+    "23": "db_constraint",
+    "28": "auth",
+}
+FINAL = frozenset(["3D000"])
+"""Of the kinds that are worth retrying, what is not: a database that does not exist."""
+_REFUSED = re.compile(
+    r"password authentication failed|no pg_hba\.conf entry|no password supplied"
+    r"|authentication failed|role .* does not exist|is not permitted to log in",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
+
+
+_PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
+"""Where in the statement it is wrong: the line, and a caret below it."""
+
+
+def failure(error: psycopg.Error) -> TaskError:
+    """What the server said, in our words."""
+    state = error.sqlstate
+    kind = _kind(error, state)
+    # What the driver says itself has lines, and may end with a question.
+    message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
+    extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
+    final = state in FINAL or bool(state is None and _MISSING.search(message))
+    return TaskError(
+        kind=kind,
+        code=state,
+        message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
+        retryable=kind in RETRYABLE and not final,
+        details={"sql": found[0].rstrip()} if (found := _PLACE.search(str(error))) else None,
+    )
+
+
+def _kind(error: psycopg.Error, state: str | None) -> ErrorKind:
+    if state is not None:
+        return KINDS.get(state) or KINDS.get(state[:2]) or "client_error"
+    if isinstance(error, psycopg.OperationalError):
+        return "auth" if _REFUSED.search(str(error)) else "db_connection"
+    return "schema" if isinstance(error, psycopg.DataError) else "client_error"

@@ -1,0 +1,39 @@
+"""SQLite for every kind that opens one: its failures, and how SQL is kept to its own file."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from noetl.model.outcome import ErrorKind
+from noetl.tools.failures import Failed
+from noetl.tools.sql.threads import Halt
+
+
+def failure(error: sqlite3.Error, halt: Halt) -> Exception:
+    """What SQLite said, in our words."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    name = getattr(error, "sqlite_errorname", None)
+    text = f"SQLite: {error}."
+    base = code & 0xFF
+    if halt.late and base == sqlite3.SQLITE_INTERRUPT:
+        return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
+    if base == sqlite3.SQLITE_CONSTRAINT:
+        return Failed("db_constraint", text, code=name)
+    if base in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        moved = code == sqlite3.SQLITE_BUSY_SNAPSHOT
+        kind: ErrorKind = "db_deadlock" if moved else "db_timeout"
+        return Failed(kind, text, code=name)
+    if base in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        return Failed("db_connection", text, code=name)
+    if base in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return Failed("db_connection", text, code=name, retryable=False)
+    if base in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PERM):
+        return Failed("auth", text, code=name)
+    return Failed("client_error", text, code=name)
+
+
+def no_other_files(action: int, first: str | None, *_: object) -> int:
+    """An authorizer that lets SQL attach nothing."""
+    # An empty name is the temporary database that VACUUM needs.
+    is_other = action == sqlite3.SQLITE_ATTACH and first != ""
+    return sqlite3.SQLITE_DENY if is_other else sqlite3.SQLITE_OK
