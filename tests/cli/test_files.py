@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.cli.files import Source, Unreadable, replace, sources
+from noetl.cli.files import Source, Unreadable, replace, source, sources
 
 PLAYBOOK = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
@@ -112,3 +112,14 @@ def test_a_read_only_file_is_left_alone(tmp_path):
 
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_misspelt_file_is_answered_with_the_one_beside_it(tmp_path):
+    (tmp_path / "orders.yaml").write_text("")
+
+    near = source(str(tmp_path / "order.yaml"))
+    far = source(str(tmp_path / "invoices.yaml"))
+    nowhere = source(str(tmp_path / "nowhere" / "orders.yaml"))
+
+    assert near.reason == f"there is no such file (did you mean {tmp_path / 'orders.yaml'}?)"
+    assert far.reason == nowhere.reason == "there is no such file"

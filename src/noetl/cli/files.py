@@ -120,10 +120,23 @@ def _decoded(name: str, path: Path | None, content: bytes) -> Source | Unreadabl
         )
 
 
+def _meant(missing: object) -> str:
+    """The playbook beside it whose name is nearly that."""
+    from noetl.model.spelling import nearest
+
+    path = Path(os.fsdecode(missing)) if isinstance(missing, str | bytes | os.PathLike) else None
+    if path is None or not path.parent.is_dir():
+        return ""
+    # Without their endings: those alone make any two names look alike.
+    beside = {one.stem: one for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")}
+    near = beside.get(path.stem) or beside.get(nearest(path.stem, beside))
+    return f" (did you mean {click.format_filename(near)}?)" if near else ""
+
+
 def _reason(error: OSError) -> str:
     match error:
         case FileNotFoundError():
-            return "there is no such file"
+            return f"there is no such file{_meant(error.filename)}"
         case PermissionError():
             return "we are not allowed to read it"
         case _:

@@ -202,6 +202,8 @@ class StepShape(Record):
         )
         if key in STEP_SPEC.fields and not hint:
             hint = f" It belongs into `spec`: `spec: {{{key}: …}}`."
+        elif key == "kind" and not hint:
+            hint = " It belongs under `tool`: indent it, and what follows, two spaces more."
         elif in_tools and not hint:
             hint = f" Tool config belongs under `tool`: `tool: {{kind: …, {key}: …}}`."
         super().unknown(key, node, look, hint)
