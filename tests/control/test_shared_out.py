@@ -59,3 +59,65 @@ def test_what_is_opened_while_a_worker_looks_is_not_waited_for(
                 [_] = await leased(system, "w", wait=60)
 
     run(story)
+
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+
+
+def test_s24_commands_that_were_lost_twice_are_given_to_workers_that_run_nothing_else(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            for _ in range(3):
+                await started(system, ONE_STEP)
+            for name in ("a", "b"):
+                lost = await leased(system, name, want=4)
+                assert len(lost) == 3
+                for one in lost:
+                    ids = one.command.execution_id, one.command.command_id
+                    await system.orchestrator.lapse(*ids, name)
+
+            [first] = await leased(system, "c", want=4)
+            await started(system, ONE_STEP)
+            # It may die of what it has, so it is given nothing beside it.
+            assert await leased(system, "c", want=3, wait=0.1) == []
+            [second] = await leased(system, "d", want=4)
+            [third] = await leased(system, "e", want=4)
+            [fresh] = await leased(system, "f", want=4)
+            assert [one.command.deliveries for one in (first, second, third, fresh)] == [3, 3, 3, 1]
+
+            # What has ended did not kill its worker, which goes on as any other.
+            await system.orchestrator.report(done(first, "c"))
+            await started(system, ONE_STEP)
+            await started(system, ONE_STEP)
+            assert len(await leased(system, "c", want=4)) == 2
+
+    run(story)
+
+
+def test_s24_a_busy_worker_runs_dry_for_a_command_that_was_lost_twice(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            await started(system, ONE_STEP)
+            for name in ("a", "b"):
+                [lost] = await leased(system, name)
+                if name == "b":
+                    await started(system, ONE_STEP)
+                    await started(system, ONE_STEP)
+                    [busy] = await leased(system, "c")
+                    [other] = await leased(system, "d")
+                ids = lost.command.execution_id, lost.command.command_id
+                await system.orchestrator.lapse(*ids, name)
+            for _ in range(2):
+                await started(system, ONE_STEP)
+
+            # One worker takes nothing more until it has ended what it runs; the others go on.
+            assert await leased(system, "c", want=4, wait=0.1) == []
+            assert len(await leased(system, "d", want=4, wait=0.1)) == 2
+            await system.orchestrator.report(done(busy, "c"))
+            [suspect] = await leased(system, "c", want=4)
+            assert suspect.command.deliveries == 3
+            assert other.command.deliveries == 1
+
+    run(story)

@@ -128,6 +128,41 @@ def test_s24_a_command_that_killed_its_worker_twice_fails(cluster: Cluster, tmp_
     assert "2 workers died while they ran this and nothing else" in document["error"]["message"]
 
 
+INNOCENT = playbook(
+    "faults/innocent",
+    """
+- step: start
+  tool: { kind: shell, command: "sleep 3; echo done" }
+""",
+)
+
+
+@pytest.mark.long
+def test_s24_a_command_that_kills_its_worker_beside_others_is_found_and_they_go_on(
+    cluster: Cluster, tmp_path: Path
+):
+    server = cluster.server()
+    innocent = start_many(server, INNOCENT, [{}] * 3)
+    [poison] = start_many(server, POISON, [{"place": str(tmp_path)}])
+    cluster.worker(server)
+    deaths = 0
+
+    def has_ended() -> bool:
+        nonlocal deaths
+        if strike_the_doomed(tmp_path):
+            deaths += 1
+            cluster.workers[-1].process.wait()
+            cluster.worker(server)
+        return server.get(f"/api/executions/{poison}")["status"] == "FAILED"
+
+    until(has_ended, "the poisonous command is given up")
+    document = server.ended(poison)
+
+    assert "2 workers died while they ran this and nothing else" in document["error"]["message"]
+    assert deaths <= 5
+    assert [server.ended(one)["status"] for one in innocent] == ["COMPLETED"] * 3
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cluster", ["postgres"], indirect=True)
 def test_t32_work_that_kills_its_workers_is_given_up_and_stops_nobody(

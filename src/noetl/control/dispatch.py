@@ -12,11 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from noetl.model.commands import Command, Lease, Orders
+from noetl.model.commands import Command, Lease, Orders, apart, pool_of
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.base import Holder, NewCommand
 
 STOPS_MAX = 10_000
+WATCHED_SECONDS = 60.0
+"""So long a worker with a command that may kill it is given nothing else; a worker that was lost
+later than that was not ended by this command alone, as far as anybody can tell.
+"""
+DRAINED_SECONDS = 5.0
+"""A worker that should run dry for such a command, and does not ask for so long, need not."""
 PASSED_OVER_SECONDS = 0.05
 """So long slots go on with what follows from their reports, while other commands are open."""
 
@@ -76,6 +82,10 @@ class Dispatch:
         self._promised: list[Waiter] = []
         """Waiters with leases that are being stored just now."""
         self._untold: dict[str, Untold] = {}
+        self._watched: dict[str, tuple[CommandId, float]] = {}
+        """Workers with a command that may kill them, and since when they have it."""
+        self._drained: dict[str, tuple[str, float]] = {}
+        """By pool, the worker that runs dry for such a command, and when it last asked."""
         self.on_stop: Callable[[str, CommandId], None] | None = None
         self.on_pause: Callable[[str, CommandId], None] | None = None
         """Who else should know what a worker of ours should stop: it may ask elsewhere."""
@@ -94,6 +104,8 @@ class Dispatch:
         But what waits in the store has its turn, too: an execution that always has something to
         follow would keep all slots for itself.
         """
+        if self._drained.get(waiter.pool, ("", 0.0))[0] == waiter.worker_id:
+            return
         if self.backlog.get(waiter.pool, 0) and now - self.claimed_at.get(waiter.pool, 0) > (
             PASSED_OVER_SECONDS
         ):
@@ -128,7 +140,7 @@ class Dispatch:
     def opened(self, pool: str) -> None:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
         self.backlog[pool] = self.backlog.get(pool, 0) + 1
-        for waiter in self._idle(pool):
+        for waiter in self._idle(pool_of(pool)):
             waiter.wake()
             return
 
@@ -142,12 +154,13 @@ class Dispatch:
 
     def waiting_pools(self) -> set[str]:
         """Pools with workers that wait."""
-        return {pool for pool, queue in self._waiting.items() if queue}
+        found = {pool for pool, queue in self._waiting.items() if queue}
+        return found | {apart(pool) for pool in found}
 
     def wake(self, pool: str) -> None:
         """Commands of unknown number are open: whoever waits should try to claim some."""
         self.backlog[pool] = max(1, self.backlog.get(pool, 0))
-        for waiter in self._idle(pool):
+        for waiter in self._idle(pool_of(pool)):
             waiter.wake()
 
     def _idle(self, pool: str) -> Iterator[Waiter]:
@@ -176,6 +189,35 @@ class Dispatch:
             waiter.wake()
         self._promised.clear()
 
+    # --- Commands that may kill their workers ---
+
+    def is_watched(self, worker_id: str, now: float) -> bool:
+        """Whether it has such a command, and not for long: until then it gets nothing else."""
+        _, since = self._watched.get(worker_id, ("", -WATCHED_SECONDS))
+        return since > now - WATCHED_SECONDS
+
+    def watch(self, worker_id: str, lease: Lease, now: float) -> None:
+        """It was given such a command."""
+        self._watched[worker_id] = (lease.command.command_id, now)
+        self._drained.pop(pool_of(lease.command.pool), None)
+
+    def is_free(self, worker_id: str) -> bool:
+        """Whether a worker has nothing, as far as this process knows."""
+        return all(holder.worker_id != worker_id for holder in self.held.values())
+
+    def drains(self, worker_id: str, pool: str, now: float) -> bool:
+        """Whether this worker, which has something to do, takes nothing more, because a command
+        waits for one that has nothing. One worker of a pool does, the others go on.
+        """
+        chosen, asked = self._drained.get(pool, (worker_id, now))
+        if not self.backlog.get(apart(pool), 0):
+            self._drained.pop(pool, None)
+            return False
+        if chosen != worker_id and asked > now - DRAINED_SECONDS:
+            return False
+        self._drained[pool] = (worker_id, now)
+        return True
+
     # --- Leases that are out ---
 
     def hold(self, lease: Lease, worker_id: str) -> None:
@@ -184,6 +226,8 @@ class Dispatch:
     def close(self, command_id: CommandId, *, tell: bool) -> None:
         """The command is over; if a worker still has it, it must stop."""
         held = self.held.pop(command_id, None)
+        if held is not None and self._watched.get(held.worker_id, ("", 0.0))[0] == command_id:
+            del self._watched[held.worker_id]
         if held is not None and tell:
             self.stop(held.worker_id, {command_id})
             if self.on_stop is not None:

@@ -13,7 +13,7 @@ from noetl.control.clock import Clock
 from noetl.control.orchestrator import Orchestrator
 from noetl.dsl.walk import all_tasks
 from noetl.engine.program import Program
-from noetl.model.commands import Command, Lease
+from noetl.model.commands import Command, Lease, apart
 from noetl.store.base import Store
 
 LOOK_SECONDS = 0.25
@@ -37,16 +37,29 @@ async def lease_of_kinds(
     seconds = orchestrator.dispatch.lease_seconds
     while True:
         fitting = [
-            command.command_id
+            command
             for command, holder, _ in await store.open_commands()
-            if holder is None and command.pool == pool
-            if await _needs(orchestrator, command) <= set(kinds)
+            if holder is None and await _needs(orchestrator, command) <= set(kinds)
         ]
         now = clock.now()
-        leases = await store.claim(
-            worker_id, pool=pool, limit=want, expires_at=now + seconds, commands=fitting
-        )
-        orchestrator.note_claimed(leases, worker_id, now)
+        # As in `Orchestrator.lease`: what may kill its worker goes to one that has nothing else.
+        alone = orchestrator.dispatch.is_free(worker_id)
+        queues = [(apart(pool), 1)] if alone else []
+        if not orchestrator.dispatch.is_watched(worker_id, now):
+            queues.append((pool, want))
+        leases: list[Lease] = []
+        for queue, most in queues:
+            if not leases:
+                leases = await store.claim(
+                    worker_id,
+                    pool=queue,
+                    limit=most,
+                    expires_at=now + seconds,
+                    commands=[one.command_id for one in fitting if one.pool == queue],
+                )
+                orchestrator.note_claimed(leases, worker_id, now)
+                if queue != pool and leases:
+                    orchestrator.dispatch.watch(worker_id, leases[0], now)
         if leases or now >= deadline:
             return leases
         await clock.sleep(LOOK_SECONDS)

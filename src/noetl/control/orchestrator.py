@@ -28,7 +28,7 @@ from noetl.control.rounds import Rounds
 from noetl.engine import advance
 from noetl.engine.turn import Decision
 from noetl.errors import NotFound
-from noetl.model.commands import Answer, Lease, Report
+from noetl.model.commands import Answer, Lease, Report, apart
 from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.outcome import TaskError
@@ -37,6 +37,8 @@ from noetl.model.state import ExecutionState
 
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05
+LOOK_SECONDS = 0.25
+"""A worker that may not take anything just now looks again after so long."""
 
 
 class Orchestrator(Rounds):
@@ -102,6 +104,14 @@ class Orchestrator(Rounds):
         """Commands for this worker: what is open now, or what comes within `wait` seconds."""
         deadline = self._clock.now() + wait
         while True:
+            found, may_take = await self._claim_alone(worker_id, pool)
+            if found:
+                return found
+            if not may_take:
+                if self._clock.now() >= deadline:
+                    return []
+                await self._clock.sleep(LOOK_SECONDS)
+                continue
             # Until we wait, nobody tells us what is opened: what came while we looked counts.
             while self.dispatch.backlog.get(pool, 1) > 0:
                 found = await self._claim(worker_id, pool, want)
@@ -122,6 +132,24 @@ class Orchestrator(Rounds):
                 self.dispatch.stop_waiting(waiter)
             if waiter.given or worker_id in self.dispatch.away or self._clock.now() >= deadline:
                 return waiter.given
+
+    async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
+        """A command that may kill its worker, if one waits and this worker has nothing else; and
+        whether it may take others.
+
+        So whoever dies of it dies alone, and it is known what it died of.
+        """
+        now = self._clock.now()
+        if self.dispatch.is_watched(worker_id, now):
+            return [], False
+        if self.dispatch.backlog.get(apart(pool), 1) == 0:
+            return [], True
+        if not self.dispatch.is_free(worker_id):
+            return [], not self.dispatch.drains(worker_id, pool, now)
+        found = await self._claim(worker_id, apart(pool), 1)
+        for lease in found:
+            self.dispatch.watch(worker_id, lease, now)
+        return found, True
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()

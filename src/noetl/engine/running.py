@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.turn import Close, Issue, Turn
-from noetl.model.commands import Chunk, Command
+from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, apart
 from noetl.model.events import CommandClosed, CommandIssued, Progress
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Needs, Values
@@ -49,6 +49,8 @@ def command_for(
     state = turn.state
     # What a workbook entry reads depends on who calls it, so it gets all there is.
     needs = step.needs if run.block is None else EVERYTHING
+    pool = step.pool or turn.program.net.executor.pool or "default"
+    deliveries = run.commands[command_id]
     return Command(
         command_id=command_id,
         execution_id=turn.execution_id,
@@ -67,10 +69,10 @@ def command_for(
         local=run.local,
         block=run.block,
         undoes=run.compensates is not None,
-        pool=step.pool or turn.program.net.executor.pool or "default",
+        pool=pool if deliveries < SUSPECT_AFTER else apart(pool),
         priority=run.priority,
         at=turn.at,
-        deliveries=run.commands[command_id],
+        deliveries=deliveries,
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,
         seal=state.seal,
     )

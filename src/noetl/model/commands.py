@@ -36,6 +36,21 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A frame of a cursor: whoever runs it claims the elements, and counts them from 0."""
 
 
+SUSPECT_AFTER = 3
+"""A command that is given out so often was lost twice: perhaps it kills its workers."""
+_ALONE = " (alone)"
+
+
+def apart(pool: str) -> str:
+    """Where commands of a pool wait that are given to a worker that runs nothing else."""
+    return pool + _ALONE
+
+
+def pool_of(queue: str) -> str:
+    """The pool whose workers take what waits there."""
+    return queue.removesuffix(_ALONE)
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Run a step, or a part of its loop."""
 
