@@ -8,17 +8,15 @@ import threading
 
 import pytest
 
-from noetl.errors import BadSetting, Corrupted
-from noetl.secrets.operator_key import OperatorKey
-from noetl.secrets.vault import (
-    Vault,
-    WrongKey,
+from noetl.errors import BadSetting, Corrupted, WrongKey
+from noetl.secrets.operator_key import (
+    OperatorKey,
     add_key,
     drop_old_keys,
     key_from_text,
-    key_of,
     keys_from_file,
 )
+from noetl.secrets.vault import Vault, key_of
 
 FIELDS = {"user": "me", "password": "canary-password", "port": 5432}
 KEY = key_of(b"k" * 32)

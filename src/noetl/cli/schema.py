@@ -22,7 +22,7 @@ def command(tests: bool) -> None:
       # yaml-language-server: $schema=noetl.schema.json
     """
     if tests:
-        from noetl.trials.shapes import schema
+        from noetl.trials.files import schema
     else:
         from noetl.wiring import schema
 

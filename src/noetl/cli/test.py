@@ -15,9 +15,9 @@ from noetl.cli.printing import counted, print_json, print_line, printable, probl
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
-    from noetl.trials.judging import Difference
-    from noetl.trials.loading import Loaded
-    from noetl.trials.running import Story
+    from noetl.trials.files import Loaded
+    from noetl.trials.verdict import Difference
+    from noetl.trials.world import Story
 
 ENDINGS = (".test.yaml", ".test.yml")
 
@@ -55,7 +55,7 @@ def command(files: tuple[str, ...], only: str, as_json: bool) -> None:
     import asyncio
 
     from noetl.cli.surroundings import current_settings
-    from noetl.trials.virtual import VirtualLoop
+    from noetl.trials.clock import VirtualLoop
 
     settings = current_settings()
     loaded = _loaded(settings, files)
@@ -74,7 +74,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
     from noetl.cli.run import beside
-    from noetl.trials.loading import Loaded, load
+    from noetl.trials.files import Loaded, load
 
     compile_text = wiring.compiler(settings)
     found: dict[str, Loaded] = {}
@@ -121,9 +121,9 @@ async def _judge(
 
 
 async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> AsyncIterator[Judged]:
-    from noetl.trials.judging import differences
-    from noetl.trials.model import Expect
-    from noetl.trials.running import run_trial, surroundings
+    from noetl.trials.files import Expect
+    from noetl.trials.verdict import differences
+    from noetl.trials.world import run_trial, surroundings
 
     async with surroundings(settings) as around:
         for name, (file, playbooks) in loaded.items():
@@ -204,7 +204,7 @@ def _conclude(judged: list[Judged], only: str, *, as_json: bool) -> int:
 
 
 def _as_data(judged: list[Judged]) -> list[dict[str, Any]]:
-    from noetl.trials.judging import way_of
+    from noetl.trials.verdict import way_of
 
     return [
         {

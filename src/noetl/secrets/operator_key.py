@@ -1,24 +1,38 @@
-"""The operator's key: from a setting, or from a file beside a database that one process has."""
+"""The operator's key: from a setting, or from a file beside a database that one process has.
+
+A key in a setting is 32 bytes as base64 or hex, or a passphrase. A key file holds one key per line,
+the newest first; it is created once, while nothing is sealed yet.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import itertools
 import logging
+import os
+import re
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from noetl.errors import BadSetting
-from noetl.secrets.vault import (
-    Key,
-    Vault,
-    add_key,
-    drop_old_keys,
-    is_weak,
-    key_from_text,
-    keys_from_file,
-    older_key_from_text,
-)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from noetl.errors import BadSetting, WrongKey
+from noetl.secrets.vault import KEY_SIZE, Key, Vault, key_of
 
 logger = logging.getLogger(__name__)
+
+PASSPHRASE_MIN, PASSPHRASE_DIFFERENT_MIN = 16, 8
+"""Characters, and different ones among them."""
+SCRYPT: dict[str, Any] = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28}
+"""As OWASP advises it: 128 MiB, a few tenths of a second."""
+_SALT = b"noetl-vault-2:"
+_OLD_SALT = b"noetl-vault-1"
+_OLD_SCRYPT: dict[str, Any] = {"n": 2**14, "r": 8, "p": 1}
+"""What passphrases were stretched with before: what was sealed then still opens."""
 
 MISSING = (
     "NOETL_SECRET_KEY is not set. What is encrypted in a PostgreSQL database must be readable by"
@@ -84,3 +98,129 @@ class OperatorKey(NamedTuple):
         self.require()
         assert self.file is not None
         return self.file
+
+
+# --- Keys in a setting ----------------------------------------------------------------------------
+
+
+def key_from_text(text: str, salt: str) -> Key:
+    """From a setting: 32 bytes as base64 or hex, or a passphrase of at least 16 characters.
+
+    `salt` is the installation's own, so that nobody guesses the passphrases of all at once.
+    """
+    key = _written_out(text)
+    if key is not None:
+        return key
+    if len(text) < PASSPHRASE_MIN:
+        raise WrongKey(
+            f"NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex"
+            " (`openssl rand -base64 32`), or a passphrase of at least"
+            f" {PASSPHRASE_MIN} characters."
+        )
+    salted = _SALT + salt.encode()
+    return key_of(hashlib.scrypt(text.encode(), salt=salted, dklen=KEY_SIZE, **SCRYPT))
+
+
+def older_key_from_text(text: str) -> Key | None:
+    """The key that this passphrase was made into before; None for a key that is written out."""
+    if _written_out(text) is not None:
+        return None
+    made = hashlib.scrypt(text.encode(), salt=_OLD_SALT, dklen=KEY_SIZE, **_OLD_SCRYPT)
+    return key_of(made)
+
+
+def is_weak(text: str) -> bool:
+    """Whether a passphrase is among the first that somebody would try."""
+    if _written_out(text) is not None:
+        return False
+    steps = {ord(b) - ord(a) for a, b in itertools.pairwise(text)}
+    repeats = text in (text + text)[1:-1]
+    return repeats or len(set(text)) < PASSPHRASE_DIFFERENT_MIN or len(steps) <= 2
+
+
+def _written_out(text: str) -> Key | None:
+    """The key that a text is, if it is no passphrase."""
+    if re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        return key_of(bytes.fromhex(text))
+    try:
+        secret = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+        if len(secret) == KEY_SIZE:
+            return key_of(secret)
+    except binascii.Error:
+        return None
+    return None
+
+
+# --- Keys in a file -------------------------------------------------------------------------------
+
+
+def keys_from_file(path: Path, *, may_create: bool) -> list[Key]:
+    """The keys in a file, newest first. It is created once, and never again behind our back.
+
+    `may_create` says that no credential is stored yet, so that a new key loses nothing.
+    """
+    try:
+        _check_private(path)
+        lines = path.read_text("ascii").split()
+        secrets = [base64.b64decode(line, validate=True) for line in lines]
+    except FileNotFoundError:
+        if not may_create:
+            raise WrongKey(
+                f"The key file {path} is gone, but there are credentials that were encrypted with "
+                "it. Bring it back from your backup, or set NOETL_SECRET_KEY. Nothing was changed."
+            ) from None
+        _write(path, [AESGCM.generate_key(KEY_SIZE * 8)], replace=False)
+        return keys_from_file(path, may_create=False)
+    except (UnicodeDecodeError, binascii.Error):
+        secrets = []
+    if not secrets or any(len(secret) != KEY_SIZE for secret in secrets):
+        raise WrongKey(
+            f"The key file {path} is not a key file any more. Bring it back from your backup. "
+            "Nothing was changed."
+        )
+    return [key_of(secret) for secret in secrets]
+
+
+def add_key(path: Path) -> list[Key]:
+    """A new key before the ones in the file: first half of a rotation."""
+    keys = keys_from_file(path, may_create=False)
+    _write(path, [AESGCM.generate_key(KEY_SIZE * 8), *(key.secret for key in keys)], replace=True)
+    return keys_from_file(path, may_create=False)
+
+
+def drop_old_keys(path: Path) -> list[Key]:
+    """Only the newest key stays: second half of a rotation, when nothing needs the others."""
+    keys = keys_from_file(path, may_create=False)
+    _write(path, [keys[0].secret], replace=True)
+    return keys[:1]
+
+
+def _check_private(path: Path) -> None:
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise WrongKey(
+            f"The key file {path} can be read by others (mode {mode:04o}). Run `chmod 600 {path}`."
+        )
+
+
+def _write(path: Path, secrets: Sequence[bytes], *, replace: bool) -> None:
+    """Whole or not at all, readable by nobody else at any moment; the first of two wins."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{base64.b64encode(secret).decode()}\n" for secret in secrets)
+    # mkstemp makes files of mode 0600.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(temporary, path)
+            return
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # Another process made it just now; theirs is the one.
+            return
+    finally:
+        Path(temporary).unlink(missing_ok=True)

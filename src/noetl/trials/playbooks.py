@@ -1,14 +1,92 @@
-"""The playbooks of a test: the one that is tested, those it calls, and how a test runs them."""
+"""The playbooks of a test: which task a name means, and how a test changes them to run them.
+
+A test names a task by `step`, `step.task` or `path/of/playbook:step.task`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from noetl.dsl.walk import all_tasks
+from noetl.errors import NotFound
 from noetl.model.net import KeychainEntry, Net, Step, Task
-from noetl.trials.targets import Target, path_of
+from noetl.model.spelling import did_you_mean
+
+HARMLESS = frozenset({"noop", "python", "workbook", "playbook", "artifact"})
+"""Kinds that touch nothing outside, so that they may run in a test as they are."""
+CLAIM = "claim"
+"""The task that asks for the next rows of a loop over a cursor."""
+
+
+class Target(NamedTuple):
+    """A task of a playbook."""
+
+    path: str
+    """Of a playbook that the tested one calls; empty for that one itself."""
+    step: str
+    task: str
+
+    def __str__(self) -> str:
+        place = f"{self.step}.{self.task}"
+        return f"{self.path}:{place}" if self.path else place
+
+
+def target(written: str, nets: Sequence[Net]) -> Target:
+    """The one task that is meant; raises NotFound, saying which there are.
+
+    The first of the nets is the playbook that is tested; its own path need not be written.
+    """
+    path, _, place = written.rpartition(":")
+    net = next((net for net in nets if net.path == path), None) if path else nets[0]
+    if net is None:
+        hint = did_you_mean(path, [net.path for net in nets])
+        raise NotFound(f'no playbook "{path}" is called from files beside this one.{hint}')
+    name, has_task, task = place.partition(".")
+    step = next((step for step in net.steps if step.name == name), None)
+    if step is None:
+        hint = did_you_mean(name, [step.name for step in net.steps])
+        raise NotFound(f'the playbook has no step "{name}".{hint}')
+    found = _named(task, name, set(_tasks(step, net))) if has_task else _only(step)
+    return Target(path_of(net.path, nets), name, found)
+
+
+def path_of(path: str, nets: Sequence[Net]) -> str:
+    """The path that targets in this playbook have."""
+    return "" if path == nets[0].path else path
+
+
+def _named(task: str, step: str, known: set[str]) -> str:
+    if task in known:
+        return task
+    hint = did_you_mean(task, known) or f" It has: {', '.join(sorted(known)) or 'none'}."
+    raise NotFound(f'step "{step}" has no task "{task}".{hint}')
+
+
+def _only(step: Step) -> str:
+    """The only task of the step, or else the only one that reaches outside."""
+    tasks = [task.name for task in step.tasks]
+    outside = [task.name for task in step.tasks if task.kind not in HARMLESS]
+    for choice in (tasks, outside):
+        if len(choice) == 1:
+            return choice[0]
+    if not tasks:
+        raise NotFound(f'step "{step.name}" has no tool, so there is nothing to stand in for.')
+    choices = ", ".join(f"{step.name}.{task}" for task in tasks)
+    raise NotFound(f'step "{step.name}" has several tasks; say which one: {choices}.')
+
+
+def _tasks(step: Step, net: Net) -> Iterator[str]:
+    """Every task that may run while the step does."""
+    own = list(all_tasks(step))
+    yield from (task.name for task in own)
+    if step.loop is not None and step.loop.cursor is not None:
+        yield CLAIM
+    if step.compensate is not None or any(task.kind == "workbook" for task in own):
+        yield from (task.name for block in net.workbook for task in all_tasks(block))
+
 
 BY_THE_WORKER = ("playbook", "workbook")
 """Kinds that no tool runs, so a stand-in for them is a kind of its own."""

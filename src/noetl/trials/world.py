@@ -1,12 +1,17 @@
-"""A whole system for one test: store, orchestrator and worker as always, by virtual time."""
+"""One test: a whole system on virtual time, the test in it, and what came of it.
+
+Store, orchestrator and worker are the usual ones. A test that does not end by itself is stopped.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from noetl.control.catalog import Catalog
 from noetl.control.executions import Executions
@@ -18,20 +23,24 @@ from noetl.model.commands import Lease
 from noetl.model.duration import seconds
 from noetl.model.net import Limits, Net, digest
 from noetl.model.outcome import TaskError
+from noetl.settings import Settings
 from noetl.store.base import EventRow, Store
+from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool
+from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.trials.model import Signal
-from noetl.trials.playbooks import Playbooks
-from noetl.trials.virtual import TICK, VirtualClock
-from noetl.wiring import in_background
+from noetl.trials.clock import TICK, VirtualClock, VirtualLoop, VirtualSelector
+from noetl.trials.files import Signal, Trial
+from noetl.trials.playbooks import Playbooks, Target, adapted, path_of, target
+from noetl.trials.stand_ins import StandIns
+from noetl.wiring import in_background, tool_resources
 from noetl.worker.worker import Worker
 
 BATCH = 1000
 
 
 class _Patient(LocalControl):
-    """Waits for commands without ever looking at the clock, which would have to move for it."""
+    """Waits for commands without a time limit: a limit would make virtual time jump."""
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         return await super().lease(worker_id, pool=pool, want=want, wait=math.inf)
@@ -71,7 +80,7 @@ class World:
     async def send(
         self, execution_id: str, signals: list[Signal], complain: Callable[[object, str], None]
     ) -> None:
-        """Say each when its time has come."""
+        """Send each signal when its time has come."""
         for signal in sorted(signals, key=_moment):
             await self._clock.sleep(_moment(signal) - self._clock.elapsed)
             try:
@@ -89,7 +98,7 @@ class World:
         return found
 
     async def _fire_timers(self) -> None:
-        """As the control plane does it, but without a look now and then: nobody else sets any."""
+        """As the control plane does, but without polling: no other server sets timers."""
         orchestrator, store, clock = self.orchestrator, self._store, self._clock
         while True:
             orchestrator.timer_changed.clear()
@@ -119,3 +128,107 @@ async def _nothing_is_missing(net: Net) -> TaskError | None:
 
 async def _no_credential(name: str) -> dict[str, Any] | None:
     return None
+
+
+REAL_SECONDS_MAX = 120.0
+"""Real time that a test may take; only one that loops for ever takes longer."""
+
+
+class Surroundings(NamedTuple):
+    """What all tests of a run share."""
+
+    tools: Mapping[str, Tool]
+    resources: ToolResources
+    limits: Limits
+
+
+@asynccontextmanager
+async def surroundings(settings: Settings) -> AsyncIterator[Surroundings]:
+    """Enter it once for all tests, in a VirtualLoop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    resources = tool_resources(settings, settings.slots)
+    try:
+        yield Surroundings(tools(), resources, settings.limits)
+    finally:
+        with VirtualClock(loop.virtual).real_work():
+            await resources.close()
+
+
+class Story(NamedTuple):
+    """What happened in a test."""
+
+    execution: Mapping[str, Any]
+    """The document of the execution."""
+    events: Sequence[EventRow]
+    calls: Counter[Target]
+    elapsed: float
+    complaints: Sequence[str]
+    """Why the test itself could not be carried out."""
+
+
+async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) -> Story:
+    """Run one test in a system of its own, in a VirtualLoop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    nets, clock, stop = playbooks.nets, VirtualClock(loop.virtual), _Stop(loop)
+    answers = {target(name, nets): answer for name, answer in (trial.stand_ins or {}).items()}
+    tested = adapted(playbooks, answers.keys(), trial.keychain or {})
+    store = await SqliteStore.open(":memory:", threads=False)
+    try:
+        world = World(store, clock, around.limits)
+
+        async def called_in(execution_id: str) -> str:
+            return path_of((await world.orchestrator.state(execution_id)).path, nets)
+
+        stand_ins = StandIns(answers, clock, called_in, stop.complain)
+        async with world.at_work(stand_ins.tools(around.tools), around.resources):
+            execution_id = await world.start(tested, trial.workload or {})
+            async with in_background(world.send(execution_id, trial.signals or [], stop.complain)):
+                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+            return Story(
+                execution=await world.executions.document(execution_id),
+                events=await world.events(execution_id),
+                calls=stand_ins.calls,
+                elapsed=clock.elapsed,
+                complaints=list(stop.complaints.values()),
+            )
+    finally:
+        await store.close()
+
+
+class _Stop:
+    """Stops a test that does not end by itself: nothing is due, real time is up, or a complaint."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._virtual: VirtualSelector = loop.virtual
+        self._stopped: asyncio.Future[None] = loop.create_future()
+        self.complaints: dict[object, str] = {}
+        """By subject: concurrent calls would all complain of the same thing."""
+
+    def complain(self, about: object, complaint: str) -> None:
+        self.complaints.setdefault(about, complaint)
+        self._stop()
+
+    async def or_end(self, end: Coroutine[Any, Any, object]) -> None:
+        """Wait until the execution ends, or the test is stopped."""
+        virtual = self._virtual
+        virtual.on_rest, virtual.on_deadline = self._stop, self._out_of_time
+        virtual.deadline = time.monotonic() + REAL_SECONDS_MAX
+        waiting = asyncio.ensure_future(end)
+        try:
+            await asyncio.wait((waiting, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            virtual.deadline = math.inf
+            waiting.cancel()
+
+    def _stop(self) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _out_of_time(self) -> None:
+        self.complain(
+            "time",
+            f"it has not ended after {REAL_SECONDS_MAX:.0f} s of real time, so it may loop for"
+            " ever. Let its stand-ins give an answer that ends it.",
+        )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.trials.judging import NOTHING, Difference, unlike
+from noetl.trials.verdict import NOTHING, Difference, unlike
 
 
 @pytest.mark.parametrize(

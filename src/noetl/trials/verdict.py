@@ -1,4 +1,4 @@
-"""Compares what a test expects with what happened, and says each difference by its place."""
+"""The verdict on a test: every difference between what it expects and what happened."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from noetl.model.duration import seconds
 from noetl.model.events import NextSelected, StepScheduled, StepSkipped, decode
 from noetl.model.net import Net
 from noetl.store.base import EventRow
-from noetl.trials.model import Expect
-from noetl.trials.running import Story
-from noetl.trials.shapes import ARROW
-from noetl.trials.targets import target
+from noetl.trials.files import ARROW, Expect
+from noetl.trials.playbooks import target
+from noetl.trials.world import Story
 
 NOTHING = "nothing"
 """What is found where nothing is."""

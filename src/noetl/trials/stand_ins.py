@@ -1,4 +1,4 @@
-"""Tools that only say what a test wants to hear, and a record of who called them."""
+"""Stand-ins: tools that give the answers of a test file and do nothing else; calls are counted."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.templates import Scope, compile_condition, compile_value
 from noetl.tools.base import Tool, ToolContext
-from noetl.trials.model import Answer, StandIn
-from noetl.trials.playbooks import BY_THE_WORKER, kind_for
-from noetl.trials.targets import HARMLESS, Target
-from noetl.trials.virtual import VirtualClock
+from noetl.trials.clock import VirtualClock
+from noetl.trials.files import Answer, StandIn
+from noetl.trials.playbooks import BY_THE_WORKER, HARMLESS, Target, kind_for
 
 REAL_SECONDS_MAX = 60.0
 """How long a tool that really runs may take."""
 
 
 class Answers:
-    """What is said to the calls of one task, each as often as it may be."""
+    """The answers to the calls of one task, each given as often as it says."""
 
     def __init__(self, written: StandIn) -> None:
         alone = isinstance(written, Answer)
@@ -32,7 +31,7 @@ class Answers:
         self._left = [_times(answer, alone=alone) for answer in self._answers]
 
     def next(self, scope: Scope) -> Answer | None:
-        """The first that fits and is not used up."""
+        """The first answer that fits the call and is not used up."""
         for number, answer in enumerate(self._answers):
             fits = answer.when is None or compile_condition(answer.when).holds(scope)
             if fits and self._left[number] > 0:
@@ -50,7 +49,8 @@ def _times(answer: Answer, *, alone: bool) -> float:
 class StandIns:
     """All stand-ins of one test.
 
-    `path_of` knows the path of targets in an execution; `complain` is told what a test file lacks.
+    `path_of` gives the path of the playbook that an execution runs; `complain` reports what the
+    test file lacks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StandIns:
         self.calls: Counter[Target] = Counter()
 
     def tools(self, known: Mapping[str, Tool]) -> dict[str, Tool]:
-        """The tools of the test's worker: each asks here before it does anything."""
+        """The tools of the test's worker: each looks for a stand-in before it does anything."""
         made = {kind: self._standing(tool) for kind, tool in known.items()}
         for kind in BY_THE_WORKER:
             made[kind_for(kind)] = self._standing(known[kind])

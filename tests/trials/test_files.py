@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from noetl.dsl.grammar import Field, Record, Shape
-from noetl.trials.model import Answer
-from noetl.trials.reading import read_trials
-from noetl.trials.shapes import TRIAL_FILE
+from noetl.trials.files import TRIAL_FILE, Answer, read_trials
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "testing-playbooks.md").read_text()
 SHOWN = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from noetl.trials.virtual import START, VirtualClock, VirtualLoop
+from noetl.trials.clock import START, VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 CENTURY = 3_155_760_000.0

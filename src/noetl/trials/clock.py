@@ -1,8 +1,8 @@
-"""Time that passes only while everybody waits, and then at once.
+"""Virtual time: when all tasks wait, it jumps to the next thing that is due.
 
-The event loop's own time jumps to the next thing that is due, so whatever sleeps, times out or is
-set for later keeps to it without knowing. Work that really happens, such as Python code in a
-process of its own, takes real time in which nothing else becomes due.
+The time of the event loop itself jumps, so sleeps, timeouts and timers follow it without knowing.
+Real work, such as Python code in a process of its own, takes real time, in which nothing else
+becomes due.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ before its time, not what is due at that very moment, so time jumps a tick furth
 
 
 class VirtualSelector(selectors.DefaultSelector):
-    """Instead of waiting, it moves time on."""
+    """A selector that moves time on instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class VirtualSelector(selectors.DefaultSelector):
         self.real_work = 0
         self._begun = 0.0
         self.on_rest: Callable[[], None] = _nothing
-        """Told when nothing is left that could happen by itself."""
+        """Called when nothing is left that could happen by itself."""
         self.deadline = math.inf
         self.on_deadline: Callable[[], None] = _nothing
-        """Told once the real time `deadline` has come, whatever is going on."""
+        """Called once when the real time `deadline` has come."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if time.monotonic() >= self.deadline:
@@ -73,11 +73,11 @@ class VirtualSelector(selectors.DefaultSelector):
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """The default of callbacks."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop by that time."""
+    """An event loop on virtual time."""
 
     def __init__(self) -> None:
         self.virtual = VirtualSelector()
@@ -94,13 +94,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         if when == math.inf:
-            # It never comes, so nobody who looks for the next moment should see it.
+            # It never comes, so it must not count as the next thing that is due.
             return asyncio.TimerHandle(when, callback, args, self, context)
         return super().call_at(when, callback, *args, context=context)
 
 
 class VirtualClock:
-    """The time of one test. Real work takes none of it, so the same test takes as long always."""
+    """The time of one test. Real work takes none of it, so a test always takes the same time."""
 
     def __init__(self, virtual: VirtualSelector) -> None:
         self._virtual = virtual
@@ -120,7 +120,7 @@ class VirtualClock:
 
     @contextmanager
     def real_work(self) -> Iterator[None]:
-        """Time stands still while this is done."""
+        """Virtual time stands still in this block."""
         self._virtual.begin_work()
         try:
             yield
