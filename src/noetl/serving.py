@@ -18,10 +18,9 @@ from noetl import wiring
 from noetl.version import __version__
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp
-
     from noetl.api.access import Access
     from noetl.api.client import HttpControl
+    from noetl.api.edge import ASGIApp
     from noetl.api.evaluating import Evaluator
     from noetl.api.metrics import AskNats
     from noetl.api.services import Services

@@ -131,7 +131,7 @@ def test_a_worker_whose_clock_is_off_keeps_its_leases_and_does_its_work_once(tmp
         assert lost == []
         assert len(calls) == 4
         for row in calls:
-            envelope = documents.event(execution_id, row)
+            envelope = documents.plain(documents.event(execution_id, row))
             said, recorded = (
                 datetime.fromisoformat(envelope[name]).timestamp()
                 for name in ("timestamp", "recorded_at")

@@ -78,7 +78,7 @@ class Prepared(NamedTuple):
                 await bench.system.executions.signal(execution_id, *self.answer)
             ended = await bench.ended(execution_id)
             rows = await bench.system.store.events(execution_id, limit=1_000_000)
-            events = [documents.event(execution_id, row) for row in rows]
+            events = [documents.plain(documents.event(execution_id, row)) for row in rows]
             assert_clean(SECRETS, bench.folder, repr(ended), repr(events))
             return Ran(msgspec.to_builtins(ended.document), msgspec.to_builtins(events))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -194,11 +193,10 @@ the worker of each command."""
 
 def changing() -> set[str]:
     return {
-        re.sub(r":\w+\}", "}", f"{method} {path}")
-        for handler in TABLE
-        for method in handler.http_methods - {"GET", "HEAD", "OPTIONS"}
-        for path in handler.paths
-        if handler.opt["right"] not in RECORDED_ELSEWHERE
+        f"{route.method} {path}"
+        for route in TABLE
+        for path in route.paths
+        if route.method != "GET" and route.right not in RECORDED_ELSEWHERE
     }
 
 

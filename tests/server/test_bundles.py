@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noetl import client
+from noetl.api import client
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
 from tests.server.stage import Caller, answer, playing

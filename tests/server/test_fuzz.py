@@ -32,11 +32,10 @@ LOCKS_OUT = {"/api/access/users", "/api/access/tokens"}
 NOTHING_TO_SPOIL = {"/", "/health", "/api/health"}
 """They take neither parameters nor a body, and anyone may ask."""
 OPERATIONS = sorted(
-    (method, path.replace(":str}", "}").replace(":path}", "}"))
-    for handler in TABLE
-    for method in handler.http_methods
-    for path in handler.paths
-    if path not in WAITS and (method, path) not in {("POST", one) for one in LOCKS_OUT}
+    (route.method, path)
+    for route in TABLE
+    for path in route.paths
+    if path not in WAITS and (route.method, path) not in {("POST", one) for one in LOCKS_OUT}
 )
 
 

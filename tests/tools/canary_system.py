@@ -31,9 +31,7 @@ OF_THE_SERVER = f"canary-of-the-server-{token_hex(4)}"
 OF_THE_WORKER = f"canary-of-the-worker-{token_hex(4)}"
 """Not the same every time: the environment of another run of these tests is none of ours."""
 GOES_ON = {"policy": {"rules": [{"else": {"then": {"do": "continue"}}}]}}
-QUESTIONS = sorted(
-    path for handler in TABLE if "GET" in handler.http_methods for path in handler.paths
-)
+QUESTIONS = sorted(path for route in TABLE if route.method == "GET" for path in route.paths)
 
 
 # --- A playbook of a kind's trials ---------------------------------------------------------------
@@ -110,7 +108,7 @@ def search_embedded(playbook: Played, caplog: pytest.LogCaptureFixture) -> None:
         run = await bench.run(playbook.text)
         execution_id = run.document["execution_id"]
         rows = await bench.system.store.events(execution_id, limit=10_000)
-        shown = [documents.event(execution_id, row) for row in rows]
+        shown = [msgspec.to_builtins(documents.event(execution_id, row)) for row in rows]
         why = await bench.system.executions.why(execution_id)
         # WAL and all: what the files hold while everything is open is what a thief would get.
         assert_clean((CANARY,), bench.folder, repr(run), repr(shown), repr(why), caplog.text)
@@ -164,12 +162,8 @@ def answers(server: Server, document: dict[str, Any], names: list[str]) -> Itera
 def _spelled(question: str, known: dict[str, list[str]]) -> list[str]:
     """The path with each of the known values for its parameters."""
     found = [question]
-    for name in re.findall(r"\{(\w+):\w+\}", question):
-        found = [
-            re.sub(rf"\{{{name}:\w+\}}", lambda _, value=value: value, path)
-            for path in found
-            for value in known[name]
-        ]
+    for name in re.findall(r"\{(\w+)\}", question):
+        found = [path.replace(f"{{{name}}}", value) for path in found for value in known[name]]
     return found
 
 

@@ -11,37 +11,44 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import suppress
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar.enums import ScopeType
 
 from noetl.api import cors
 from noetl.api.access import KNOWN_SECONDS, Access
-from noetl.api.errors import problem_of
+from noetl.api.errors import WrongMethod, problem_of
 from noetl.api.metrics import Metrics
+from noetl.api.packing import packed
 from noetl.api.rights import NOBODY, Principal
+from noetl.api.sessions import COOKIE
+from noetl.api.table import TABLE
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
 
-if TYPE_CHECKING:
-    from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""The types of ASGI, as far as we use them."""
 
 logger = logging.getLogger("noetl.server.requests")
 
-COOKIE = "noetl_session"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOSTS_REMEMBERED = 64
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 NO_STORE = (b"cache-control", b"no-store")
 """Unless the answer says something else."""
-SLOW_ROUTES = frozenset({"/api/commands/lease", "/api/commands/cancelled"})
-"""Their answers wait for news: how long that takes says nothing about the server."""
+OPEN = frozenset(
+    (route.method, path) for route in TABLE if route.right == "anyone" for path in route.paths
+)
+"""What callers may ask that nobody knows."""
 
 
 class Edge:
@@ -52,34 +59,30 @@ class Edge:
         app: ASGIApp,
         access: Access,
         metrics: Metrics,
-        open_routes: frozenset[tuple[str, str]],
         *,
-        allowed: Mapping[str, bytes],
         origins: Collection[str] = (),
     ) -> None:
-        """`allowed` are the methods of each path; `origins` sites whose pages may ask, too."""
+        """`origins` are sites whose pages may call, too."""
         self._app = app
-        self._allowed = allowed
         self._origins = frozenset(origin.encode() for origin in origins)
         self._access = access
         self._metrics = metrics
-        self._open_routes = open_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP:
+        if scope["type"] != "http":
             # Nothing here is a web socket, so nobody needs to be asked who they are.
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
         begun, took, status = time.perf_counter(), None, 500
-        headers = dict(scope["headers"])
+        scope["header_map"] = headers = _joined(scope["headers"])
         if scope["method"] == "HEAD":
             # As GET, whose body is not sent: the connection knows what was asked.
-            scope = cast("HTTPScope", {**scope, "method": "GET", "is_head": True})
+            scope = {**scope, "method": "GET", "is_head": True}
         method = scope["method"]
         origin = headers.get(b"origin")
         is_guest = origin is not None and origin in self._origins
         request_id = _request_id(headers.get(b"x-request-id", b""))
-        scope["request_id"] = request_id  # type: ignore[typeddict-unknown-key]
+        scope["request_id"] = request_id
 
         def sending(message: Message) -> Awaitable[None]:
             nonlocal took, status
@@ -91,8 +94,10 @@ class Edge:
                 given = message.get("headers", ())
                 if not any(name == b"cache-control" for name, _ in given):
                     own.append(NO_STORE)
-                message["headers"] = [*(self._corrected(scope, one) for one in given), *own]
+                message["headers"] = [*given, *own]
             return send(message)
+
+        packing: Send = packed(scope, headers, sending)
 
         try:
             if is_guest and cors.is_preflight(method, headers):
@@ -100,12 +105,12 @@ class Edge:
                 return
             scope["user"] = principal = await self._admit(scope, headers, is_guest=is_guest)
             _refuse_nul(scope)
-            line = _Line(receive, sending, self._access, principal, headers)
+            line = _Line(receive, packing, self._access, principal, headers)
             await self._app(scope, line.receive, line.send)
             await line.finish()
         except Exception as error:
             if took is None:
-                await _answer(sending, error, request_id)
+                await _answer(packing, error, request_id)
             else:
                 logger.exception("an answer broke off", extra={"request_id": request_id})
         finally:
@@ -115,7 +120,7 @@ class Edge:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
         if not is_guest:
             _refuse_other_sites(scope["method"], headers)
-        is_for_all = (scope["method"], scope["path"]) in self._open_routes and (
+        is_for_all = (scope["method"], scope["path"]) in OPEN and (
             scope.get("raw_path", b"").split(b"?")[0].decode("latin-1") == scope["path"]
         )
         if is_for_all and scope["method"] == "GET":
@@ -131,18 +136,11 @@ class Edge:
             )
         return principal
 
-    def _corrected(self, scope: Any, header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """The framework does not know that what answers GET answers HEAD, nor all methods."""
-        name, value = header
-        if name != b"allow":
-            return header
-        known = self._allowed.get(scope.get("path_template", ""))
-        return name, known or value.replace(b"GET", b"GET, HEAD")
-
     def _record(self, scope: Any, status: int, took: float) -> None:
         method, template = scope["method"], scope.get("path_template") or "(none)"
         self._metrics.requests_of(method, template, status).inc()
-        if template not in SLOW_ROUTES:
+        route = scope.get("route")
+        if route is None or not route.patient:
             self._metrics.seconds_of(method, template).observe(took)
         if not logger.isEnabledFor(logging.DEBUG):
             return
@@ -218,6 +216,16 @@ class _Line:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def _joined(headers: Collection[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name; one that comes several times is one list, as HTTP has it."""
+    found = dict(headers)
+    if len(found) < len(headers):
+        found.clear()
+        for name, value in headers:
+            found[name] = found[name] + b", " + value if name in found else value
+    return found
+
+
 def _request_id(given: bytes) -> str:
     if _REQUEST_ID.fullmatch(given):
         return given.decode()
@@ -276,5 +284,7 @@ async def _answer(send: Any, error: Exception, request_id: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, WrongMethod):
+        headers.append((b"allow", error.allow))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -14,9 +14,7 @@ from prometheus_client.registry import Collector
 from noetl.model.state import ExecutionState
 from noetl.version import __version__
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
-"""The framework says by itself that it is UTF-8."""
-
+CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 PATHS_MAX = 1000
 """Playbooks that are counted by their paths; those of the others are counted together."""

@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Receive, Scope, Send
+    from noetl.api.edge import Scope, Send
 
 SIZE_MIN = 1024
 APART_FROM = 128 * 1024
@@ -23,18 +23,12 @@ _GZIP = re.compile(rb"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[
 VARIES = (b"vary", b"Accept-Encoding")
 
 
-class Packing:
-    """A layer before the routes."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        for name, value in scope["headers"]:
-            if name == b"accept-encoding" and _GZIP.search(value.lower()):
-                send = _Packed(scope, send)
-                break
-        await self._app(scope, receive, send)
+def packed(scope: Scope, headers: dict[bytes, bytes], send: Send) -> Send:
+    """What sends an answer compressed, if the caller can read that."""
+    accepted = headers.get(b"accept-encoding")
+    if accepted is None or not _GZIP.search(accepted.lower()):
+        return send
+    return _Packed(scope, send)
 
 
 class _Packed:
@@ -64,12 +58,12 @@ class _Packed:
 
     def _is_worth_it(self) -> bool:
         headers = dict(self._start.get("headers", ()))
-        handler = self._scope.get("route_handler")
+        route = self._scope.get("route")
         return (
             int(headers.get(b"content-length", b"0")) >= SIZE_MIN
             and b"content-encoding" not in headers
             and _TEXT.match(headers.get(b"content-type", b"")) is not None
-            and (handler is None or not handler.opt.get("secret"))
+            and (route is None or not route.secret)
         )
 
     async def _begin(self) -> None:

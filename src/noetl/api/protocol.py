@@ -26,7 +26,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from noetl.api.errors import Error, ErrorAnswer
+from noetl.model.answers import Error, ErrorAnswer
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application

@@ -22,7 +22,7 @@ from noetl.api.protocol import Protocol
 from noetl.errors import BadSetting
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp
+    from noetl.api.edge import ASGIApp
 
 logger = logging.getLogger(__name__)
 

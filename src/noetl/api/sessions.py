@@ -15,6 +15,8 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
 
+COOKIE = "noetl_session"
+"""Where a browser keeps the secret of its session."""
 SESSION_PREFIX = "noetl_s_"
 TOUCH_SECONDS = 60.0
 """Activity is noted this often at most, so that reading does not mean writing."""

@@ -17,7 +17,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
-from litestar.response import Stream
 
 from noetl.api.metrics import Metrics
 from noetl.control import documents
@@ -150,15 +149,8 @@ class Streams:
         self._draining = draining
         self._feeds: dict[ExecutionId, _Feed] = {}
 
-    def answer(self, execution_id: ExecutionId, after: int) -> Stream:
-        """The answer that goes on until the execution has ended."""
-        return Stream(
-            self._frames(execution_id, after),
-            media_type="text/event-stream",
-            headers={"X-Accel-Buffering": "no"},
-        )
-
-    async def _frames(self, execution_id: ExecutionId, after: int) -> AsyncIterator[bytes]:
+    async def frames(self, execution_id: ExecutionId, after: int) -> AsyncGenerator[bytes, None]:
+        """The events after that number as they are sent, until the execution has ended."""
         first = RETRY
         self._metrics.streams.inc()
         try:

@@ -1,7 +1,9 @@
-"""All routes of the API in one visible tuple: nothing is found by magic."""
+"""All routes of the API in one tuple: what is not here is not served."""
 
 from __future__ import annotations
 
+from noetl.api.openapi import ROUTES as DESCRIPTION
+from noetl.api.route import AnyRoute
 from noetl.api.routes import (
     access,
     auth,
@@ -19,19 +21,20 @@ from noetl.api.routes import (
     workers,
 )
 
-TABLE = (
-    *health.routes,
-    *catalog.routes,
-    *executions.routes,
-    *external.routes,
-    *commands.routes,
-    *playbooks.routes,
-    *credentials.routes,
-    *tokens.routes,
-    *variables.routes,
-    *context.routes,
-    *results.routes,
-    *workers.routes,
-    *auth.routes,
-    *access.routes,
+TABLE: tuple[AnyRoute, ...] = (
+    *health.ROUTES,
+    *catalog.ROUTES,
+    *executions.ROUTES,
+    *external.ROUTES,
+    *commands.ROUTES,
+    *playbooks.ROUTES,
+    *credentials.ROUTES,
+    *tokens.ROUTES,
+    *variables.ROUTES,
+    *context.ROUTES,
+    *results.ROUTES,
+    *workers.ROUTES,
+    *auth.ROUTES,
+    *access.ROUTES,
+    *DESCRIPTION,
 )

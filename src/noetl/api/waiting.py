@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from litestar import Request
-
+from noetl.api.route import Caller
 from noetl.api.services import Services
 from noetl.errors import BadRequest
 
@@ -25,7 +24,7 @@ def seconds(wait: float) -> float:
 
 async def while_wanted(
     services: Services,
-    request: Request[Any, Any, Any],
+    caller: Caller,
     work: Coroutine[Any, Any, T],
     *,
     finish: Callable[[], None] | None = None,
@@ -34,7 +33,7 @@ async def while_wanted(
     server is about to end. Work that can be asked to `finish` then is, and yields what it has.
     """
     doing = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(caller.gone())
     draining = asyncio.ensure_future(services.draining.wait())
     try:
         await asyncio.wait({doing, gone, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -47,8 +46,3 @@ async def while_wanted(
         for task in (doing, gone, draining):
             task.cancel()
         await asyncio.gather(doing, gone, draining, return_exceptions=True)
-
-
-async def _gone(request: Request[Any, Any, Any]) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -91,6 +91,7 @@ class _InDatabase:
         from noetl.api.rights import Principal
         from noetl.api.routes import access as shown
         from noetl.cli.whoami import user_name
+        from noetl.control.documents import plain
 
         here = Principal(name=user_name(), kind="open")
 
@@ -106,7 +107,7 @@ class _InDatabase:
             case "DELETE", ("tokens", _, name):
                 await self._access.delete_token(here, unquote(name))
             case _:
-                return await shown.look(self._access.store, noun)
+                return plain(await shown.look(self._access.store, noun))
         return None
 
 

@@ -66,7 +66,7 @@ def show_command(
 async def _entries(settings: Settings, prefix: str) -> list[dict[str, Any]]:
     from noetl import wiring
     from noetl.cli.remote import connected
-    from noetl.control.documents import catalog_entry
+    from noetl.control.documents import catalog_entry, plain
 
     if settings.server_url is not None:
         async with connected(settings) as client:
@@ -74,13 +74,13 @@ async def _entries(settings: Settings, prefix: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = answer["entries"]
         return found
     async with wiring.looking(settings) as store:
-        return [catalog_entry(entry) for entry in await store.catalog(prefix=prefix)]
+        return [plain(catalog_entry(entry)) for entry in await store.catalog(prefix=prefix)]
 
 
 async def _entry(settings: Settings, path: str, version: int | None) -> dict[str, Any]:
     from noetl import wiring
     from noetl.cli.remote import connected
-    from noetl.control.documents import catalog_entry
+    from noetl.control.documents import catalog_entry, plain
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
@@ -91,7 +91,7 @@ async def _entry(settings: Settings, path: str, version: int | None) -> dict[str
     async with wiring.looking(settings) as store:
         found = await store.catalog_entry(path, version)
         if found is not None:
-            return {**catalog_entry(found), "content": found.content}
+            return {**plain(catalog_entry(found)), "content": found.content}
         known = [entry.path for entry in await store.catalog()]
     which = f" in version {version}" if version is not None else ""
     raise NotFound(f'no playbook "{path}"{which} is registered.{did_you_mean(path, known)}')

@@ -159,7 +159,7 @@ async def _list(settings: Settings) -> list[dict[str, Any]]:
             return await keeper.credentials()
     # Reading a database is possible beside whoever writes it.
     async with wiring.looking(settings) as store:
-        return [documents.credential(row) for row in await store.credentials()]
+        return [documents.plain(documents.credential(row)) for row in await store.credentials()]
 
 
 @command.command("show")
@@ -200,7 +200,7 @@ async def _read(settings: Settings, name: str) -> dict[str, Any]:
             known = [found.name for found in await store.credentials()]
             raise NotFound(f'there is no credential "{name}".{did_you_mean(name, known)}')
     async with wiring.looking_at_keys(settings) as keys:
-        return {**documents.credential(row), "data": await keys.credential(name) or {}}
+        return documents.plain(documents.credential(row, await keys.credential(name) or {}))
 
 
 def _hidden(key: str, value: Any) -> Any:

@@ -315,7 +315,7 @@ async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
             f" `noetl executions resume {execution_id}` goes on with it."
         )
     for reason in reasons:
-        print_line(reason["text"])
+        print_line(reason.text)
 
 
 # --- Acting ------------------------------------------------------------------------------------

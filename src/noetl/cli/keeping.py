@@ -74,7 +74,7 @@ class DatabaseKeeper:
     async def playbook(self, text: str) -> tuple[Document, tuple[Problem, ...]]:
         entry, compiled = await self._system.catalog.register(text)
         await self._note("playbook.register", f"{entry.path} version {entry.version}")
-        about = documents.catalog_entry(entry)
+        about = documents.plain(documents.catalog_entry(entry))
         wanted = ("kind", "path", "version", "catalog_id")
         return {name: about[name] for name in wanted}, compiled.problems
 
@@ -92,14 +92,15 @@ class DatabaseKeeper:
         return known is not None
 
     async def credentials(self) -> list[Document]:
-        return [documents.credential(row) for row in await self._system.store.credentials()]
+        rows = await self._system.store.credentials()
+        return [documents.plain(documents.credential(row)) for row in rows]
 
     async def credential(self, name: str) -> Document:
         row = await self._system.store.credential(name)
         if row is None:
             known = [found.name for found in await self._system.store.credentials()]
             raise NotFound(f'there is no credential "{name}".{did_you_mean(name, known)}')
-        return {**documents.credential(row), "data": await self._system.keys.credential(name)}
+        return documents.plain(documents.credential(row, await self._system.keys.credential(name)))
 
     async def delete_credential(self, name: str) -> None:
         if not await self._system.keys.delete(name):

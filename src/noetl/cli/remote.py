@@ -16,9 +16,9 @@ import msgspec
 
 from noetl.control import documents
 from noetl.control.records import LAST, PAGE, Records
-from noetl.control.task_logs import Logs
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
+from noetl.model.answers import Logs, WaitDocument
 from noetl.model.events import decode
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
@@ -45,7 +45,7 @@ class Executions(Protocol):
 
     async def body(self, execution_id: ExecutionId, key: str) -> bytes: ...
 
-    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]: ...
+    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]: ...
 
     async def events(
         self,
@@ -157,10 +157,9 @@ class RemoteExecutions:
     async def body(self, execution_id: ExecutionId, key: str) -> bytes:
         return await self.client.body(execution_id, key)
 
-    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         answer = await self.client.get(f"/api/executions/{execution_id}/why")
-        found: list[dict[str, Any]] = answer["waits_for"]
-        return found
+        return msgspec.convert(answer["waits_for"], list[WaitDocument])
 
     async def events(
         self,

@@ -138,7 +138,7 @@ async def _until_over(client: Client, followed: RemoteFollowing, *, speak: bool)
 async def _unserved(client: Client, execution_id: str) -> set[str]:
     """What waits for a worker, in words."""
     found = await RemoteExecutions(client).why(execution_id)
-    return {one["text"] for one in found if one["waits_for"] == "worker"}
+    return {one.text for one in found if one.waits_for == "worker"}
 
 
 @asynccontextmanager

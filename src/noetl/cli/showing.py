@@ -190,8 +190,9 @@ def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
     """What it waits for, and what it asks."""
     from noetl.control.documents import event_words
 
+    what = event_words(waiting["events"])
     until = f" until {waiting['until']}" if waiting["until"] is not None else ""
-    yield Drawn("    ", "    ", (Span(f"waits for {event_words(waiting)}{until}", "kind"),))
+    yield Drawn("    ", "    ", (Span(f"waits for {what}{until}", "kind"),))
     for field in waiting["form"]:
         told = {name: field[name] for name in ("default", "options") if name in field}
         shown = f"  {_value(told)}" if told else ""

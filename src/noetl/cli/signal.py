@@ -72,7 +72,7 @@ async def _tell_if_kept(settings: Settings, execution_id: str, name: str) -> Non
         waits = await records.why(execution_id)
     names: dict[str, set[str]] = {"event": set(), "listener": set()}
     for one in waits:
-        names.get(one["waits_for"], set[str]()).update(one.get("events", ()))
+        names.get(one.waits_for, set[str]()).update(one.events or ())
     if name in names["listener"] and not {name, "*"} & names["event"]:
         hint = did_you_mean(name, names["event"])
         say(f"it is kept, because no step waits for {name} just now.{hint}")

@@ -11,7 +11,7 @@ from noetl.cli.lines import speaker
 from noetl.cli.printing import print_json, print_line, printable, say
 from noetl.cli.remote import WAIT_SECONDS, Executions, RemoteExecutions, looking
 from noetl.control.records import LOOK_SECONDS
-from noetl.control.task_logs import LogEntry, Logs
+from noetl.model.answers import LogEntry, Logs
 from noetl.model.state import TERMINAL
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+import msgspec
 
 from noetl.control import documents
 from noetl.control.clock import Clock
@@ -12,6 +13,7 @@ from noetl.control.layouts import layout
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, NotFound
 from noetl.model import net as nets
+from noetl.model.answers import CatalogResource
 from noetl.store.base import CatalogEntry, Store
 
 ENTRIES_MAX = 100
@@ -51,12 +53,16 @@ class Catalog:
         )
         return await self._store.register(entry, nets.encode(net))
 
-    async def document(self, path: str, version: int | None = None) -> dict[str, Any]:
+    async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
         entry = await self.entry(path, version)
         body = await self._store.net(entry.digest)
         drawn = None if body is None else layout(nets.decode(body))
-        return {**documents.catalog_entry(entry), "content": entry.content, "layout": drawn}
+        return CatalogResource(
+            **msgspec.structs.asdict(documents.catalog_entry(entry)),
+            content=entry.content,
+            layout=drawn,
+        )
 
     async def wanted(
         self, path: str | None, catalog_id: str | None, version: int | None

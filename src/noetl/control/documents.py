@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from noetl.engine.program import Program
+from noetl.model.answers import (
+    ActDocument,
+    ActorDocument,
+    CatalogItem,
+    CredentialDocument,
+    Document,
+    EventDocument,
+    ExecutionDocument,
+    ExecutionStatus,
+    ExecutionSummary,
+    FailureDocument,
+    ListeningDocument,
+    LoopDocument,
+    LoopErrorDocument,
+    ProgressDocument,
+    QuestionDocument,
+    StepDocument,
+    WarningDocument,
+    WorkerDocument,
+)
 from noetl.model.facts import Actor, sentence
 from noetl.model.ids import ExecutionId, derive, event_id
 from noetl.model.net import FormField
@@ -42,46 +64,53 @@ def _span(begun: float, ended: float | None) -> float | None:
     return None if ended is None else max(0.0, round(ended - begun, 6))
 
 
-def execution(execution_id: ExecutionId, state: ExecutionState, program: Program) -> dict[str, Any]:
+def plain(document: Document) -> dict[str, Any]:
+    """A document as dictionaries and lists, as JSON would be read."""
+    found: dict[str, Any] = msgspec.to_builtins(document)
+    return found
+
+
+def execution(
+    execution_id: ExecutionId, state: ExecutionState, program: Program
+) -> ExecutionDocument:
     """The document of `GET /api/executions/{id}`."""
     ended = state.ended_at
     begun = state.started_at or state.requested_at
-    return {
-        "execution_id": execution_id,
-        "path": state.path,
-        "version": state.version,
-        "status": state.status,
-        "start_time": moment(begun),
-        "end_time": moment(ended),
-        "duration_seconds": _span(begun, ended),
-        "progress": _progress(state, program),
-        "workload": state.workload,
-        "ctx": state.ctx,
-        "vars": state.vars,
-        "result": state.result,
-        "error": error(state.failure),
-        "failed_step": state.failed_step or None,
-        "parent_execution_id": state.parent.execution_id if state.parent is not None else None,
-        "actor": _actor(state.actor),
-        "source": msgspec.to_builtins(state.source),
-        "acts": [
-            {
-                "at": moment(act.at),
-                "action": act.action,
-                "actor": _actor(act.actor),
-                "reason": act.reason,
-            }
+    return ExecutionDocument(
+        execution_id=execution_id,
+        path=state.path,
+        version=state.version,
+        status=state.status,
+        start_time=moment(begun),
+        end_time=moment(ended),
+        duration_seconds=_span(begun, ended),
+        progress=_progress(state, program),
+        workload=state.workload,
+        ctx=state.ctx,
+        vars=state.vars,
+        result=state.result,
+        error=error(state.failure),
+        failed_step=state.failed_step or None,
+        parent_execution_id=state.parent.execution_id if state.parent is not None else None,
+        actor=_actor(state.actor),
+        source=state.source,
+        acts=[
+            ActDocument(
+                at=moment(act.at), action=act.action, actor=_actor(act.actor), reason=act.reason
+            )
             for act in state.acts
         ],
-        "warnings": [_warning(one) for one in state.warnings],
-        "steps": [
+        warnings=[_warning(one) for one in state.warnings],
+        steps=[
             _step(name, state.steps[name], state) for name in program.steps if name in state.steps
         ],
-    }
+    )
 
 
-def _actor(actor: Actor | None) -> dict[str, str] | None:
-    return None if actor is None else {"kind": actor.kind, "name": actor.name, "text": str(actor)}
+def _actor(actor: Actor | None) -> ActorDocument | None:
+    if actor is None:
+        return None
+    return ActorDocument(kind=actor.kind, name=actor.name, text=str(actor))
 
 
 _NONE_HELD = {
@@ -92,131 +121,139 @@ _NONE_HELD = {
 }
 
 
-def _warning(found: Warned) -> dict[str, Any]:
+def _warning(found: Warned) -> WarningDocument:
     held = _NONE_HELD[found.about].format(step=found.step)
-    return {
-        "code": "undefined",
-        "step": found.step,
-        "message": f"{held}: {sentence(found.undefined)}",
-        "undefined": found.undefined,
-        "count": found.count,
-    }
+    return WarningDocument(
+        code="undefined",
+        step=found.step,
+        message=f"{held}: {sentence(found.undefined)}",
+        undefined=found.undefined,
+        count=found.count,
+    )
 
 
-def _progress(state: ExecutionState, program: Program) -> dict[str, int]:
+def _progress(state: ExecutionState, program: Program) -> ProgressDocument:
     ended = sum(1 for step in state.steps.values() if step.status != "running")
-    return {"steps": len(program.steps), "ended": ended, "running": len(state.runs)}
+    return ProgressDocument(steps=len(program.steps), ended=ended, running=len(state.runs))
 
 
-def _step(name: str, summary: StepSummary, state: ExecutionState) -> dict[str, Any]:
+def _step(name: str, summary: StepSummary, state: ExecutionState) -> StepDocument:
     result = state.results.get(name)
-    document: dict[str, Any] = {
-        "step": name,
-        "status": summary.status,
-        "runs": summary.runs,
-        "attempts": summary.attempts,
-        "started_at": moment(summary.started_at),
-        "ended_at": moment(summary.ended_at),
-        "result": result.value if result is not None else None,
-        "error": error(summary.error),
-    }
-    if summary.loop_total is not None:
-        document["loop"] = {
-            "total": summary.loop_total,
-            "done": summary.loop_success,
-            "failed": summary.loop_failed,
-        }
-        if summary.loop_errors:
-            document["loop"]["errors"] = [
-                {"message": message, "count": count}
-                for message, count in summary.loop_errors.items()
-            ]
-    for counted in ("undone", "undoes"):
-        if number := getattr(summary, counted):
-            document[counted] = number
-    for run in state.runs.values():
-        if run.step == name and run.listens is not None:
-            document["waiting"] = listening(run, state)
-    return document
+    listens = [
+        listening(run, state)
+        for run in state.runs.values()
+        if run.step == name and run.listens is not None
+    ]
+    return StepDocument(
+        step=name,
+        status=summary.status,
+        runs=summary.runs,
+        attempts=summary.attempts,
+        started_at=moment(summary.started_at),
+        ended_at=moment(summary.ended_at),
+        result=result.value if result is not None else None,
+        error=error(summary.error),
+        loop=_loop(summary),
+        undone=summary.undone or UNSET,
+        undoes=summary.undoes or UNSET,
+        waiting=listens[-1] if listens else UNSET,
+    )
 
 
-def listening(run: Run, state: ExecutionState) -> dict[str, Any]:
+def _loop(summary: StepSummary) -> LoopDocument | UnsetType:
+    if summary.loop_total is None:
+        return UNSET
+    errors = [
+        LoopErrorDocument(message=message, count=count)
+        for message, count in summary.loop_errors.items()
+    ]
+    return LoopDocument(
+        total=summary.loop_total,
+        done=summary.loop_success,
+        failed=summary.loop_failed,
+        errors=errors or UNSET,
+    )
+
+
+def listening(run: Run, state: ExecutionState) -> ListeningDocument:
     """What a step waits for that waits for the world."""
     assert run.listens is not None
     moments = [state.timers[timer].fires_at for timer in run.timers]
-    return {
-        "since": moment(run.scheduled_at),
-        "until": moment(min(moments, default=None)),
-        "events": list(run.listens.events),
-        "form": [_question(field) for field in run.listens.form],
-    }
+    return ListeningDocument(
+        since=moment(run.scheduled_at),
+        until=moment(min(moments, default=None)),
+        events=list(run.listens.events),
+        form=[_question(field) for field in run.listens.form],
+    )
 
 
-def _question(field: FormField) -> dict[str, Any]:
+def _question(field: FormField) -> QuestionDocument:
     """A field of a form, as people are asked."""
-    shown: dict[str, Any] = {
-        "name": field.name,
-        "type": field.type,
-        "label": field.label or field.name,
-        "required": field.required,
-    }
-    for name in ("help", "default", "options"):
-        value = getattr(field, name)
-        if value not in (None, ""):
-            shown[name] = value
-    return shown
+    return QuestionDocument(
+        name=field.name,
+        type=field.type,
+        label=field.label or field.name,
+        required=field.required,
+        help=field.help or UNSET,
+        default=UNSET if field.default in (None, "") else field.default,
+        options=UNSET if field.options in (None, "") else field.options,
+    )
 
 
-def event_words(shown: dict[str, Any]) -> str:
+def event_words(events: Sequence[str]) -> str:
     """Which events a step waits for, in words."""
-    if ANY in shown["events"]:
+    if ANY in events:
         return "any event from outside"
-    return " or ".join(shown["events"]) or "its timers"
+    return " or ".join(events) or "its timers"
 
 
-def error(found: TaskError | None) -> dict[str, Any] | None:
+def error(found: TaskError | None) -> FailureDocument | None:
     if found is None:
         return None
-    shown: dict[str, Any] = {"kind": found.kind, "message": found.message}
-    for name in ("code", "retryable", "retry_after", "status", "details"):
-        value = getattr(found, name)
-        if value not in (None, False):
-            shown[name] = value
-    return shown
+    return FailureDocument(
+        kind=found.kind,
+        message=found.message,
+        code=UNSET if found.code is None else found.code,
+        retryable=found.retryable or UNSET,
+        retry_after=UNSET if found.retry_after is None else found.retry_after,
+        status=UNSET if found.status is None else found.status,
+        details=UNSET if found.details in (None, False) else found.details,
+    )
 
 
-def status(execution_id: ExecutionId, state: ExecutionState) -> dict[str, Any]:
+def status(execution_id: ExecutionId, state: ExecutionState) -> ExecutionStatus:
     """The short form: where an execution stands."""
     begun = state.started_at or state.requested_at
-    return {
-        "execution_id": execution_id,
-        "status": state.status,
-        "current_steps": (current := sorted({run.step for run in state.runs.values()})),
-        "current_step": current[0] if current else None,
-        "completed_steps": [name for name, one in state.steps.items() if one.status == "done"],
-        "failed": state.status == "FAILED",
-        "completed": state.status == "COMPLETED",
-        "error": error(state.failure),
-        "start_time": moment(begun),
-        "end_time": moment(state.ended_at),
-        "duration_seconds": _span(begun, state.ended_at),
-    }
+    current = sorted({run.step for run in state.runs.values()})
+    return ExecutionStatus(
+        execution_id=execution_id,
+        status=state.status,
+        current_steps=current,
+        current_step=current[0] if current else None,
+        completed_steps=[name for name, one in state.steps.items() if one.status == "done"],
+        failed=state.status == "FAILED",
+        completed=state.status == "COMPLETED",
+        error=error(state.failure),
+        start_time=moment(begun),
+        end_time=moment(state.ended_at),
+        duration_seconds=_span(begun, state.ended_at),
+    )
 
 
-def summary(row: Summary) -> dict[str, Any]:
+def summary(row: Summary) -> ExecutionSummary:
     """An entry of the list of executions."""
-    return {
-        "execution_id": row.execution_id,
-        "path": row.path,
-        "version": row.version,
-        "status": row.status,
-        "start_time": moment(row.requested_at),
-        "end_time": moment(row.ended_at),
-        "duration_seconds": _span(row.requested_at, row.ended_at),
-        "parent_execution_id": row.parent_execution_id,
-        "current_steps": list(row.current_steps),
-        "error": row.error,
-    }
+    return ExecutionSummary(
+        execution_id=row.execution_id,
+        path=row.path,
+        version=row.version,
+        status=row.status,
+        start_time=moment(row.requested_at),
+        end_time=moment(row.ended_at),
+        duration_seconds=_span(row.requested_at, row.ended_at),
+        parent_execution_id=row.parent_execution_id,
+        current_steps=list(row.current_steps),
+        error=row.error,
+    )
 
 
 WORKER_EVENTS = (
@@ -275,7 +312,7 @@ def _kind(name: str) -> _Kind:
     )
 
 
-def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
+def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
     """The envelope of an event (LANGUAGE §10)."""
     # As it was written: to make a fact of it first would take three times as long.
     payload = _decode(row.body)
@@ -284,27 +321,28 @@ def event(execution_id: ExecutionId, row: EventRow) -> dict[str, Any]:
     kind = _kind(row.type)
     # What a server says it records in the same moment; old facts of workers do not tell.
     recorded_at = payload.pop("recorded_at", row.at if kind.source == "server" else None)
-    return {
-        "event_id": event_id(execution_id, row.seq, row.at),
-        "seq": row.seq,
-        "event_type": row.type,
-        "name": row.type,
-        "timestamp": moment(row.at),
-        "recorded_at": None if recorded_at is None else moment(recorded_at),
-        "source": kind.source,
-        "execution_id": execution_id,
-        "step": row.step or None,
-        "step_run_id": row.step_run_id or None,
-        "entity_type": kind.entity,
-        "entity_id": row.step_run_id or execution_id,
-        "parent_id": execution_id,
-        "attempt": payload.get("attempt"),
-        "iteration": payload.get("iteration"),
-        "action_id": payload.get("action_id"),
-        "status": event_status(row.type, payload),
-        "actor": _actor(msgspec.convert(actor, Actor)) if (actor := payload.get("actor")) else None,
-        "payload": payload,
-    }
+    actor = payload.get("actor")
+    return EventDocument(
+        event_id=event_id(execution_id, row.seq, row.at),
+        seq=row.seq,
+        event_type=row.type,
+        name=row.type,
+        timestamp=moment(row.at),
+        recorded_at=None if recorded_at is None else moment(recorded_at),
+        source=kind.source,
+        execution_id=execution_id,
+        step=row.step or None,
+        step_run_id=row.step_run_id or None,
+        entity_type=kind.entity,
+        entity_id=row.step_run_id or execution_id,
+        parent_id=execution_id,
+        attempt=payload.get("attempt"),
+        iteration=payload.get("iteration"),
+        action_id=payload.get("action_id"),
+        status=event_status(row.type, payload),
+        actor=_actor(msgspec.convert(actor, Actor)) if actor else None,
+        payload=payload,
+    )
 
 
 def restored(envelope: dict[str, Any]) -> EventRow:
@@ -328,16 +366,16 @@ def restored(envelope: dict[str, Any]) -> EventRow:
     )
 
 
-def catalog_entry(entry: CatalogEntry) -> dict[str, Any]:
+def catalog_entry(entry: CatalogEntry) -> CatalogItem:
     """An entry of the catalog, without its text."""
-    return {
-        "path": entry.path,
-        "version": entry.version,
-        "kind": entry.kind,
-        "catalog_id": entry.catalog_id,
-        "created_at": moment(entry.created_at),
-        "description": entry.description,
-    }
+    return CatalogItem(
+        path=entry.path,
+        version=entry.version,
+        kind=entry.kind,
+        catalog_id=entry.catalog_id,
+        created_at=moment(entry.created_at),
+        description=entry.description,
+    )
 
 
 def credential_id(name: str) -> str:
@@ -345,31 +383,32 @@ def credential_id(name: str) -> str:
     return derive("credential", name)
 
 
-def credential(row: StoredCredential) -> dict[str, Any]:
-    """A credential without any secret."""
-    return {
-        "id": credential_id(row.name),
-        "name": row.name,
-        "type": row.type,
-        "description": row.description,
-        "tags": list(row.tags),
-        "playbooks": list(row.playbooks),
-        "created_at": moment(row.created_at),
-        "updated_at": moment(row.updated_at),
-    }
+def credential(row: StoredCredential, data: dict[str, Any] | None = None) -> CredentialDocument:
+    """A credential; without its data it holds no secret."""
+    return CredentialDocument(
+        id=credential_id(row.name),
+        name=row.name,
+        type=row.type,
+        description=row.description,
+        tags=list(row.tags),
+        playbooks=list(row.playbooks),
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+        data=UNSET if data is None else data,
+    )
 
 
-def runtime(row: Runtime) -> dict[str, Any]:
+def runtime(row: Runtime) -> WorkerDocument:
     """A process that says that it is there."""
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "pool": row.pool,
-        "slots": row.slots,
-        "host": row.host,
-        "version": row.version,
-        "draining": row.draining,
-        "sandbox": row.sandbox,
-        "started_at": moment(row.started_at),
-        "seen_at": moment(row.seen_at),
-    }
+    return WorkerDocument(
+        name=row.name,
+        kind=row.kind,
+        pool=row.pool,
+        slots=row.slots,
+        host=row.host,
+        version=row.version,
+        draining=row.draining,
+        sandbox=row.sandbox,
+        started_at=moment(row.started_at),
+        seen_at=moment(row.seen_at),
+    )

@@ -18,6 +18,7 @@ from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
 from noetl.errors import Conflict, Finished, KeyReused, NotFound, StoreError
+from noetl.model.answers import ExecutionDocument, WaitDocument
 from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.facts import Source
 from noetl.model.ids import ExecutionId
@@ -139,11 +140,15 @@ class Executions:
         await self._orchestrator.state(execution_id)
         return Parent(execution_id=execution_id, step_run_id="")
 
-    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
+    async def shown(self, execution_id: ExecutionId) -> ExecutionDocument:
         """The whole execution as the API shows it."""
         state = await self._orchestrator.state(execution_id)
         program = await self._orchestrator.programs.by_digest(state.digest)
         return documents.execution(execution_id, state, program)
+
+    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
+        """The same as dictionaries and lists."""
+        return documents.plain(await self.shown(execution_id))
 
     async def wait(self, execution_id: ExecutionId) -> dict[str, Any]:
         """The same, when it has ended."""
@@ -204,7 +209,7 @@ class Executions:
         finally:
             self._orchestrator.audience.unwatch(execution_id, signal)
 
-    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
         calls = await waiting.calls_waiting(self._store, execution_id)

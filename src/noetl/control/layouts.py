@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from noetl.model.answers import Layout, LayoutEdge, LayoutNode
 from noetl.model.net import Net
 
 
-def layout(net: Net) -> dict[str, Any]:
+def layout(net: Net) -> Layout:
     """Steps and the arcs between them, in the order of the playbook."""
-    return {
-        "entry": net.entry,
-        "nodes": [
-            {
-                "id": step.name,
-                "kinds": [task.kind for task in step.tasks],
-                "loop": step.loop is not None,
-                "description": step.description,
-            }
+    return Layout(
+        entry=net.entry,
+        nodes=[
+            LayoutNode(
+                id=step.name,
+                kinds=[task.kind for task in step.tasks],
+                loop=step.loop is not None,
+                description=step.description,
+            )
             for step in net.steps
         ],
-        "edges": [
-            {"from": step.name, "to": arc.step, "when": arc.when, "on_failure": arc.on_failure}
+        edges=[
+            LayoutEdge(source=step.name, target=arc.step, when=arc.when, on_failure=arc.on_failure)
             for step in net.steps
             for arc in step.router.arcs
         ],
-    }
+    )

@@ -9,9 +9,9 @@ from typing import Any
 from noetl.control import documents, task_logs, waiting
 from noetl.control.live import fold
 from noetl.control.programs import Programs
-from noetl.control.task_logs import Logs
 from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, NotFound
+from noetl.model.answers import Logs, WaitDocument
 from noetl.model.events import NAMES, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
@@ -73,7 +73,7 @@ class Records:
         """The whole execution as the API shows it."""
         state = await self.state(execution_id)
         program = await self._programs.by_digest(state.digest)
-        return documents.execution(execution_id, state, program)
+        return documents.plain(documents.execution(execution_id, state, program))
 
     async def text(self, path: str, version: int) -> str | None:
         """What the catalog has of a playbook."""
@@ -87,7 +87,7 @@ class Records:
             raise NotFound(f"execution {execution_id} has no result {key}.")
         return body
 
-    async def why(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
         state = await self.state(execution_id)
         calls = await waiting.calls_waiting(self._store, execution_id)

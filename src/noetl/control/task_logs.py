@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from noetl.control import documents
 from noetl.errors import BadRequest
+from noetl.model.answers import LogEntry, Logs
 from noetl.model.events import LAST_EVENT, TaskDone, TaskLogged, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.rule_events import SinkProcessed
@@ -28,33 +27,6 @@ PATTERN_MAX = 1_000
 PATTERN_MEMORY = 8 * 1024 * 1024
 
 ReadEvents = Callable[..., Awaitable[list[EventRow]]]
-
-
-class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines that one call of a task printed."""
-
-    seq: int
-    """The event that has them."""
-    timestamp: str | None
-    step: str
-    step_run_id: str
-    task: str
-    attempt: int
-    iteration: int | None
-    text: str
-
-
-class Logs(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of what was printed, in order."""
-
-    execution_id: str
-    status: str
-    """Of the execution, before the page was read: once it has ended, no more is printed."""
-    entries: list[LogEntry]
-    next_after: int
-    """Where the next page begins."""
-    more: bool
-    """Whether there may be more by now."""
 
 
 async def page(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from noetl.control import documents
 from noetl.control.documents import moment
+from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command
 from noetl.model.events import TaskWaiting, decode
 from noetl.model.ids import ExecutionId
@@ -19,16 +18,17 @@ Open = list[tuple[Command, str | None, float | None]]
 
 def reasons(
     state: ExecutionState, open_commands: Open, calls: list[TaskWaiting] | None = None
-) -> list[dict[str, Any]]:
+) -> list[WaitDocument]:
     """What an unfinished execution waits for, most immediate first.
 
     `calls` are those that wait for a place on their worker.
     """
     if state.is_finished:
         return []
-    found: list[dict[str, Any]] = []
+    found: list[WaitDocument] = []
     if state.status == "PAUSED":
-        found.append({"waits_for": "resume", "text": "it is paused; `resume` lets it go on"})
+        text = "it is paused; `resume` lets it go on"
+        found.append(WaitDocument(waits_for="resume", text=text))
     by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
     for run in state.runs.values():
         found += _of_run(run, by_id, state)
@@ -39,43 +39,40 @@ def reasons(
     if kept:
         names = ", ".join(sorted(set(kept)))
         text = f"{len(kept)} kept events ({names}) wait for a step that takes them"
-        found.append({"waits_for": "listener", "events": kept, "text": text})
+        found.append(WaitDocument(waits_for="listener", text=text, events=kept))
     for token in state.tokens.values():
         if token.ready_at is None:
-            found.append(
-                {
-                    "waits_for": "other tokens",
-                    "step": token.step,
-                    "text": f'a token waits at step "{token.step}" until no other can arrive',
-                }
-            )
+            text = f'a token waits at step "{token.step}" until no other can arrive'
+            found.append(WaitDocument(waits_for="other tokens", text=text, step=token.step))
     return found
 
 
 def _of_run(
     run: Run, by_id: dict[str, tuple[str | None, float | None]], state: ExecutionState
-) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+) -> list[WaitDocument]:
+    found: list[WaitDocument] = []
     for command_id in run.commands:
         worker, until = by_id.get(command_id, (None, None))
-        common = {"step": run.step, "command_id": command_id}
         if worker is None:
             text = f'step "{run.step}" waits for a free worker'
-            found.append({"waits_for": "worker", "text": text, **common})
+            found.append(
+                WaitDocument(waits_for="worker", text=text, step=run.step, command_id=command_id)
+            )
         else:
             text = f'step "{run.step}" runs on {worker}, whose lease holds until {moment(until)}'
             found.append(
-                {
-                    "waits_for": "lease",
-                    "owner": worker,
-                    "until": moment(until),
-                    "text": text,
-                    **common,
-                }
+                WaitDocument(
+                    waits_for="lease",
+                    text=text,
+                    step=run.step,
+                    command_id=command_id,
+                    owner=worker,
+                    until=moment(until),
+                )
             )
     for child in run.children:
         text = f'step "{run.step}" waits for the end of execution {child}'
-        found.append({"waits_for": "child", "step": run.step, "owner": child, "text": text})
+        found.append(WaitDocument(waits_for="child", text=text, step=run.step, owner=child))
     if run.listens is not None:
         found.append(_of_listener(run, state))
     return found
@@ -108,34 +105,37 @@ async def calls_waiting(store: Store, execution_id: ExecutionId) -> list[TaskWai
     return list(waits.values())
 
 
-def _of_call(call: TaskWaiting) -> dict[str, Any]:
+def _of_call(call: TaskWaiting) -> WaitDocument:
     iteration = "" if call.iteration is None else f" (iteration {call.iteration})"
     since = moment(call.at)
-    return {
-        "waits_for": "place",
-        "step": call.step,
-        "task": call.task,
-        "what": call.what,
-        "since": since,
-        "text": f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what},'
+    return WaitDocument(
+        waits_for="place",
+        text=f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what},'
         f" at least since {since}",
-    }
+        step=call.step,
+        task=call.task,
+        what=call.what,
+        since=since,
+    )
 
 
-def _of_listener(run: Run, state: ExecutionState) -> dict[str, Any]:
+def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
     """What the world may say to a waiting step, and until when it waits."""
     shown = documents.listening(run, state)
-    asked = ", ".join(field["name"] for field in shown["form"])
+    asked = ", ".join(field.name for field in shown.form)
     asks = f"; it asks for {asked}" if asked else ""
-    return {
-        "waits_for": "event",
-        "step": run.step,
-        **shown,
-        "text": f'step "{run.step}" waits for {documents.event_words(shown)}{asks}',
-    }
+    return WaitDocument(
+        waits_for="event",
+        text=f'step "{run.step}" waits for {documents.event_words(shown.events)}{asks}',
+        step=run.step,
+        since=shown.since,
+        until=shown.until,
+        events=shown.events,
+        form=shown.form,
+    )
 
 
-def _of_timer(timer: TimerState, state: ExecutionState) -> dict[str, Any]:
+def _of_timer(timer: TimerState, state: ExecutionState) -> WaitDocument:
     run = state.runs.get(timer.step_run_id or "")
     token = state.tokens.get(timer.token_id or "")
     step = run.step if run is not None else token.step if token is not None else ""
@@ -146,9 +146,9 @@ def _of_timer(timer: TimerState, state: ExecutionState) -> dict[str, Any]:
         "timeout": "it would time out",
         "deadline": "its deadline passes",
     }.get(timer.purpose, timer.purpose)
-    return {
-        "waits_for": "timer",
-        "step": step,
-        "until": moment(timer.fires_at),
-        "text": f'step "{step}": {purpose} at {moment(timer.fires_at)}',
-    }
+    return WaitDocument(
+        waits_for="timer",
+        text=f'step "{step}": {purpose} at {moment(timer.fires_at)}',
+        step=step,
+        until=moment(timer.fires_at),
+    )

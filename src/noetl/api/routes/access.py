@@ -1,28 +1,35 @@
-"""/api/access: users, tokens and the audit log, for administrators."""
+"""/api/access: users, API tokens and the audit log, for administrators."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request
-from litestar.params import Parameter
 
 from noetl.api.access import PASSWORD_MAX
-from noetl.api.manners import Body
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Query, Route
 from noetl.api.services import Services
 from noetl.control.documents import moment
-from noetl.store.access import AccessStore, AuditEntry, StoredToken, StoredUser
-
-Asked = Request[Any, Any, Any]
-Limit = Annotated[int, Parameter(ge=1, le=1000)]
-
+from noetl.model.answers import (
+    ApiTokenCreated,
+    AuditDocument,
+    AuditLog,
+    Deleted,
+    Document,
+    TokenDocument,
+    TokenList,
+    UserDocument,
+    UserKept,
+    UserList,
+)
+from noetl.store.access import AccessStore
 
 Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class NewUser(Body, frozen=True, kw_only=True):
+    """Somebody who may sign in."""
+
     name: str
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
     roles: tuple[str, ...]
@@ -30,6 +37,8 @@ class NewUser(Body, frozen=True, kw_only=True):
 
 
 class NewToken(Body, frozen=True, kw_only=True):
+    """An API token to make."""
+
     name: str
     roles: tuple[str, ...]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None
@@ -38,75 +47,149 @@ class NewToken(Body, frozen=True, kw_only=True):
     """Where a worker with it may work; without it, everywhere."""
 
 
-@route("GET", "/api/access/users", right="manage")
-async def users(services: Services) -> dict[str, Any]:
+class AuditQuery(Query, frozen=True, kw_only=True):
+    """How much of the audit log."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+async def users(services: Services, caller: Caller) -> UserList:
     """Everybody who can sign in."""
-    return await look(services.store, "users")
+    return await _users(services.store)
 
 
-@route("POST", "/api/access/users", right="manage")
-async def put_user(services: Services, request: Asked, data: NewUser) -> dict[str, Any]:
-    """Create a user, or give them another password and other roles; their sessions end."""
-    await services.access.put_user(request.user, data.name, data.password, data.roles, data.email)
-    return {"name": data.name, "roles": data.roles}
-
-
-@route("DELETE", "/api/access/users/{name:str}", right="manage")
-async def delete_user(services: Services, request: Asked, name: str) -> dict[str, str]:
-    """Remove a user; all sessions end."""
-    await services.access.delete_user(request.user, name)
-    return {"deleted": name}
-
-
-@route("GET", "/api/access/tokens", right="manage")
-async def tokens(services: Services) -> dict[str, Any]:
-    """Every token, without what it is."""
-    return await look(services.store, "tokens")
-
-
-@route("POST", "/api/access/tokens", right="manage", secret=True)
-async def create_token(services: Services, request: Asked, data: NewToken) -> dict[str, Any]:
-    """A new token. This answer is the only place that shows it."""
-    secret = await services.access.create_token(
-        request.user, data.name, data.roles, data.expires_in, data.pools
+async def _users(store: AccessStore) -> UserList:
+    return UserList(
+        users=[
+            UserDocument(
+                name=row.name, roles=row.roles, email=row.email, created_at=moment(row.created_at)
+            )
+            for row in await store.users()
+        ]
     )
-    return {"name": data.name, "roles": data.roles, "token": secret}
 
 
-@route("DELETE", "/api/access/tokens/{name:str}", right="manage")
-async def delete_token(services: Services, request: Asked, name: str) -> dict[str, str]:
-    """Revoke a token."""
-    await services.access.delete_token(request.user, name)
-    return {"deleted": name}
+async def put_user(services: Services, caller: Caller, *, body: NewUser) -> UserKept:
+    """Create a user, or give them another password and other roles; their sessions end."""
+    await services.access.put_user(
+        caller.principal, body.name, body.password, body.roles, body.email
+    )
+    return UserKept(name=body.name, roles=body.roles)
 
 
-@route("GET", "/api/access/audit", right="manage")
-async def audit(services: Services, limit: Limit = 100) -> dict[str, Any]:
+async def delete_user(services: Services, caller: Caller, *, name: str) -> Deleted:
+    """Remove a user; all their sessions end."""
+    await services.access.delete_user(caller.principal, name)
+    return Deleted(deleted=name)
+
+
+async def tokens(services: Services, caller: Caller) -> TokenList:
+    """Every API token, without its secret."""
+    return await _tokens(services.store)
+
+
+async def _tokens(store: AccessStore) -> TokenList:
+    return TokenList(
+        tokens=[
+            TokenDocument(
+                name=row.name,
+                roles=row.roles,
+                pools=row.pools,
+                created_at=moment(row.created_at),
+                expires_at=moment(row.expires_at),
+            )
+            for row in await store.tokens()
+        ]
+    )
+
+
+async def create_token(services: Services, caller: Caller, *, body: NewToken) -> ApiTokenCreated:
+    """A new API token. This answer is the only place that shows it."""
+    secret = await services.access.create_token(
+        caller.principal, body.name, body.roles, body.expires_in, body.pools
+    )
+    return ApiTokenCreated(name=body.name, roles=body.roles, token=secret)
+
+
+async def delete_token(services: Services, caller: Caller, *, name: str) -> Deleted:
+    """Revoke an API token."""
+    await services.access.delete_token(caller.principal, name)
+    return Deleted(deleted=name)
+
+
+async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> AuditLog:
     """Who looked at or changed what, newest first."""
-    return await look(services.store, "audit", limit)
+    return await _audit(services.store, query.limit)
 
 
-async def look(store: AccessStore, noun: str, limit: int = 100) -> dict[str, Any]:
+async def look(store: AccessStore, noun: str, limit: int = 100) -> Document:
     """What is kept of one kind, as it may be shown."""
     if noun == "users":
-        return {"users": [_user(row) for row in await store.users()]}
-    if noun == "tokens":
-        return {"tokens": [_token(row) for row in await store.tokens()]}
-    return {"entries": [_entry(row) for row in await store.audit(limit=limit)]}
+        return await _users(store)
+    return await _tokens(store) if noun == "tokens" else await _audit(store, limit)
 
 
-def _user(row: StoredUser) -> dict[str, Any]:
-    shown = {"name": row.name, "roles": row.roles, "email": row.email}
-    return {**shown, "created_at": moment(row.created_at)}
+async def _audit(store: AccessStore, limit: int) -> AuditLog:
+    return AuditLog(
+        entries=[
+            AuditDocument(
+                at=moment(row.at),
+                who=row.who,
+                action=row.action,
+                target=row.target,
+                execution_id=row.execution_id,
+                details=row.details,
+            )
+            for row in await store.audit(limit=limit)
+        ]
+    )
 
 
-def _token(row: StoredToken) -> dict[str, Any]:
-    times = {"created_at": moment(row.created_at), "expires_at": moment(row.expires_at)}
-    return {"name": row.name, "roles": row.roles, "pools": row.pools, **times}
-
-
-def _entry(row: AuditEntry) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(row), "at": moment(row.at)}
-
-
-routes = [users, put_user, delete_user, tokens, create_token, delete_token, audit]
+ALL_USERS, ALL_TOKENS = "/api/access/users", "/api/access/tokens"
+USERS = Route("access.users", "GET", ALL_USERS, right="manage", answer=UserList, handler=users)
+PUT_USER = Route(
+    "access.put_user",
+    "POST",
+    ALL_USERS,
+    right="manage",
+    body=NewUser,
+    answer=UserKept,
+    handler=put_user,
+)
+DELETE_USER = Route(
+    "access.delete_user",
+    "DELETE",
+    "/api/access/users/{name}",
+    right="manage",
+    answer=Deleted,
+    handler=delete_user,
+)
+TOKENS = Route("access.tokens", "GET", ALL_TOKENS, right="manage", answer=TokenList, handler=tokens)
+CREATE_TOKEN = Route(
+    "access.create_token",
+    "POST",
+    ALL_TOKENS,
+    right="manage",
+    body=NewToken,
+    answer=ApiTokenCreated,
+    handler=create_token,
+    secret=True,
+)
+DELETE_TOKEN = Route(
+    "access.delete_token",
+    "DELETE",
+    "/api/access/tokens/{name}",
+    right="manage",
+    answer=Deleted,
+    handler=delete_token,
+)
+AUDIT = Route(
+    "access.audit",
+    "GET",
+    "/api/access/audit",
+    right="manage",
+    query=AuditQuery,
+    answer=AuditLog,
+    handler=audit,
+)
+ROUTES = (USERS, PUT_USER, DELETE_USER, TOKENS, CREATE_TOKEN, DELETE_TOKEN, AUDIT)

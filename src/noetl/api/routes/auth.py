@@ -3,129 +3,164 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response
-from litestar.datastructures import Cookie
 
 from noetl.api.access import NAME_MAX, PASSWORD_MAX
-from noetl.api.edge import COOKIE
-from noetl.api.manners import Body
 from noetl.api.rights import Principal
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Header, Reply, Route
 from noetl.api.services import Services
+from noetl.api.sessions import COOKIE
 from noetl.control.documents import moment
 from noetl.errors import BadRequest
+from noetl.model.answers import (
+    Account,
+    Myself,
+    SessionDocument,
+    SessionEnded,
+    SessionList,
+    SessionsEnded,
+    SignedIn,
+    SignedOut,
+)
 from noetl.store.access import SESSION_SECONDS, StoredSession
 
-Asked = Request[Any, Any, Any]
 _FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
 LOGIN_BYTES_MAX = 16 * 1024
 ADDRESS_MAX = 64
+ORIGIN = Header("Origin", "The page that asks.")
+FORWARDED = Header("Forwarded", "What a proxy says of the caller.")
+FORWARDED_PROTO = Header("X-Forwarded-Proto", "How the caller speaks to the proxy.")
 
 
 class Login(Body, frozen=True, kw_only=True):
+    """Who signs in."""
+
     user: Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
 
 
-@route(
-    "POST", "/api/auth/login", right="anyone", secret=True, request_max_body_size=LOGIN_BYTES_MAX
-)
-async def login(services: Services, request: Asked, data: Login) -> Response[dict[str, Any]]:
+async def login(services: Services, caller: Caller, *, body: Login) -> Reply[SignedIn]:
     """A session, as a token in the answer and as a cookie for browsers."""
     if await services.access.is_open():
         raise BadRequest("this server has no users yet: everybody on this machine is let in.")
-    client = request.client.host[:ADDRESS_MAX] if request.client is not None else ""
-    secret, session, who = await services.access.sign_in(data.user, data.password, client)
-    cookie = Cookie(
-        key=COOKIE,
-        value=secret,
-        path="/",
-        httponly=True,
-        samesite="strict",
-        secure=_is_https(request),
-        max_age=int(SESSION_SECONDS),
-    )
-    body = {"token": secret, "expires_at": moment(session.expires_at), "user": _about(who)}
-    return Response(body, cookies=[cookie])
+    address = caller.address[:ADDRESS_MAX]
+    secret, session, who = await services.access.sign_in(body.user, body.password, address)
+    answer = SignedIn(token=secret, expires_at=moment(session.expires_at), user=_about(who))
+    kept = _cookie(secret, int(SESSION_SECONDS), secure=_is_https(caller))
+    return Reply(answer, headers=(("Set-Cookie", kept),))
 
 
-def _is_https(request: Asked) -> bool:
+def _cookie(value: str, seconds: int, *, secure: bool) -> str:
+    ending = "; Secure" if secure else ""
+    return f"{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=strict{ending}"
+
+
+def _is_https(caller: Caller) -> bool:
     """Whether the browser speaks TLS, to us or to a proxy before us.
 
     Anybody may say so: a browser that is told too much only keeps the cookie to TLS. Nobody can
     say that it is not.
     """
-    said = [request.url.scheme, *request.headers.getall("x-forwarded-proto", [])]
-    said += _FORWARDED_PROTO.findall(",".join(request.headers.getall("forwarded", [])))
-    said.append(request.headers.get("origin", "").partition(":")[0])
+    said = [caller.scheme, caller.header(FORWARDED_PROTO) or ""]
+    said += _FORWARDED_PROTO.findall(caller.header(FORWARDED) or "")
+    said.append((caller.header(ORIGIN) or "").partition(":")[0])
     return "https" in (word.strip().lower() for one in said for word in one.split(","))
 
 
-@route("POST", "/api/auth/logout", right="self")
-async def logout(services: Services, request: Asked) -> Response[dict[str, str]]:
+async def logout(services: Services, caller: Caller) -> Reply[SignedOut]:
     """End the session that asks."""
-    who = request.user
+    who = caller.principal
     if who.session_id is None:
         raise BadRequest("this is no session: a token is revoked, it does not sign out.")
     await services.access.sign_out(who, who.session_id)
-    gone = Cookie(key=COOKIE, value="", path="/", max_age=0)
-    return Response({"status": "signed out"}, cookies=[gone])
+    gone = _cookie("", 0, secure=_is_https(caller))
+    return Reply(SignedOut(status="signed out"), headers=(("Set-Cookie", gone),))
 
 
-@route("GET", "/api/auth/me", right="self")
-async def me(services: Services, request: Asked) -> dict[str, Any]:
+async def me(services: Services, caller: Caller) -> Myself:
     """Who asks, and what they may do."""
-    who = request.user
-    return {**_about(who), "rights": sorted(who.rights)}
+    who = caller.principal
+    return Myself(**msgspec.structs.asdict(_about(who)), rights=sorted(who.rights))
 
 
-def _about(who: Principal) -> dict[str, Any]:
-    return {
-        "name": who.name,
-        "kind": who.kind,
-        "roles": list(who.roles),
-        "email": who.email,
-        "display_name": who.display_name,
-    }
+def _about(who: Principal) -> Account:
+    return Account(
+        name=who.name,
+        kind=who.kind,
+        roles=list(who.roles),
+        email=who.email,
+        display_name=who.display_name,
+    )
 
 
-@route("GET", "/api/auth/sessions", right="self")
-async def sessions(services: Services, request: Asked) -> dict[str, Any]:
+async def sessions(services: Services, caller: Caller) -> SessionList:
     """One's own sessions, newest first."""
-    found = await services.sessions.of(request.user.name)
-    return {"sessions": [_session(one, request.user) for one in found]}
+    found = await services.sessions.of(caller.name)
+    return SessionList(sessions=[_session(one, caller.principal) for one in found])
 
 
-def _session(session: StoredSession, who: Principal) -> dict[str, Any]:
-    return {
-        "session_id": session.session_id,
-        "user": session.user,
-        "created_at": moment(session.created_at),
-        "expires_at": moment(session.expires_at),
-        "last_activity_at": moment(session.last_activity_at),
-        "client_ip": session.client_ip,
-        "current": session.session_id == who.session_id,
-    }
+def _session(session: StoredSession, who: Principal) -> SessionDocument:
+    return SessionDocument(
+        session_id=session.session_id,
+        user=session.user,
+        created_at=moment(session.created_at),
+        expires_at=moment(session.expires_at),
+        last_activity_at=moment(session.last_activity_at),
+        client_ip=session.client_ip,
+        current=session.session_id == who.session_id,
+    )
 
 
-@route("DELETE", "/api/auth/sessions/{session_id:str}", right="self")
-async def end_session(services: Services, request: Asked, session_id: str) -> dict[str, str]:
-    """End one of them."""
-    await services.access.sign_out(request.user, session_id)
-    return {"ended": session_id}
+async def end_session(services: Services, caller: Caller, *, session_id: str) -> SessionEnded:
+    """End one of one's own sessions."""
+    await services.access.sign_out(caller.principal, session_id)
+    return SessionEnded(ended=session_id)
 
 
-@route("DELETE", "/api/auth/sessions", right="self")
-async def end_sessions(services: Services, request: Asked) -> dict[str, list[str]]:
-    """End all of them but the one that asks."""
-    found = await services.sessions.of(request.user.name)
-    others = [one.session_id for one in found if one.session_id != request.user.session_id]
+async def end_sessions(services: Services, caller: Caller) -> SessionsEnded:
+    """End all of one's own sessions but the one that asks."""
+    found = await services.sessions.of(caller.name)
+    own = caller.principal.session_id
+    others = [one.session_id for one in found if one.session_id != own]
     for session_id in others:
-        await services.access.sign_out(request.user, session_id)
-    return {"ended": others}
+        await services.access.sign_out(caller.principal, session_id)
+    return SessionsEnded(ended=others)
 
 
-routes = [login, logout, me, sessions, end_session, end_sessions]
+LOGIN = Route(
+    "auth.login",
+    "POST",
+    "/api/auth/login",
+    right="anyone",
+    body=Login,
+    answer=SignedIn,
+    handler=login,
+    secret=True,
+    body_max=LOGIN_BYTES_MAX,
+)
+LOGOUT = Route(
+    "auth.logout", "POST", "/api/auth/logout", right="self", answer=SignedOut, handler=logout
+)
+ME = Route("auth.me", "GET", "/api/auth/me", right="self", answer=Myself, handler=me)
+SESSIONS = Route(
+    "auth.sessions", "GET", "/api/auth/sessions", right="self", answer=SessionList, handler=sessions
+)
+END_SESSION = Route(
+    "auth.end_session",
+    "DELETE",
+    "/api/auth/sessions/{session_id}",
+    right="self",
+    answer=SessionEnded,
+    handler=end_session,
+)
+END_SESSIONS = Route(
+    "auth.end_sessions",
+    "DELETE",
+    "/api/auth/sessions",
+    right="self",
+    answer=SessionsEnded,
+    handler=end_sessions,
+)
+ROUTES = (LOGIN, LOGOUT, ME, SESSIONS, END_SESSION, END_SESSIONS)

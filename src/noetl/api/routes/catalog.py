@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from litestar import Request, Response
 
-from noetl.api.manners import Body, tagged
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Query, Reply, Route
 from noetl.api.services import Services
 from noetl.control.documents import catalog_entry
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, PlaybookRejected
-from noetl.model.problems import Problem
+from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
 from noetl.version import __version__
 
-Asked = Request[Any, Any, Any]
 RESOURCES_MAX = 500
 Version = int | Literal["latest"] | None
 """Without one, or with `latest`, it is the newest."""
@@ -43,30 +40,14 @@ class Registrations(Body, frozen=True, kw_only=True):
 
 
 class Content(Body, frozen=True, kw_only=True):
+    """A document as YAML text, or as base64 of it."""
+
     content: str
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    status: str
-    path: str
-    version: int
-    catalog_id: str
-    kind: str
-    problems: tuple[Problem, ...]
+class ListCatalog(Body, frozen=True, kw_only=True):
+    """Which entries."""
 
-
-class AllRegistered(msgspec.Struct, frozen=True, kw_only=True):
-    """In the order in which they were sent."""
-
-    entries: list[Registered]
-
-
-class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    valid: bool
-    problems: tuple[Problem, ...]
-
-
-class Listing(Body, frozen=True, kw_only=True):
     resource_type: str | None = None
     """As people write it: `playbook` is `Playbook`."""
     resource_kind: str | None = None
@@ -74,7 +55,15 @@ class Listing(Body, frozen=True, kw_only=True):
 
 
 class Wanted(Body, frozen=True, kw_only=True):
+    """A playbook by its path."""
+
     path: str
+    version: Version = None
+
+
+class OfVersion(Query, frozen=True, kw_only=True):
+    """Which version."""
+
     version: Version = None
 
 
@@ -88,25 +77,23 @@ def _text(content: str) -> str:
         return content
 
 
-@route("POST", "/api/catalog/register", right="author", yaml=True)
-async def register(services: Services, request: Asked, data: Register) -> Registered:
+async def register(services: Services, caller: Caller, *, body: Register) -> Registered:
     """Keep a playbook. The same content again is the same version.
 
     With `Content-Type: application/yaml` the body is the playbook itself.
     """
-    _refuse_others(data)
-    text = _text(data.content)
-    compiled = await services.evaluator.compiled(text, request.user.name)
-    return await _registered(services, request.user.name, text, compiled)
+    _refuse_others(body)
+    text = _text(body.content)
+    compiled = await services.evaluator.compiled(text, caller.name)
+    return await _registered(services, caller, text, compiled)
 
 
-@route("POST", "/api/catalog/register/batch", right="author")
-async def register_all(services: Services, request: Asked, data: Registrations) -> AllRegistered:
+async def register_all(services: Services, caller: Caller, *, body: Registrations) -> AllRegistered:
     """Keep several playbooks. If one of them has errors, none is kept."""
-    for one in data.resources:
+    for one in body.resources:
         _refuse_others(one)
-    texts = [_text(one.content) for one in data.resources]
-    compiled = [await services.evaluator.compiled(text, request.user.name) for text in texts]
+    texts = [_text(one.content) for one in body.resources]
+    compiled = [await services.evaluator.compiled(text, caller.name) for text in texts]
     problems = [
         msgspec.structs.replace(found, path=f"resources[{number}].{found.path}".rstrip("."))
         for number, one in enumerate(compiled)
@@ -116,9 +103,7 @@ async def register_all(services: Services, request: Asked, data: Registrations) 
     if problems:
         raise PlaybookRejected(tuple(problems))
     kept = zip(texts, compiled, strict=True)
-    return AllRegistered(
-        entries=[await _registered(services, request.user.name, *one) for one in kept]
-    )
+    return AllRegistered(entries=[await _registered(services, caller, *one) for one in kept])
 
 
 def _refuse_others(wanted: Register) -> None:
@@ -129,10 +114,12 @@ def _refuse_others(wanted: Register) -> None:
         )
 
 
-async def _registered(services: Services, who: str, text: str, compiled: Compiled) -> Registered:
+async def _registered(
+    services: Services, caller: Caller, text: str, compiled: Compiled
+) -> Registered:
     entry = await services.catalog.keep(text, compiled)
     target = f"{entry.path} version {entry.version}"
-    await services.access.note(who, "playbook.register", target)
+    await services.access.note(caller.name, "playbook.register", target)
     return Registered(
         status="registered",
         path=entry.path,
@@ -143,37 +130,90 @@ async def _registered(services: Services, who: str, text: str, compiled: Compile
     )
 
 
-@route("POST", "/api/catalog/validate", right="read", yaml=True)
-async def validate(services: Services, request: Asked, data: Content) -> Validated:
+async def validate(services: Services, caller: Caller, *, body: Content) -> Validated:
     """Every problem of a text; nothing is kept."""
-    compiled = await services.evaluator.compiled(_text(data.content), request.user.name)
+    compiled = await services.evaluator.compiled(_text(body.content), caller.name)
     return Validated(valid=compiled.net is not None, problems=compiled.problems)
 
 
-@route("POST", "/api/catalog/list", right="read")
-async def listing(services: Services, data: Listing) -> dict[str, Any]:
+async def listing(services: Services, caller: Caller, *, body: ListCatalog) -> CatalogList:
     """The newest version of every path."""
-    kind = data.resource_type
+    kind = body.resource_type
     if kind is not None and kind.casefold() == "playbook":
         kind = "Playbook"
-    found = await services.store.catalog(kind=kind, prefix=data.path_prefix)
-    return {"entries": [catalog_entry(entry) for entry in found]}
+    found = await services.store.catalog(kind=kind, prefix=body.path_prefix)
+    return CatalogList(entries=[catalog_entry(entry) for entry in found])
 
 
-@route("POST", "/api/catalog/resource", right="read")
-async def resource(services: Services, data: Wanted) -> dict[str, Any]:
+async def resource(services: Services, caller: Caller, *, body: Wanted) -> CatalogResource:
     """One version, by default the newest, with its text and its graph."""
-    return await services.catalog.document(data.path, number_of(data.version))
+    return await services.catalog.document(body.path, number_of(body.version))
 
 
-@route("GET", "/api/catalog/{path:path}", right="read")
 async def show(
-    services: Services, request: Asked, path: str, version: Version = None
-) -> Response[dict[str, Any]]:
-    """The same."""
-    found = await services.catalog.document(path.removeprefix("/"), number_of(version))
+    services: Services, caller: Caller, *, path: str, query: OfVersion
+) -> Reply[CatalogResource]:
+    """One version, by default the newest, with its text and its graph."""
+    found = await services.catalog.document(path, number_of(query.version))
     # A version never changes; how it is drawn may, with a release.
-    return tagged(request, f"{found['catalog_id']}-{__version__}", found)
+    return Reply(found, tag=f"{found.catalog_id}-{__version__}")
 
 
-routes = [register, register_all, validate, listing, resource, show]
+REGISTER = Route(
+    "catalog.register",
+    "POST",
+    "/api/catalog/register",
+    right="author",
+    body=Register,
+    answer=Registered,
+    handler=register,
+    yaml=True,
+)
+REGISTER_ALL = Route(
+    "catalog.register_all",
+    "POST",
+    "/api/catalog/register/batch",
+    right="author",
+    body=Registrations,
+    answer=AllRegistered,
+    handler=register_all,
+)
+VALIDATE = Route(
+    "catalog.validate",
+    "POST",
+    "/api/catalog/validate",
+    right="read",
+    body=Content,
+    answer=Validated,
+    handler=validate,
+    yaml=True,
+)
+LIST = Route(
+    "catalog.list",
+    "POST",
+    "/api/catalog/list",
+    right="read",
+    body=ListCatalog,
+    answer=CatalogList,
+    handler=listing,
+)
+RESOURCE = Route(
+    "catalog.resource",
+    "POST",
+    "/api/catalog/resource",
+    right="read",
+    body=Wanted,
+    answer=CatalogResource,
+    handler=resource,
+)
+GET = Route(
+    "catalog.get",
+    "GET",
+    "/api/catalog/{path}",
+    right="read",
+    query=OfVersion,
+    answer=CatalogResource,
+    handler=show,
+    deep=True,
+)
+ROUTES = (REGISTER, REGISTER_ALL, VALIDATE, LIST, RESOURCE, GET)

@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
-from litestar import Request
-from litestar.params import Parameter
 
-from noetl.api.describing import described
-from noetl.api.errors import ErrorAnswer, problem_of
+from noetl.api.errors import problem_of
 from noetl.api.rights import Principal
-from noetl.api.routing import route
+from noetl.api.route import Caller, Query, Route
 from noetl.api.services import Services
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control.kinds import lease_of_kinds
 from noetl.control.lending import require_child
 from noetl.errors import BadRequest, LeaseLost
+from noetl.model.answers import (
+    ErrorAnswer,
+    LeasedCommand,
+    LeasedCommands,
+    LeasesRenewed,
+    ReportsTaken,
+    ReportTaken,
+    WorkerOrders,
+)
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
 from noetl.store.base import Holder
 
 SLOTS_MAX = 1000
 REPORT_MAX = 64 * 1024 * 1024
-Want = Annotated[int, Parameter(ge=0, le=SLOTS_MAX)]
-Asked = Request[Any, Any, Any]
 read_report = msgspec.json.Decoder(Report).decode
 read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -49,45 +53,60 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     leases: Annotated[list[str], msgspec.Meta(max_length=SLOTS_MAX * 10)]
 
 
-def written(lease: Lease) -> msgspec.Raw:
-    """A command with its lease beside its other fields, without decoding anything."""
+class Next(Query, frozen=True, kw_only=True):
+    """How many commands the answer to a report should bring, and of which pool."""
+
+    want: Annotated[int, msgspec.Meta(ge=0, le=SLOTS_MAX)] = 0
+    pool: str = "default"
+
+
+class OfWorker(Query, frozen=True, kw_only=True):
+    """Whose commands, and how long to wait for news of them."""
+
+    worker_id: str
+    wait: float = 0.0
+
+
+def written(lease: Lease) -> LeasedCommand:
+    """A command with its lease beside its other fields, as JSON already.
+
+    To copy a command into a `LeasedCommand` field by field takes longer than to write it.
+    """
     until = datetime.fromtimestamp(lease.expires_at, UTC)
     terms = msgspec.json.encode({"token": lease.token, "expires_at": until})
     command = msgspec.json.encode(lease.command)
-    return msgspec.Raw(b'{"lease":' + terms + b"," + command[1:])
+    return cast(LeasedCommand, msgspec.Raw(b'{"lease":' + terms + b"," + command[1:]))
 
 
-@route("POST", "/api/commands/lease", right="work", direct=True)
-async def lease(services: Services, request: Asked, data: Wish) -> dict[str, Any]:
+async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedCommands:
     """Commands for this worker: what is open now, or what comes within `wait` seconds."""
-    request.user.require_pool(data.pool)
-    worker_id = request.user.worker_name(data.worker_id)
+    caller.principal.require_pool(body.pool)
+    worker_id = caller.principal.worker_name(body.worker_id)
     if services.draining.is_set():
-        return {"commands": []}
-    wish: dict[str, Any] = {"pool": data.pool, "want": data.slots, "wait": seconds(data.wait)}
+        return LeasedCommands(commands=[])
+    wish: dict[str, Any] = {"pool": body.pool, "want": body.slots, "wait": seconds(body.wait)}
     finish = None
-    if data.kinds is None:
+    if body.kinds is None:
         work = services.orchestrator.lease(worker_id, **wish)
         # What is being given to it just now would lie idle until its lease lapses.
         finish = partial(services.orchestrator.dispatch.send_away, worker_id)
     else:
         parts = services.orchestrator, services.store, services.clock
-        work = lease_of_kinds(*parts, worker_id, data.kinds, **wish)
-    found = await while_wanted(services, request, work, finish=finish) or []
+        work = lease_of_kinds(*parts, worker_id, body.kinds, **wish)
+    found = await while_wanted(services, caller, work, finish=finish) or []
     services.leases.remember(found, worker_id)
-    return {"commands": [written(one) for one in found]}
+    return LeasedCommands(commands=[written(one) for one in found])
 
 
-@route("POST", "/api/commands/renew", right="work", direct=True)
-async def renew(services: Services, request: Asked, data: Holding) -> dict[str, list[CommandId]]:
+async def renew(services: Services, caller: Caller, *, body: Holding) -> LeasesRenewed:
     """Keep these leases; which still hold, and which are lost."""
-    tokens = {command_of(token): token for token in data.leases}
-    own = await services.leases.own(request.user, tokens)
+    tokens = {command_of(token): token for token in body.leases}
+    own = await services.leases.own(caller.principal, tokens)
     shown = {command_id: tokens[command_id] for command_id in own}
     lost = await services.orchestrator.renew(shown) if shown else set()
     held = own.keys() - lost
     await _remember(services, {command_id: own[command_id] for command_id in held})
-    return {"held": sorted(held), "lost": sorted(tokens.keys() - held)}
+    return LeasesRenewed(held=sorted(held), lost=sorted(tokens.keys() - held))
 
 
 async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
@@ -99,47 +118,39 @@ async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
             known[command_id] = held[command_id]
 
 
-@route(
-    "POST",
-    "/api/commands/report",
-    right="work",
-    direct=True,
-    raw=True,
-    request_max_body_size=REPORT_MAX,
-    operation_class=described(Report, several=True),
-)
 async def report(
-    services: Services, request: Asked, want: Want = 0, pool: str = "default"
-) -> dict[str, Any]:
+    services: Services, caller: Caller, *, query: Next, body: bytes
+) -> ReportTaken | ReportsTaken:
     """What happened under a lease. The answer brings the next commands, if some are wanted.
 
     The body is a report of this version's workers; other programs send events. Of a list, each is
     judged by itself: `answers` has for each of them what it would have been answered alone.
     """
-    body = await request.body()
-    wanted = 0 if services.draining.is_set() else want
+    wanted = 0 if services.draining.is_set() else query.want
     if wanted:
-        request.user.require_pool(pool)
+        caller.principal.require_pool(query.pool)
 
-    async def taken(one: bytes | msgspec.Raw) -> dict[str, Any]:
+    async def taken(one: bytes | msgspec.Raw) -> ReportTaken:
         try:
             said = read_report(one)
         except msgspec.MsgspecError as error:
             raise BadRequest(f"this is no report: {error}.") from None
-        return _answered(await take_report(services, request.user, said, want=wanted, pool=pool))
+        return _answered(
+            await take_report(services, caller.principal, said, want=wanted, pool=query.pool)
+        )
 
-    async def answered(one: msgspec.Raw) -> dict[str, Any] | ErrorAnswer:
+    async def answered(one: msgspec.Raw) -> ReportTaken | ErrorAnswer:
         try:
             return await taken(one)
         except Exception as error:  # noqa: BLE001  the others' reports are not to suffer
-            return problem_of(error, str(request.scope.get("request_id", "")))[1]
+            return problem_of(error, caller.request_id)[1]
 
     if body[:1] != b"[":
         return await taken(body)
     reports = _reports_in(body)
     if len(reports) == 1:
-        return {"answers": [await answered(reports[0])]}
-    return {"answers": await asyncio.gather(*map(answered, reports))}
+        return ReportsTaken(answers=[await answered(reports[0])])
+    return ReportsTaken(answers=await asyncio.gather(*map(answered, reports)))
 
 
 def _reports_in(body: bytes) -> list[msgspec.Raw]:
@@ -176,25 +187,65 @@ async def take_report(
     return answer
 
 
-def _answered(answer: Answer) -> dict[str, Any]:
-    return {
-        "accepted": answer.accepted,
-        "cancelled": answer.cancelled,
-        "commands": [written(one) for one in answer.leases],
-    }
+def _answered(answer: Answer) -> ReportTaken:
+    return ReportTaken(
+        accepted=answer.accepted,
+        cancelled=answer.cancelled,
+        commands=[written(one) for one in answer.leases],
+    )
 
 
-@route("GET", "/api/commands/cancelled", right="work")
-async def cancelled(
-    services: Services, request: Asked, worker_id: str, wait: float = 0.0
-) -> dict[str, list[CommandId]]:
+async def cancelled(services: Services, caller: Caller, *, query: OfWorker) -> WorkerOrders:
     """Commands of this worker that should stop (`commands`), and those under which it should begin
     nothing more (`paused`), as soon as there are any."""
-    if not worker_id:
+    if not query.worker_id:
         raise BadRequest("`worker_id` says whose commands.")
-    look = services.control.orders_within(request.user.worker_name(worker_id), wait=seconds(wait))
-    found = await while_wanted(services, request, look) or Orders()
-    return {"commands": sorted(found.stop), "paused": sorted(found.pause)}
+    worker_id = caller.principal.worker_name(query.worker_id)
+    look = services.control.orders_within(worker_id, wait=seconds(query.wait))
+    found = await while_wanted(services, caller, look) or Orders()
+    return WorkerOrders(commands=sorted(found.stop), paused=sorted(found.pause))
 
 
-routes = [lease, renew, report, cancelled]
+LEASE = Route(
+    "commands.lease",
+    "POST",
+    "/api/commands/lease",
+    right="work",
+    body=Wish,
+    answer=LeasedCommands,
+    handler=lease,
+    patient=True,
+)
+RENEW = Route(
+    "commands.renew",
+    "POST",
+    "/api/commands/renew",
+    right="work",
+    body=Holding,
+    answer=LeasesRenewed,
+    handler=renew,
+)
+REPORT = Route(
+    "commands.report",
+    "POST",
+    "/api/commands/report",
+    right="work",
+    query=Next,
+    body=bytes,
+    holds=Report | list[Report],
+    answer=cast(type[ReportTaken | ReportsTaken], ReportTaken | ReportsTaken),
+    handler=report,
+    raw=True,
+    body_max=REPORT_MAX,
+)
+CANCELLED = Route(
+    "commands.cancelled",
+    "GET",
+    "/api/commands/cancelled",
+    right="work",
+    query=OfWorker,
+    answer=WorkerOrders,
+    handler=cancelled,
+    patient=True,
+)
+ROUTES = (LEASE, RENEW, REPORT, CANCELLED)

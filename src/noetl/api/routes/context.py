@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Request
 
-from noetl.api.manners import Body
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Route
 from noetl.api.services import Services
 from noetl.control.rendering import seen_by
 from noetl.errors import BadRequest
-
-Asked = Request[Any, Any, Any]
+from noetl.model.answers import Rendered
 
 
 class Render(Body, frozen=True, kw_only=True):
@@ -26,22 +23,29 @@ class Render(Body, frozen=True, kw_only=True):
     object: Any = msgspec.UNSET
 
 
-@route("POST", "/api/context/render", right="read")
-async def render(services: Services, request: Asked, data: Render) -> dict[str, Any]:
+async def render(services: Services, caller: Caller, *, body: Render) -> Rendered:
     """The value as that step would see it. No secret is in scope here."""
-    given = data.template if data.template is not None else data.object
-    if given is msgspec.UNSET or (data.template is not None and data.object is not msgspec.UNSET):
+    given = body.template if body.template is not None else body.object
+    if given is msgspec.UNSET or (body.template is not None and body.object is not msgspec.UNSET):
         raise BadRequest("give a `template`, or an `object` of templates, and not both.")
     seen = await seen_by(
         services.orchestrator,
-        data.execution_id,
+        body.execution_id,
         given,
         at=services.clock.now(),
-        step=data.step,
-        iteration=data.iteration,
+        step=body.step,
+        iteration=body.iteration,
     )
-    value = await services.evaluator.rendered(given, seen, request.user.name)
-    return {"rendered": value}
+    return Rendered(rendered=await services.evaluator.rendered(given, seen, caller.name))
 
 
-routes = [render]
+RENDER = Route(
+    "context.render",
+    "POST",
+    "/api/context/render",
+    right="read",
+    body=Render,
+    answer=Rendered,
+    handler=render,
+)
+ROUTES = (RENDER,)

@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request
-from litestar.params import HeaderParameter, QueryParameter
 
-from noetl.api.manners import Body
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.routes.tokens import WORKER
 from noetl.api.services import Services
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
 from noetl.control.lending import require_credential
 from noetl.errors import BadRequest, NotFound
+from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
 from noetl.store.base import StoredCredential
 
-Asked = Request[Any, Any, Any]
-Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
 Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 TAGS = msgspec.Meta(max_length=100)
 
 
-class Credential(Body, frozen=True, kw_only=True):
+class NewCredential(Body, frozen=True, kw_only=True):
     """A secret to keep."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -35,77 +32,78 @@ class Credential(Body, frozen=True, kw_only=True):
     """Paths of the playbooks that it is for, as patterns like `shop/*`; without it, as before."""
 
 
-@route("POST", "/api/credentials", right="secrets.write")
-async def put(services: Services, request: Asked, data: Credential) -> dict[str, Any]:
+class OfType(Query, frozen=True, kw_only=True):
+    """Which credentials."""
+
+    type: str | None = None
+
+
+class HowMuch(Query, frozen=True, kw_only=True):
+    """How much of a credential, and for which execution."""
+
+    include_data: bool = False
+    execution_id: str | None = None
+    parent_execution_id: str | None = None
+
+
+async def put(services: Services, caller: Caller, *, body: NewCredential) -> CredentialDocument:
     """Create a credential, or replace it."""
-    if not data.data:
+    if not body.data:
         raise BadRequest("`data` holds the fields of the credential; it is empty.")
     await services.keys.put(
-        data.name, data.type, data.data, data.description, data.tags, data.playbooks
+        body.name, body.type, body.data, body.description, body.tags, body.playbooks
     )
-    await services.access.note(request.user.name, "credential.put", data.name)
-    return about(await _named(services, data.name))
+    await services.access.note(caller.name, "credential.put", body.name)
+    return about(await _named(services, body.name))
 
 
-@route("GET", "/api/credentials", right="secrets.list")
-async def listing(
-    services: Services, kind: Annotated[str | None, QueryParameter(name="type")] = None
-) -> dict[str, Any]:
+async def listing(services: Services, caller: Caller, *, query: OfType) -> CredentialList:
     """What is stored, without any secret."""
     found = await services.store.credentials()
-    return {"credentials": [about(row) for row in found if kind in (None, row.type)]}
+    return CredentialList(
+        credentials=[about(row) for row in found if query.type in (None, row.type)]
+    )
 
 
-@route("GET", "/api/credentials/{name:str}", right="secrets.one", secret=True)
 async def show(
-    services: Services,
-    request: Asked,
-    name: str,
-    include_data: bool = False,
-    execution_id: str | None = None,
-    parent_execution_id: str | None = None,
-    worker: Worker = "",
-) -> dict[str, Any]:
+    services: Services, caller: Caller, *, name: str, query: HowMuch
+) -> CredentialDocument:
     """One credential; with `include_data` its secrets, for those who may read them."""
-    who = request.user
+    who, worker, execution_id = caller.principal, caller.header(WORKER) or "", query.execution_id
     if who.is_bound_to_leases:
         if execution_id is None:
             raise BadRequest("a worker says for which `execution_id` it reads a credential.")
         await services.leases.require_execution(who, worker, execution_id, family=False)
-    elif include_data:
+    elif query.include_data:
         who.require("secrets.read")
     row = await _named(services, name)
-    shown = about(row)
     if who.is_bound_to_leases and execution_id is not None:
         parts = services.orchestrator, services.store
         await require_credential(*parts, row.name, execution_id)
-    if include_data:
-        shown["data"] = await services.keys.hand_out(
-            row.name, execution_id=execution_id, parent_execution_id=parent_execution_id
-        )
-        await services.access.note(
-            who.worker_name(worker), "credential.read", row.name, execution_id=execution_id
-        )
-    return shown
+    if not query.include_data:
+        return about(row)
+    data = await services.keys.hand_out(
+        row.name, execution_id=execution_id, parent_execution_id=query.parent_execution_id
+    )
+    await services.access.note(
+        who.worker_name(worker), "credential.read", row.name, execution_id=execution_id
+    )
+    return about(row, data)
 
 
-@route("DELETE", "/api/credentials/{name:str}", right="secrets.write")
-async def delete(services: Services, request: Asked, name: str) -> dict[str, str]:
+async def delete(services: Services, caller: Caller, *, name: str) -> Deleted:
     """Remove a credential."""
     row = await _named(services, name)
     await services.keys.delete(row.name)
-    await services.access.note(request.user.name, "credential.deleted", row.name)
-    return {"deleted": row.name}
+    await services.access.note(caller.name, "credential.deleted", row.name)
+    return Deleted(deleted=row.name)
 
 
-@route("POST", "/api/keys/rotate", right="manage")
-async def rotate(services: Services, request: Asked) -> dict[str, int]:
+async def rotate(services: Services, caller: Caller) -> KeysRotated:
     """Put every credential under a new key."""
     moved = await services.rotate_keys()
-    await services.access.note(
-        request.user.name, "keys.rotated", "all credentials", details=str(moved)
-    )
-    return {"rotated": moved}
+    await services.access.note(caller.name, "keys.rotated", "all credentials", details=str(moved))
+    return KeysRotated(rotated=moved)
 
 
 async def _named(services: Services, name: str) -> StoredCredential:
@@ -119,4 +117,40 @@ async def _named(services: Services, name: str) -> StoredCredential:
     raise NotFound(f'there is no credential "{name}". `noetl credential set {name} …` stores one.')
 
 
-routes = [put, listing, show, delete, rotate]
+ALL, ONE = "/api/credentials", "/api/credentials/{name}"
+PUT = Route(
+    "credentials.put",
+    "POST",
+    ALL,
+    right="secrets.write",
+    body=NewCredential,
+    answer=CredentialDocument,
+    handler=put,
+)
+LIST = Route(
+    "credentials.list",
+    "GET",
+    ALL,
+    right="secrets.list",
+    query=OfType,
+    answer=CredentialList,
+    handler=listing,
+)
+GET = Route(
+    "credentials.get",
+    "GET",
+    ONE,
+    right="secrets.one",
+    query=HowMuch,
+    answer=CredentialDocument,
+    handler=show,
+    headers=(WORKER,),
+    secret=True,
+)
+DELETE = Route(
+    "credentials.delete", "DELETE", ONE, right="secrets.write", answer=Deleted, handler=delete
+)
+ROTATE = Route(
+    "keys.rotate", "POST", "/api/keys/rotate", right="manage", answer=KeysRotated, handler=rotate
+)
+ROUTES = (PUT, LIST, GET, DELETE, ROTATE)

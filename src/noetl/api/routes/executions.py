@@ -6,29 +6,38 @@ import base64
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response
-from litestar.params import HeaderParameter, Parameter, QueryParameter
 
-from noetl.api.manners import Body
+from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
-from noetl.api.routing import route
 from noetl.api.services import Services
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, task_logs
-from noetl.control.task_logs import Logs
 from noetl.errors import BadRequest, NotFound
+from noetl.model.answers import (
+    Cancelled,
+    EventPage,
+    ExecutionDocument,
+    ExecutionPage,
+    ExecutionStatus,
+    Logs,
+    Paused,
+    Started,
+    WhyDocument,
+)
 from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
 
 LIMIT_MAX = 1000
-Asked = Request[Any, Any, Any]
-Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX)]
-Seq = Annotated[int, Parameter(ge=0, le=2**62)]
-Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
+IDEMPOTENCY_KEY = Header(
+    "Idempotency-Key", "Under a key that was used before, it is that execution."
+)
+LAST_EVENT_ID = Header("Last-Event-ID", "The `id` of the last event that was read.")
 
 
-class Start(Body, frozen=True, kw_only=True):
+class StartExecution(Body, frozen=True, kw_only=True):
     """Which playbook, and with what."""
 
     path: str | None = None
@@ -40,57 +49,90 @@ class Start(Body, frozen=True, kw_only=True):
     parent_execution_id: str | None = None
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: str
-    status: str
-    path: str
-    version: int | None
+class Pause(Body, frozen=True, kw_only=True):
+    """Why it is paused."""
 
-
-class Paused(Started, frozen=True, kw_only=True):
-    unconfirmed: list[str]
-    """Workers that have not confirmed the pause."""
-
-
-class Cancelled(Started, frozen=True, kw_only=True):
-    cancelled: int
-    """How many executions were: this one, and those below it that were not over."""
-
-
-class Reason(Body, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Cancel(Reason, frozen=True, kw_only=True):
+class Cancel(Body, frozen=True, kw_only=True):
+    """Why it is cancelled."""
+
+    reason: str = ""
     cascade: bool = True
     """Executions that its steps called end with it; else they go on, and nobody waits for them."""
 
 
+class Resume(Body, frozen=True, kw_only=True):
+    """Nothing needs to be said."""
+
+
 class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
+    """From which step on, and with what over the old workload."""
+
     step: str | None = None
     workload: dict[str, Any] | None = None
+
+
+class Which(Query, frozen=True, kw_only=True):
+    """Which executions."""
+
+    status: str | None = None
+    path: str | None = None
+    parent: str | None = None
+    since: str | None = None
+    """A moment (RFC 3339) or a span like `1h`."""
+    cursor: str | None = None
+    """`next_cursor` of the page before."""
+    limit: Limit = 50
+
+
+class WhichEvents(Query, frozen=True, kw_only=True):
+    """Which events, and how long to wait for the first."""
+
+    after: Seq = 0
+    limit: Limit = 100
+    type: tuple[str, ...] = ()
+    step: str | None = None
+    wait: float = 0.0
+
+
+class WhichLogs(Query, frozen=True, kw_only=True):
+    """Which lines, and how long to wait for the first."""
+
+    step: str | None = None
+    grep: str | None = None
+    """A regular expression of RE2: only the lines that it finds are shown."""
+    after: Seq = 0
+    limit: Limit = 100
+    wait: float = 0.0
+
+
+class After(Query, frozen=True, kw_only=True):
+    """From where on."""
+
+    after: Seq = 0
 
 
 # --- Starting ----------------------------------------------------------------------------------
 
 
-@route("POST", ["/api/execute", "/api/executions"], right="operate", direct=True)
-async def start(services: Services, request: Asked, data: Start, key: Key = None) -> Started:
-    """Start an execution; under a key that was used before, it is that execution."""
-    if data.workload is not None and data.payload is not None:
+async def start(services: Services, caller: Caller, *, body: StartExecution) -> Started:
+    """Start an execution; under an `Idempotency-Key` that was used before, it is that execution."""
+    if body.workload is not None and body.payload is not None:
         raise BadRequest("`payload` is another name for `workload`: give one of them.")
-    version = number_of(data.version)
-    entry = await services.catalog.wanted(data.path, data.catalog_id, version)
-    given = data.workload or data.payload or {}
+    version = number_of(body.version)
+    entry = await services.catalog.wanted(body.path, body.catalog_id, version)
+    given = body.workload or body.payload or {}
     execution_id = await services.executions.start(
         entry.digest,
         entry.path,
         entry.version,
         given,
-        key=key,
-        parent=data.parent_execution_id,
-        is_newest=version is None and data.catalog_id is None,
-        actor=request.user.actor,
+        key=caller.header(IDEMPOTENCY_KEY),
+        parent=body.parent_execution_id,
+        is_newest=version is None and body.catalog_id is None,
+        actor=caller.actor,
     )
     services.metrics.started.inc()
     return await _started(services, execution_id)
@@ -103,11 +145,10 @@ async def _started(services: Services, execution_id: str) -> Started:
     )
 
 
-@route("POST", "/api/executions/{execution_id:str}/rerun", right="operate")
-async def rerun(services: Services, request: Asked, execution_id: str, data: Rerun) -> Started:
+async def rerun(services: Services, caller: Caller, *, execution_id: str, body: Rerun) -> Started:
     """The same playbook again, perhaps from a step on with what was there before it."""
     new = await services.executions.rerun(
-        execution_id, step=data.step, workload=data.workload, actor=request.user.actor
+        execution_id, step=body.step, workload=body.workload, actor=caller.actor
     )
     services.metrics.started.inc()
     return await _started(services, new)
@@ -116,30 +157,22 @@ async def rerun(services: Services, request: Asked, execution_id: str, data: Rer
 # --- Looking -----------------------------------------------------------------------------------
 
 
-@route("GET", "/api/executions", right="read")
-async def listing(
-    services: Services,
-    status: str | None = None,
-    path: str | None = None,
-    parent: str | None = None,
-    since: str | None = None,
-    cursor: str | None = None,
-    limit: Limit = 50,
-) -> dict[str, Any]:
+async def listing(services: Services, caller: Caller, *, query: Which) -> ExecutionPage:
     """Executions, newest first. `since` is a moment (RFC 3339) or a span like `1h`."""
-    if status is not None and status not in STATUSES:
+    if query.status is not None and query.status not in STATUSES:
         raise BadRequest(f"status is one of {', '.join(STATUSES)}.")
     found = await services.store.summaries(
-        status=status,
-        path=path,
-        parent=parent,
-        since=None if since is None else _since(since, services.clock.now()),
-        before=None if cursor is None else _cursor_read(cursor),
-        limit=limit + 1,
+        status=query.status,
+        path=query.path,
+        parent=query.parent,
+        since=None if query.since is None else _since(query.since, services.clock.now()),
+        before=None if query.cursor is None else _cursor_read(query.cursor),
+        limit=query.limit + 1,
     )
-    shown = found[:limit]
-    more = _cursor(shown[-1].requested_at, shown[-1].execution_id) if found[limit:] else None
-    return {"executions": [documents.summary(row) for row in shown], "next_cursor": more}
+    shown = found[: query.limit]
+    has_more = len(found) > query.limit
+    more = _cursor(shown[-1].requested_at, shown[-1].execution_id) if has_more else None
+    return ExecutionPage(executions=[documents.summary(row) for row in shown], next_cursor=more)
 
 
 def _since(text: str, now: float) -> float:
@@ -167,99 +200,74 @@ def _cursor_read(cursor: str) -> tuple[float, str]:
     raise BadRequest("`cursor` is what `next_cursor` of the page before was.")
 
 
-@route("GET", "/api/executions/{execution_id:str}", right="read")
-async def show(services: Services, execution_id: str) -> dict[str, Any]:
+async def show(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDocument:
     """The whole execution."""
-    return await services.executions.document(execution_id)
+    return await services.executions.shown(execution_id)
 
 
-@route("GET", "/api/executions/{execution_id:str}/status", right="read")
-async def status(services: Services, execution_id: str) -> dict[str, Any]:
-    """The short form."""
+async def status(services: Services, caller: Caller, *, execution_id: str) -> ExecutionStatus:
+    """The short form of an execution: where it stands."""
     state = await services.orchestrator.state(execution_id)
     return documents.status(execution_id, state)
 
 
-@route("GET", "/api/executions/{execution_id:str}/events", right="read")
 async def events(
-    services: Services,
-    request: Request[Any, Any, Any],
-    execution_id: str,
-    after: Seq = 0,
-    limit: Limit = 100,
-    event_type: Annotated[list[str] | None, QueryParameter(name="type")] = None,
-    step: str | None = None,
-    wait: float = 0.0,
-) -> dict[str, Any]:
+    services: Services, caller: Caller, *, execution_id: str, query: WhichEvents
+) -> EventPage:
     """Events after a number; with `wait`, not before there is one or the time is over."""
-    types = tuple(event_type or ())
-    await services.records.require(execution_id, types, step)
+    await services.records.require(execution_id, query.type, query.step)
     look = services.executions.next_events(
-        execution_id, after=after, limit=limit + 1, wait=seconds(wait), types=types, step=step
+        execution_id,
+        after=query.after,
+        limit=query.limit + 1,
+        wait=seconds(query.wait),
+        types=query.type,
+        step=query.step,
     )
-    rows = await while_wanted(services, request, look) or [] if wait else await look
-    shown = rows[:limit]
-    return {
-        "events": [documents.event(execution_id, row) for row in shown],
-        "next_after": shown[-1].seq if shown else after,
-        "more": len(rows) > limit,
-    }
+    rows = await while_wanted(services, caller, look) or [] if query.wait else await look
+    shown = rows[: query.limit]
+    return EventPage(
+        events=[documents.event(execution_id, row) for row in shown],
+        next_after=shown[-1].seq if shown else query.after,
+        more=len(rows) > query.limit,
+    )
 
 
-@route("GET", "/api/executions/{execution_id:str}/logs", right="read")
-async def logs(
-    services: Services,
-    request: Request[Any, Any, Any],
-    execution_id: str,
-    step: str | None = None,
-    grep: str | None = None,
-    after: Seq = 0,
-    limit: Limit = 100,
-    wait: float = 0.0,
-) -> Logs:
+async def logs(services: Services, caller: Caller, *, execution_id: str, query: WhichLogs) -> Logs:
     """What tasks printed, in order; with `wait`, not before there is more or the time is over.
 
     `grep` is a regular expression of RE2: only the lines that it finds are shown.
     """
-    chosen: dict[str, Any] = {"step": step, "grep": grep, "limit": limit}
-    found = await services.records.logs(execution_id, after=after, **chosen)
-    if seconds(wait) and not found.entries and not found.more and found.status not in TERMINAL:
+    chosen: dict[str, Any] = {"step": query.step, "grep": query.grep, "limit": query.limit}
+    found = await services.records.logs(execution_id, after=query.after, **chosen)
+    is_over = found.status in TERMINAL
+    if seconds(query.wait) and not found.entries and not found.more and not is_over:
         look = services.executions.next_events(
-            execution_id, after=found.next_after, limit=1, wait=wait, types=task_logs.NEWS
+            execution_id, after=found.next_after, limit=1, wait=query.wait, types=task_logs.NEWS
         )
-        if await while_wanted(services, request, look):
+        if await while_wanted(services, caller, look):
             found = await services.records.logs(execution_id, after=found.next_after, **chosen)
     return found
 
 
-@route(
-    "GET",
-    "/api/executions/{execution_id:str}/stream",
-    right="read",
-    media_type="text/event-stream",
-)
 async def stream(
-    services: Services,
-    request: Request[Any, Any, Any],
-    execution_id: str,
-    after: Seq = 0,
-    last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
-) -> Response[Any]:
+    services: Services, caller: Caller, *, execution_id: str, query: After
+) -> Reply[Any]:
     """Events as they happen, as server-sent events; `Last-Event-ID` goes on where it broke off.
 
     After the last one 204 tells a browser not to connect again.
     """
-    begin = after if last is None else _event_number(last)
+    last = caller.header(LAST_EVENT_ID)
+    begin = query.after if last is None else _event_number(last)
     summary = await services.store.summary(execution_id)
     if summary is None:
         raise NotFound(f"there is no execution {execution_id}.")
     if summary.status in TERMINAL:
         heads = await services.store.heads([execution_id])
         if begin >= heads[execution_id]:
-            return Response(None, status_code=204)
-    if request.scope.get("is_head"):
-        return Response(None, media_type="text/event-stream")
-    return services.streams.answer(execution_id, begin)
+            return Reply(None, status=204)
+    frames = services.streams.frames(execution_id, begin)
+    return Reply(frames, headers=(("X-Accel-Buffering", "no"),))
 
 
 def _event_number(last: str) -> int:
@@ -268,50 +276,138 @@ def _event_number(last: str) -> int:
     return int(last)
 
 
-@route("GET", "/api/executions/{execution_id:str}/why", right="read")
-async def why(services: Services, execution_id: str) -> dict[str, Any]:
+async def why(services: Services, caller: Caller, *, execution_id: str) -> WhyDocument:
     """What an unfinished execution waits for: who has it, until when."""
     state = await services.orchestrator.state(execution_id)
     reasons = await services.executions.why(execution_id)
-    return {"execution_id": execution_id, "status": state.status, "waits_for": reasons}
+    return WhyDocument(execution_id=execution_id, status=state.status, waits_for=reasons)
 
 
 # --- Acting ------------------------------------------------------------------------------------
 
 
-@route("POST", "/api/executions/{execution_id:str}/cancel", right="operate")
 async def cancel(
-    services: Services, request: Asked, execution_id: str, data: Cancel | None = None
+    services: Services, caller: Caller, *, execution_id: str, body: Cancel
 ) -> Cancelled:
-    """Stop it for good. What runs just now is interrupted."""
-    wish = data or Cancel()
+    """Stop an execution for good. What runs just now is interrupted."""
     count = await services.executions.cancel(
-        execution_id, wish.reason, cascade=wish.cascade, actor=request.user.actor
+        execution_id, body.reason, cascade=body.cascade, actor=caller.actor
     )
     now = await _started(services, execution_id)
     return Cancelled(**msgspec.structs.asdict(now), cancelled=count)
 
 
-@route("POST", "/api/executions/{execution_id:str}/pause", right="operate")
-async def pause(
-    services: Services, request: Asked, execution_id: str, data: Reason | None = None
-) -> Paused:
-    """Begin nothing new in it: no step, iteration, task or retry. Calls that run end.
+async def pause(services: Services, caller: Caller, *, execution_id: str, body: Pause) -> Paused:
+    """Begin nothing new in an execution: no step, iteration, task or retry. Calls that run end.
 
     `unconfirmed` are workers that have not confirmed it in time: they may begin something until
     they are heard of again, or lose their leases."""
-    reason = (data or Reason()).reason
-    actor = request.user.actor
-    unconfirmed = await services.executions.pause(execution_id, reason, actor=actor)
-    started = await _started(services, execution_id)
-    return Paused(**msgspec.structs.asdict(started), unconfirmed=unconfirmed)
+    unconfirmed = await services.executions.pause(execution_id, body.reason, actor=caller.actor)
+    now = await _started(services, execution_id)
+    return Paused(**msgspec.structs.asdict(now), unconfirmed=unconfirmed)
 
 
-@route("POST", "/api/executions/{execution_id:str}/resume", right="operate")
-async def resume(services: Services, request: Asked, execution_id: str) -> Started:
-    """Let it go on."""
-    await services.executions.resume(execution_id, actor=request.user.actor)
+async def resume(services: Services, caller: Caller, *, execution_id: str, body: Resume) -> Started:
+    """Let a paused execution go on."""
+    await services.executions.resume(execution_id, actor=caller.actor)
     return await _started(services, execution_id)
 
 
-routes = [start, rerun, listing, show, status, events, logs, stream, why, cancel, pause, resume]
+ALL, ONE = "/api/executions", "/api/executions/{execution_id}"
+START = Route(
+    "executions.start",
+    "POST",
+    ALL,
+    aliases=("/api/execute",),
+    right="operate",
+    body=StartExecution,
+    answer=Started,
+    handler=start,
+    headers=(IDEMPOTENCY_KEY,),
+)
+RERUN = Route(
+    "executions.rerun",
+    "POST",
+    f"{ONE}/rerun",
+    right="operate",
+    body=Rerun,
+    answer=Started,
+    handler=rerun,
+)
+LIST = Route(
+    "executions.list",
+    "GET",
+    ALL,
+    right="read",
+    query=Which,
+    answer=ExecutionPage,
+    handler=listing,
+)
+GET = Route("executions.get", "GET", ONE, right="read", answer=ExecutionDocument, handler=show)
+STATUS = Route(
+    "executions.status",
+    "GET",
+    f"{ONE}/status",
+    right="read",
+    answer=ExecutionStatus,
+    handler=status,
+)
+EVENTS = Route(
+    "executions.events",
+    "GET",
+    f"{ONE}/events",
+    right="read",
+    query=WhichEvents,
+    answer=EventPage,
+    handler=events,
+)
+LOGS = Route(
+    "executions.logs",
+    "GET",
+    f"{ONE}/logs",
+    right="read",
+    query=WhichLogs,
+    answer=Logs,
+    handler=logs,
+)
+STREAM = Route(
+    "executions.stream",
+    "GET",
+    f"{ONE}/stream",
+    right="read",
+    query=After,
+    answer=str,
+    handler=stream,
+    headers=(LAST_EVENT_ID,),
+    media="text/event-stream",
+    statuses=(204,),
+)
+WHY = Route("executions.why", "GET", f"{ONE}/why", right="read", answer=WhyDocument, handler=why)
+CANCEL = Route(
+    "executions.cancel",
+    "POST",
+    f"{ONE}/cancel",
+    right="operate",
+    body=Cancel,
+    answer=Cancelled,
+    handler=cancel,
+)
+PAUSE = Route(
+    "executions.pause",
+    "POST",
+    f"{ONE}/pause",
+    right="operate",
+    body=Pause,
+    answer=Paused,
+    handler=pause,
+)
+RESUME = Route(
+    "executions.resume",
+    "POST",
+    f"{ONE}/resume",
+    right="operate",
+    body=Resume,
+    answer=Started,
+    handler=resume,
+)
+ROUTES = (START, RERUN, LIST, GET, STATUS, EVENTS, LOGS, STREAM, WHY, CANCEL, PAUSE, RESUME)

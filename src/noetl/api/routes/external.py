@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Request
 
-from noetl.api.describing import described
-from noetl.api.manners import Body, unknown_field
-from noetl.api.rights import Principal
+from noetl.api.route import Body, Caller, Route, unknown_field
 from noetl.api.routes.commands import take_report
-from noetl.api.routing import route
 from noetl.api.services import Services
 from noetl.errors import BadRequest
+from noetl.model.answers import EventsTaken
 from noetl.model.commands import Report
 
 EVENTS_MAX = 1000
-Asked = Request[Any, Any, Any]
 
 
 class External(Body, frozen=True, kw_only=True):
@@ -31,27 +27,20 @@ class External(Body, frozen=True, kw_only=True):
 
 
 class Addressed(External, frozen=True, kw_only=True):
+    """Something the world says to one execution."""
+
     execution_id: str
 
 
-@route("POST", "/api/executions/{execution_id:str}/events", right="operate")
 async def send_event(
-    services: Services, request: Asked, execution_id: str, data: External
-) -> dict[str, Any]:
+    services: Services, caller: Caller, *, execution_id: str, body: External
+) -> EventsTaken:
     """Send an event to one execution."""
-    return _taken([await _signal(services, request.user, execution_id, data)])
+    return _taken([await _signal(services, caller, execution_id, body)])
 
 
-@route(
-    "POST",
-    ["/api/events", "/v1/events"],
-    right="events.send",
-    raw=True,
-    operation_class=described(Addressed, Report, several=True),
-)
-async def send(services: Services, request: Asked) -> dict[str, Any]:
+async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTaken:
     """One event or a list: from outside by name, or reports of a worker under its leases."""
-    body = await request.body()
     try:
         several = msgspec.json.decode(body, type=dict[str, Any] | list[dict[str, Any]])
         sent = several if isinstance(several, list) else [several]
@@ -64,11 +53,11 @@ async def send(services: Services, request: Asked) -> dict[str, Any]:
     outcomes = []
     for one in found:
         if isinstance(one, Report):
-            await take_report(services, request.user, one)
+            await take_report(services, caller.principal, one)
             outcomes.append((one.command_id, False))
         else:
-            request.user.require("operate")
-            outcomes.append(await _signal(services, request.user, one.execution_id, one))
+            caller.principal.require("operate")
+            outcomes.append(await _signal(services, caller, one.execution_id, one))
     return _taken(outcomes)
 
 
@@ -79,7 +68,7 @@ def _read(sent: dict[str, Any]) -> Report | Addressed:
 
 
 async def _signal(
-    services: Services, who: Principal, execution_id: str, event: External
+    services: Services, caller: Caller, execution_id: str, event: External
 ) -> tuple[str, bool]:
     """Its id, and whether it was known already."""
     return await services.executions.signal(
@@ -88,16 +77,37 @@ async def _signal(
         event.data,
         step=event.step,
         signal_id=event.event_id,
-        actor=who.actor,
+        actor=caller.actor,
     )
 
 
-def _taken(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:
-    return {
-        "status": "ok",
-        "event_ids": [event_id for event_id, _ in outcomes],
-        "duplicates": sum(known for _, known in outcomes),
-    }
+def _taken(outcomes: list[tuple[str, bool]]) -> EventsTaken:
+    return EventsTaken(
+        status="ok",
+        event_ids=[event_id for event_id, _ in outcomes],
+        duplicates=sum(known for _, known in outcomes),
+    )
 
 
-routes = [send_event, send]
+SEND_EVENT = Route(
+    "executions.send_event",
+    "POST",
+    "/api/executions/{execution_id}/events",
+    right="operate",
+    body=External,
+    answer=EventsTaken,
+    handler=send_event,
+)
+SEND = Route(
+    "events.send",
+    "POST",
+    "/api/events",
+    aliases=("/v1/events",),
+    right="events.send",
+    body=bytes,
+    holds=Addressed | Report | list[Addressed | Report],
+    answer=EventsTaken,
+    handler=send,
+    raw=True,
+)
+ROUTES = (SEND_EVENT, SEND)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Literal
 
-from litestar import Response
+from msgspec import UNSET
 
 from noetl.api.errors import said_of
 from noetl.api.metrics import CONTENT_TYPE
-from noetl.api.routing import route
+from noetl.api.route import Caller, Reply, Route
 from noetl.api.services import Services
 from noetl.errors import StoreError
+from noetl.model.answers import Health
 from noetl.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 UNSTORED_SECONDS_MAX = 5.0
 """A decision is stored in milliseconds. One that waits for longer shows that something is stuck."""
 PROBE_SECONDS = 3.0
+TEXT = "text/plain; charset=utf-8"
 
 
 WELCOME = f"""\
@@ -31,14 +33,12 @@ The command     noetl executions list --server URL; noetl --help
 """
 
 
-@route("GET", "/", right="anyone", media_type="text/plain")
-async def welcome(services: Services) -> str:
+async def welcome(services: Services, caller: Caller) -> str:
     """Where to go on, for people who open the address of a server in a browser."""
     return WELCOME
 
 
-@route("GET", ["/health", "/api/health"], right="anyone")
-async def check(services: Services) -> Response[dict[str, Any]]:
+async def check(services: Services, caller: Caller) -> Reply[Health]:
     """Whether the server is up, can store what it decides, and takes new work.
 
     200 `ok`; 503 `draining` while it ends; 503 `failing`, and `reason` says why, when the database
@@ -46,13 +46,19 @@ async def check(services: Services) -> Response[dict[str, Any]]:
     stored. Without NATS it does everything, only later: so it is shown, and does not count.
     """
     reason = await _failure(services)
-    draining = services.draining.is_set()
-    body = {"status": "draining" if draining else "ok", "version": __version__}
+    status: Literal["ok", "draining", "failing"] = "ok"
     if reason is not None:
-        body |= {"status": "failing", "reason": reason}
-    if services.nats is not None:
-        body["nats"] = "connected" if services.nats().is_connected else "away"
-    return Response(body, status_code=503 if draining or reason is not None else 200)
+        status = "failing"
+    elif services.draining.is_set():
+        status = "draining"
+    nats = None if services.nats is None else services.nats()
+    health = Health(
+        status=status,
+        version=__version__,
+        reason=UNSET if reason is None else reason,
+        nats=UNSET if nats is None else "connected" if nats.is_connected else "away",
+    )
+    return Reply(health, status=200 if status == "ok" else 503)
 
 
 async def _failure(services: Services) -> str | None:
@@ -71,11 +77,31 @@ async def _failure(services: Services) -> str | None:
     return None
 
 
-@route("GET", "/metrics", right="read", media_type="text/plain")
-async def metrics(services: Services) -> Response[bytes]:
+async def metrics(services: Services, caller: Caller) -> bytes:
     """Figures for Prometheus."""
     services.metrics.show_queue(await services.store.queue_sizes())
-    return Response(services.metrics.text(), media_type=CONTENT_TYPE)
+    return services.metrics.text()
 
 
-routes = [welcome, check, metrics]
+WELCOMING = Route(
+    "server.welcome", "GET", "/", right="anyone", answer=str, handler=welcome, media=TEXT
+)
+HEALTH = Route(
+    "server.health",
+    "GET",
+    "/health",
+    aliases=("/api/health",),
+    right="anyone",
+    answer=Health,
+    handler=check,
+)
+METRICS = Route(
+    "server.metrics",
+    "GET",
+    "/metrics",
+    right="read",
+    answer=bytes,
+    handler=metrics,
+    media=CONTENT_TYPE,
+)
+ROUTES = (WELCOMING, HEALTH, METRICS)

@@ -4,66 +4,46 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Annotated, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
-from litestar import Request, Response
-from litestar.params import HeaderParameter
-
-from noetl.api.manners import tagged
-from noetl.api.routing import route
+from noetl.api.route import Caller, Header, Reply, Route
+from noetl.api.routes.tokens import WORKER
 from noetl.api.services import Services
 from noetl.errors import BadRequest, NotFound
+from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
 
 RESULT_MAX = 512 * 1024 * 1024
 WHOLE_MAX = 1024 * 1024
 """Larger bodies go out piece by piece, as they are read."""
-Worker = Annotated[str, HeaderParameter(name="X-NoETL-Worker")]
+CONTENT_DIGEST = Header("Content-Digest", "The sha256 of the body (RFC 9530), to be checked.")
 
 
-@route("GET", "/api/results/{execution_id:str}/{key:path}", right="results.read")
-async def show(
-    services: Services,
-    request: Request[Any, Any, Any],
-    execution_id: str,
-    key: str,
-    worker: Worker = "",
-) -> Response[bytes]:
-    """A body, verified against its checksum."""
-    if request.user.is_bound_to_leases:
-        await services.leases.require_execution(request.user, worker, execution_id)
-    name = key.removeprefix("/")
-    found = await services.store.get_pieces(execution_id, name)
+async def show(services: Services, caller: Caller, *, execution_id: str, key: str) -> Reply[Any]:
+    """A result, verified against its checksum."""
+    if caller.principal.is_bound_to_leases:
+        worker = caller.header(WORKER) or ""
+        await services.leases.require_execution(caller.principal, worker, execution_id)
+    found = await services.store.get_pieces(execution_id, key)
     if found is None:
-        raise NotFound(f"execution {execution_id} has no result {name}.")
-    # A body never changes under its key.
-    tag = derive(execution_id, name)
+        raise NotFound(f"execution {execution_id} has no result {key}.")
+    tag = derive(execution_id, key)  # A body never changes under its key.
     if found.size <= WHOLE_MAX:
-        body = b"".join([piece async for piece in found.pieces])
-        return tagged(request, tag, body, media_type="application/json")
-    return tagged(request, tag, found, media_type="application/json")
+        return Reply(b"".join([piece async for piece in found.pieces]), tag=tag)
+    return Reply(found.pieces, tag=tag, size=found.size)
 
 
-@route(
-    "PUT",
-    "/api/results/{execution_id:str}/{key:path}",
-    right="work",
-    raw=True,
-    request_max_body_size=RESULT_MAX,
-)
 async def keep(
-    services: Services,
-    request: Request[Any, Any, Any],
-    execution_id: str,
-    key: str,
-    worker: Worker = "",
-) -> dict[str, str]:
-    """Keep a body of the execution whose command this worker runs."""
-    if request.user.is_bound_to_leases:
-        await services.leases.require_execution(request.user, worker, execution_id)
+    services: Services, caller: Caller, *, execution_id: str, key: str, body: AsyncIterator[bytes]
+) -> ResultKept:
+    """Keep a result of the execution whose command this worker runs."""
+    if caller.principal.is_bound_to_leases:
+        worker = caller.header(WORKER) or ""
+        await services.leases.require_execution(caller.principal, worker, execution_id)
     elif await services.store.summary(execution_id) is None:
         raise NotFound(f"there is no execution {execution_id}.")
-    wanted = _digest(request.headers.get("content-digest", ""))
+    wanted = _digest(caller.header(CONTENT_DIGEST) or "")
 
     def check(checksum: str, size: int) -> None:
         if not size:
@@ -74,9 +54,7 @@ async def keep(
                 " Nothing was kept. Send it again."
             )
 
-    name = key.removeprefix("/")
-    kept = await services.store.put_pieces(execution_id, name, request.stream(), check)
-    return {"checksum": kept}
+    return ResultKept(checksum=await services.store.put_pieces(execution_id, key, body, check))
 
 
 def _digest(written: str) -> str | None:
@@ -90,4 +68,30 @@ def _digest(written: str) -> str | None:
         raise BadRequest("Content-Digest is not sha-256=:BASE64: of the body.") from None
 
 
-routes = [show, keep]
+PATH = "/api/results/{execution_id}/{key}"
+GET = Route(
+    "results.get",
+    "GET",
+    PATH,
+    right="results.read",
+    answer=object,
+    handler=show,
+    headers=(WORKER,),
+    deep=True,
+)
+KEEP = Route(
+    "results.keep",
+    "PUT",
+    PATH,
+    right="work",
+    body=bytes,
+    holds=Any,
+    answer=ResultKept,
+    handler=keep,
+    headers=(WORKER, CONTENT_DIGEST),
+    deep=True,
+    raw=True,
+    streamed=True,
+    body_max=RESULT_MAX,
+)
+ROUTES = (GET, KEEP)

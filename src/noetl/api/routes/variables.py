@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request
-
-from noetl.api.manners import Body
-from noetl.api.routing import route
+from noetl.api.route import Body, Caller, Route
 from noetl.api.services import Services
 from noetl.control.variables import change
 from noetl.errors import NotFound
-
-Asked = Request[Any, Any, Any]
+from noetl.model.answers import Deleted, Variable, Variables
 
 
 class Value(Body, frozen=True, kw_only=True):
+    """A new value."""
+
     value: Any
 
 
-@route("GET", "/api/vars/{execution_id:str}", right="read")
-async def listing(services: Services, execution_id: str) -> dict[str, Any]:
-    """All of them."""
+async def listing(services: Services, caller: Caller, *, execution_id: str) -> Variables:
+    """All variables of an execution."""
     state = await services.orchestrator.state(execution_id)
-    return {"execution_id": execution_id, "vars": state.vars}
+    return Variables(execution_id=execution_id, vars=state.vars)
 
 
-@route("GET", "/api/vars/{execution_id:str}/{name:str}", right="read")
-async def show(services: Services, execution_id: str, name: str) -> dict[str, Any]:
-    """One of them."""
-    return {"name": name, "value": await _value(services, execution_id, name)}
+async def show(services: Services, caller: Caller, *, execution_id: str, name: str) -> Variable:
+    """One variable of an execution."""
+    return Variable(name=name, value=await _value(services, execution_id, name))
 
 
 async def _value(services: Services, execution_id: str, name: str) -> Any:
@@ -39,25 +35,25 @@ async def _value(services: Services, execution_id: str, name: str) -> Any:
     return state.vars[name]
 
 
-@route("PUT", "/api/vars/{execution_id:str}/{name:str}", right="operate")
 async def put(
-    services: Services, request: Asked, execution_id: str, name: str, data: Value
-) -> dict[str, Any]:
-    """Set it; steps that start from now on see it."""
-    actor = request.user.actor
-    await change(services.orchestrator, execution_id, {name: data.value}, actor=actor)
-    return {"name": name, "value": data.value}
+    services: Services, caller: Caller, *, execution_id: str, name: str, body: Value
+) -> Variable:
+    """Set a variable; steps that start from now on see it."""
+    await change(services.orchestrator, execution_id, {name: body.value}, actor=caller.actor)
+    return Variable(name=name, value=body.value)
 
 
-@route("DELETE", "/api/vars/{execution_id:str}/{name:str}", right="operate")
-async def delete(
-    services: Services, request: Asked, execution_id: str, name: str
-) -> dict[str, str]:
-    """Remove it."""
+async def delete(services: Services, caller: Caller, *, execution_id: str, name: str) -> Deleted:
+    """Remove a variable."""
     await _value(services, execution_id, name)
-    actor = request.user.actor
-    await change(services.orchestrator, execution_id, {}, removed=(name,), actor=actor)
-    return {"deleted": name}
+    await change(services.orchestrator, execution_id, {}, removed=(name,), actor=caller.actor)
+    return Deleted(deleted=name)
 
 
-routes = [listing, show, put, delete]
+ALL = "/api/vars/{execution_id}"
+ONE = "/api/vars/{execution_id}/{name}"
+LIST = Route("vars.list", "GET", ALL, right="read", answer=Variables, handler=listing)
+GET = Route("vars.get", "GET", ONE, right="read", answer=Variable, handler=show)
+PUT = Route("vars.put", "PUT", ONE, right="operate", body=Value, answer=Variable, handler=put)
+DELETE = Route("vars.delete", "DELETE", ONE, right="operate", answer=Deleted, handler=delete)
+ROUTES = (LIST, GET, PUT, DELETE)

@@ -1,0 +1,273 @@
+"""The description of the API for programs, made from the table of routes.
+
+Clients are generated from it, so every struct is a schema with a name, every operation has a short
+id and a tag, and what is said about a field in the source is said here, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from noetl.api.errors import STATUS_WORDS
+from noetl.api.route import JSON, AnyRoute, Caller, Query, Route
+from noetl.api.services import Services
+from noetl.api.sessions import COOKIE
+from noetl.model.answers import ErrorAnswer
+from noetl.version import __version__
+
+REFERENCE = "#/components/schemas/{name}"
+WITHOUT_BODY = (204, 304)
+
+
+async def describe(services: Services, caller: Caller) -> bytes:
+    """This description (OpenAPI 3.1)."""
+    from noetl.api.table import TABLE
+
+    return await asyncio.to_thread(_written, TABLE)
+
+
+@lru_cache(1)
+def _written(routes: tuple[AnyRoute, ...]) -> bytes:
+    return msgspec.json.encode(document(routes))
+
+
+def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
+    """The OpenAPI document of these routes."""
+    kinds = _kinds(routes)
+    written, components = msgspec.json.schema_components(kinds.values(), ref_template=REFERENCE)
+    schemas = dict(zip(kinds, written, strict=True))
+    _complete(components)
+    _add_field_docs(kinds, components)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        for path in route.paths:
+            operation = _operation(route, path, schemas, components)
+            paths.setdefault(path, {})[route.method.lower()] = operation
+    for route in routes:
+        if route.query is not None:
+            components.pop(route.query.__name__, None)  # its fields are parameters, one by one
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "NoETL",
+            "version": __version__,
+            "description": "Durable workflows from YAML playbooks.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"token": []}, {"session": []}],
+        "tags": [{"name": area} for area in sorted({route.area for route in routes})],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+    }
+
+
+def _complete(part: Any) -> None:
+    """Say of every list that its items may be anything, where that is so: generators insist."""
+    if isinstance(part, list):
+        for one in part:
+            _complete(one)
+    elif isinstance(part, dict):
+        if part.get("type") == "array" and not {"items", "prefixItems"} & part.keys():
+            part["items"] = {}
+        for one in part.values():
+            _complete(one)
+
+
+def operation_id(route: AnyRoute, path: str) -> str:
+    """`executions_start`; another path to the same has the first word of that path instead."""
+    area, _, verb = route.name.partition(".")
+    if path == route.path:
+        return f"{area}_{verb}"
+    words = [word for word in path.split("/") if word]
+    return f"{words[1]}_{verb}" if words[0] == "api" else "_".join(words)
+
+
+def _kinds(routes: Sequence[AnyRoute]) -> dict[Any, Any]:
+    """Every type that a route takes or answers with."""
+    found: dict[Any, Any] = {ErrorAnswer: ErrorAnswer}
+    for route in routes:
+        for kind in (route.query, route.holds if route.raw else route.body, route.answer):
+            found |= dict.fromkeys(_parts(kind))
+    return {kind: kind for kind in found}
+
+
+def _parts(kind: Any) -> list[Any]:
+    """The types that one stands for: a union of structs that nothing tells apart is several."""
+    if kind in (None, Any, object, str, bytes):
+        return []
+    if isinstance(kind, UnionType) or get_origin(kind) is list:
+        return [part for one in get_args(kind) for part in _parts(one)]
+    return [kind]
+
+
+def _schema(kind: Any, schemas: dict[Any, Any]) -> dict[str, Any]:
+    if isinstance(kind, UnionType):
+        return {"anyOf": [_schema(one, schemas) for one in get_args(kind)]}
+    if get_origin(kind) is list:
+        return {"type": "array", "items": _schema(get_args(kind)[0], schemas)}
+    found: dict[str, Any] = schemas.get(kind, {})
+    return found
+
+
+def _operation(
+    route: AnyRoute, path: str, schemas: dict[Any, Any], components: dict[str, Any]
+) -> dict[str, Any]:
+    says = route.says
+    found: dict[str, Any] = {
+        "operationId": operation_id(route, path),
+        "tags": [route.area],
+        "summary": " ".join(says.partition("\n\n")[0].split()),
+        "description": says,
+        "parameters": [*_parameters(route, components)],
+        "responses": _responses(route, schemas),
+    }
+    if route.right == "anyone":
+        found["security"] = [{}]
+    else:
+        found["description"] += f"\n\nNeeds the right `{route.right}`."
+    if route.body is not None:
+        kind = route.holds if route.raw else route.body
+        # That some take YAML, too, is only told: generators know no such body, and warn.
+        content = {JSON: {"schema": _schema(kind, schemas)}}
+        found["requestBody"] = {"content": content, "required": _is_required(kind)}
+    return found
+
+
+def _is_required(kind: Any) -> bool:
+    """An empty body is an empty object, which does for those that need no key."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return True
+    return any(one.required for one in msgspec.structs.fields(kind))
+
+
+def _parameters(route: AnyRoute, components: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in route.parameters
+    ]
+    if route.query is not None and issubclass(route.query, Query):
+        described = components[route.query.__name__]
+        for name, schema in described["properties"].items():
+            shown = {key: value for key, value in schema.items() if key != "description"}
+            parameter = {"name": name, "in": "query", "schema": shown}
+            if "description" in schema:
+                parameter["description"] = schema["description"]
+            parameter["required"] = name in described.get("required", ())
+            found.append(parameter)
+    for header in route.headers:
+        found.append(
+            {
+                "name": header.name,
+                "in": "header",
+                "required": False,
+                "description": header.says,
+                "schema": {"type": "string"},
+            }
+        )
+    return found
+
+
+def _responses(route: AnyRoute, schemas: dict[Any, Any]) -> dict[str, Any]:
+    media = route.media.partition(";")[0]
+    schema = _schema(route.answer, schemas) if media == JSON else {"type": "string"}
+    answer = {media: {"schema": schema}}
+    found: dict[str, Any] = {"200": {"description": "It worked.", "content": answer}}
+    for status, said in STATUS_WORDS.items():
+        content = {JSON: {"schema": schemas[ErrorAnswer]}}
+        found[str(status)] = {"description": said, "content": content}
+    for status in route.statuses:
+        found[str(status)] = (
+            {"description": "There is nothing to send."}
+            if status in WITHOUT_BODY
+            else {"description": "As with 200.", "content": answer}
+        )
+    return dict(sorted(found.items()))
+
+
+# --- What the source says about fields ---------------------------------------------------------
+
+
+def _add_field_docs(kinds: dict[Any, Any], components: dict[str, Any]) -> None:
+    for cls in _structs(kinds):
+        schema = components.get(cls.__name__)
+        if schema is None or "properties" not in schema:
+            continue
+        names = {one.name: one.encode_name for one in msgspec.structs.fields(cls)}
+        for base in reversed(cls.__mro__):
+            for name, said in _field_docs(base).items():
+                described = schema["properties"].get(names.get(name, ""))
+                if described is not None and "$ref" not in described:
+                    described["description"] = said
+
+
+def _structs(kinds: dict[Any, Any]) -> list[type[msgspec.Struct]]:
+    """Every struct among these types, however deep."""
+    found: dict[type[msgspec.Struct], None] = {}
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds.values()))
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in found:
+                continue
+            found[one.cls] = None
+            waiting += [field.type for field in one.fields]
+            continue
+        for part in ("item_type", "key_type", "value_type", "type"):
+            if hasattr(one, part):
+                waiting.append(getattr(one, part))
+        for parts in ("types", "item_types"):
+            waiting += getattr(one, parts, ())
+    return list(found)
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The texts that stand under the fields of a class."""
+    body = _classes(cls.__module__).get(cls.__name__, [])
+    found = {}
+    for field, below in pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            found[field.target.id] = " ".join(below.value.value.split())
+    return found
+
+
+@lru_cache(64)
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """What stands in the classes of a module."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}  # made without a source, as by the interpreter itself
+    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
+
+
+OPENAPI = Route(
+    "server.openapi",
+    "GET",
+    "/api/openapi.json",
+    right="read",
+    answer=bytes,
+    handler=describe,
+)
+ROUTES = (OPENAPI,)

@@ -1,0 +1,309 @@
+"""A route is a value: who may call it, what it takes and answers, and the function that does it.
+
+Everything else is made from these values: matching of paths, rights, limits, the reading of queries
+and bodies, the OpenAPI document, and the calls of `Client`. A handler knows no HTTP. It is
+
+    async def start(services, caller, body: StartExecution) -> Started
+
+and is given, beside the services and whoever calls, each parameter of the path by its name, `query`
+if the route has one, and `body` if it takes one.
+
+A key that a query or a body does not have is refused, because a misspelt one would otherwise run
+with a default. The routes of workers let them through: a worker of a later release may say more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Literal
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from noetl.errors import BadRequest, BadText, UnknownKey
+from noetl.model.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from noetl.api.rights import Principal, Right
+    from noetl.model.facts import Actor
+
+    Q = TypeVar("Q", default=None)
+    B = TypeVar("B", default=None)
+    A = TypeVar("A", default=Any)
+else:
+    from typing import TypeVar
+
+    Q, B, A = TypeVar("Q"), TypeVar("B"), TypeVar("A")
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+BODY_MAX = 16 * 1024 * 1024
+QUERIES_REMEMBERED = 64
+"""A worker asks with the same parameters each time."""
+JSON = "application/json"
+YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+LET_THROUGH = "resource_kind"
+"""Others send it beside `resource_type`, and it says nothing that we need."""
+_PARAMETER = re.compile(r"\{(\w+)\}")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""As JSON writes it; there is no other way to write it there."""
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*?)`)?$", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters behind the `?` of a route."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody sends as JSON."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """A header of the request that a handler reads: `caller.header(WORKER)`."""
+
+    name: str
+    says: str
+
+    @property
+    def key(self) -> bytes:
+        return self.name.lower().encode()
+
+
+class Malformed(BadRequest):
+    """The request is not of the form that the route takes; the message names the place."""
+
+    def __init__(self, message: str, details: Any = None) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class Caller:
+    """Whoever calls a route, and what a handler may know of the call beside its parameters."""
+
+    __slots__ = ("_headers", "_receive", "address", "principal", "request_id", "scheme")
+
+    def __init__(
+        self,
+        principal: Principal,
+        *,
+        request_id: str = "",
+        headers: Mapping[bytes, bytes] | None = None,
+        receive: Callable[[], Awaitable[Any]] | None = None,
+        address: str = "",
+        scheme: str = "http",
+    ) -> None:
+        self.principal = principal
+        self.request_id = request_id
+        self.address = address
+        """The network address of the other end, if there is one."""
+        self.scheme = scheme
+        self._headers = headers or {}
+        self._receive = receive
+
+    @property
+    def name(self) -> str:
+        return self.principal.name
+
+    @property
+    def actor(self) -> Actor:
+        """Who they are in the record of what they did."""
+        return self.principal.actor
+
+    def header(self, header: Header) -> str | None:
+        found = self._headers.get(header.key)
+        return None if found is None else found.decode("latin-1")
+
+    async def gone(self) -> None:
+        """Return when the caller has hung up, or may no longer be here."""
+        if self._receive is None:
+            await asyncio.Event().wait()
+            return
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[A]):
+    """An answer with more than its body."""
+
+    body: A
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    size: int | None = None
+    """Of a body that is sent piece by piece, if it is known."""
+    tag: str | None = None
+    """The body never changes under it: callers that have it already are answered 304."""
+
+
+@dataclass(frozen=True, eq=False)
+class Route(Generic[Q, B, A]):
+    """One operation of the API."""
+
+    name: str
+    """`area.verb`; the area is its tag, and `area_verb` its operation id."""
+    method: Method
+    path: str
+    """With parameters in braces."""
+    _: KW_ONLY
+    right: Right
+    """There is no default: nothing is open by oversight."""
+    answer: type[A]
+    handler: Callable[..., Awaitable[A | Reply[Any]]]
+    query: type[Q] | None = None
+    body: type[B] | None = None
+    aliases: tuple[str, ...] = ()
+    """Other paths that lead here, each with the same parameters."""
+    headers: tuple[Header, ...] = ()
+    deep: bool = False
+    """The last parameter of the path may hold slashes."""
+    raw: bool = False
+    """The handler is given the body as bytes, with whatever characters it holds."""
+    streamed: bool = False
+    """The handler is given a raw body piece by piece, as it comes."""
+    holds: Any = None
+    """What a raw body is, for the description of the API."""
+    yaml: bool = False
+    """The body has a field `content`, which may also be sent as YAML by itself."""
+    secret: bool = False
+    """The answer may hold secrets: it is not compressed."""
+    body_max: int = BODY_MAX
+    media: str = JSON
+    """The content type of an answer that is bytes, text or a stream."""
+    statuses: tuple[int, ...] = ()
+    """What it may answer with beside 200 and errors."""
+    patient: bool = False
+    """The answer may wait for news: how long that takes says nothing about the server."""
+    reader: Reader = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reader", Reader(self))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.aliases)
+
+    @property
+    def area(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def says(self) -> str:
+        """What it does, for people: the handler's docstring."""
+        return inspect.cleandoc(self.handler.__doc__ or "")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names in its path, in order."""
+        return tuple(_PARAMETER.findall(self.path))
+
+
+AnyRoute = Route[Any, Any, Any]
+
+
+class Reader:
+    """How the query and the body of one route become typed values."""
+
+    def __init__(self, route: AnyRoute) -> None:
+        self._is_of_workers = route.right == "work"
+        self._query = route.query
+        self._body = route.body
+        fields = () if route.query is None else msgspec.inspect.type_info(route.query).fields  # type: ignore[attr-defined]
+        self._keys = tuple(one.encode_name for one in fields)
+        self._several = frozenset(
+            one.encode_name
+            for one in fields
+            if isinstance(one.type, msgspec.inspect.VarTupleType | msgspec.inspect.ListType)
+        )
+        self.query = lru_cache(QUERIES_REMEMBERED)(self._read_query)
+        self._is_raw = route.raw
+        self._takes_yaml = route.yaml
+        self._decode = (
+            None
+            if route.body is None or route.raw
+            else msgspec.json.Decoder(route.body, strict=False).decode
+        )
+
+    def _read_query(self, written: bytes) -> Any:
+        """The query as its struct; None for a route that has none. Raises UnknownKey, Malformed."""
+        pairs = parse_qsl(written.decode("latin-1"), keep_blank_values=True)
+        given: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in self._several:
+                given.setdefault(key, []).append(value)
+            elif key in self._keys:
+                given[key] = value
+            elif key != LET_THROUGH and not self._is_of_workers:
+                raise _unknown("the query", key, self._keys)
+        if self._query is None:
+            return None
+        try:
+            return msgspec.convert(given, self._query, strict=False)
+        except msgspec.ValidationError as error:
+            raise _malformed(str(error), "query") from None
+
+    def body(self, written: bytes, media: str = JSON) -> Any:
+        """The body as its type. Raises UnknownKey, BadText and Malformed."""
+        if self._is_raw:
+            return written
+        assert self._decode is not None
+        if not written:
+            written = b"{}"
+        elif self._takes_yaml and media in YAML:
+            written = msgspec.json.encode({"content": written.decode()})
+        if b"\\u0000" in written and _NUL.search(written):
+            raise BadText(
+                "a text in the body holds the character NUL, which databases do not keep."
+            )
+        try:
+            return self._decode(written)
+        except msgspec.ValidationError as error:
+            raise unknown_field(str(error), self._body) or _malformed(str(error), "body") from None
+        except msgspec.DecodeError as error:
+            raise Malformed(f"the body is not JSON: {error}.") from None
+
+
+def _malformed(said: str, source: str) -> Malformed:
+    """What msgspec says, with the place as people know it."""
+    found = _AT.match(said)
+    assert found is not None
+    what, where = found["what"], (found["where"] or "").removeprefix(".")
+    place = where if source == "query" else f"the body{where and ', '}{where}"
+    details = [{"key": where, "message": what, "source": source}]
+    return Malformed(f"{place}: {what}" if place else what, details)
+
+
+def unknown_field(said: str, kind: Any) -> UnknownKey | None:
+    """What msgspec says when it reads that type, as an error of ours if it is about a key."""
+    found = _UNKNOWN_FIELD.search(said)
+    return None if found is None else _unknown("the body", found[1], tuple(_keys(kind)))
+
+
+def _keys(kind: Any) -> Iterator[str]:
+    """The keys of a struct and of the structs in it."""
+    seen: set[Any] = set()
+    waiting = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in seen or not one.forbid_unknown_fields:
+                continue
+            seen.add(one.cls)
+            yield from (found.encode_name for found in one.fields)
+            waiting += [found.type for found in one.fields]
+        elif isinstance(one, msgspec.inspect.UnionType):
+            waiting += one.types
+        elif isinstance(one, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+            waiting.append(one.item_type)
+
+
+def _unknown(where: str, key: str, known: tuple[str, ...]) -> UnknownKey:
+    listed = f"It may have: {', '.join(known)}." if known else "It has none."
+    hint = did_you_mean(key, known)
+    return UnknownKey(f'{where} has no key "{key[:80]}".{hint or " " + listed}')

@@ -1,0 +1,715 @@
+"""What the API answers, as types: one struct per document, the same for server, client and command.
+
+Times are RFC 3339 texts in UTC. A field that is `UNSET` is left out of the document; one that is
+None is there as `null`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from noetl.model.commands import Command
+from noetl.model.facts import Source
+from noetl.model.ids import CommandId
+from noetl.model.problems import Problem
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, or a part of one."""
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+class Error(Document, frozen=True, kw_only=True):
+    """Why a request failed. `code` is stable and safe to match on; `message` is for people."""
+
+    code: str
+    message: str
+    details: Any = None
+
+
+class ErrorAnswer(Document, frozen=True, kw_only=True):
+    """The body of every answer that is not a success."""
+
+    error: Error
+
+
+# --- Executions --------------------------------------------------------------------------------
+
+
+class ActorDocument(Document, frozen=True, kw_only=True):
+    """Who did something."""
+
+    kind: str
+    name: str
+    text: str
+    """Both, as people read it."""
+
+
+class ActDocument(Document, frozen=True, kw_only=True):
+    """Something that a person or a program did to an execution."""
+
+    at: str | None
+    action: str
+    actor: ActorDocument | None
+    reason: str
+
+
+class FailureDocument(Document, frozen=True, kw_only=True):
+    """Why a task, a step or an execution failed."""
+
+    kind: str
+    message: str
+    code: str | int | UnsetType = UNSET
+    retryable: bool | UnsetType = UNSET
+    retry_after: float | UnsetType = UNSET
+    status: int | UnsetType = UNSET
+    details: Any | UnsetType = UNSET
+
+
+class WarningDocument(Document, frozen=True, kw_only=True):
+    """Something that is probably a mistake although nothing failed."""
+
+    code: str
+    step: str
+    message: str
+    undefined: Any
+    """What was undefined, and where it was looked for."""
+    count: int
+
+
+class ProgressDocument(Document, frozen=True, kw_only=True):
+    """How far an execution has come, in steps."""
+
+    steps: int
+    ended: int
+    running: int
+
+
+class LoopErrorDocument(Document, frozen=True, kw_only=True):
+    """An error that iterations of a loop failed with."""
+
+    message: str
+    count: int
+
+
+class LoopDocument(Document, frozen=True, kw_only=True):
+    """How far a loop has come, in iterations."""
+
+    total: int
+    done: int
+    failed: int
+    errors: list[LoopErrorDocument] | UnsetType = UNSET
+
+
+class QuestionDocument(Document, frozen=True, kw_only=True):
+    """A field of a form that a person is asked to fill in."""
+
+    name: str
+    type: str
+    label: str
+    required: bool
+    help: str | UnsetType = UNSET
+    default: Any | UnsetType = UNSET
+    options: Any | UnsetType = UNSET
+
+
+class ListeningDocument(Document, frozen=True, kw_only=True):
+    """Which events from outside a step waits for."""
+
+    since: str | None
+    until: str | None
+    events: list[str]
+    form: list[QuestionDocument]
+
+
+class StepDocument(Document, frozen=True, kw_only=True):
+    """A step of an execution. `runs` counts its runs, `attempts` all tries of its tasks."""
+
+    step: str
+    status: str
+    runs: int
+    attempts: int
+    started_at: str | None
+    ended_at: str | None
+    result: Any
+    """Its value, or a reference to it when it is large."""
+    error: FailureDocument | None
+    loop: LoopDocument | UnsetType = UNSET
+    undone: int | UnsetType = UNSET
+    """How many of its runs were compensated."""
+    undoes: int | UnsetType = UNSET
+    """How many of its runs undid others."""
+    waiting: ListeningDocument | UnsetType = UNSET
+
+
+class ExecutionDocument(Document, frozen=True, kw_only=True):
+    """The whole execution."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    start_time: str | None
+    end_time: str | None
+    duration_seconds: float | None
+    progress: ProgressDocument
+    workload: dict[str, Any]
+    ctx: dict[str, Any]
+    vars: dict[str, Any]
+    result: Any
+    """Its value, or a reference to it when it is large."""
+    error: FailureDocument | None
+    failed_step: str | None
+    parent_execution_id: str | None
+    actor: ActorDocument | None
+    source: Source | None
+    """The file that it was started from, if the catalog does not have it."""
+    acts: list[ActDocument]
+    warnings: list[WarningDocument]
+    steps: list[StepDocument]
+
+
+class ExecutionStatus(Document, frozen=True, kw_only=True):
+    """The short form: where an execution stands. `completed` is true for COMPLETED only."""
+
+    execution_id: str
+    status: str
+    current_steps: list[str]
+    current_step: str | None
+    completed_steps: list[str]
+    failed: bool
+    completed: bool
+    error: FailureDocument | None
+    start_time: str | None
+    end_time: str | None
+    duration_seconds: float | None
+
+
+class ExecutionSummary(Document, frozen=True, kw_only=True):
+    """An entry of the list of executions."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    start_time: str | None
+    end_time: str | None
+    duration_seconds: float | None
+    parent_execution_id: str | None
+    current_steps: list[str]
+    error: str | None
+
+
+class ExecutionPage(Document, frozen=True, kw_only=True):
+    """Executions, newest first."""
+
+    executions: list[ExecutionSummary]
+    next_cursor: str | None
+    """The `cursor` of the next page; null on the last."""
+
+
+class Started(Document, frozen=True, kw_only=True):
+    """An execution in a few words."""
+
+    execution_id: str
+    status: str
+    path: str
+    version: int | None
+
+
+class Paused(Started, frozen=True, kw_only=True):
+    """An execution that was paused."""
+
+    unconfirmed: list[str]
+    """Workers that have not confirmed the pause."""
+
+
+class Cancelled(Started, frozen=True, kw_only=True):
+    """An execution that was cancelled."""
+
+    cancelled: int
+    """How many executions were: this one, and those below it that had not ended."""
+
+
+class EventDocument(Document, frozen=True, kw_only=True):
+    """The envelope of an event."""
+
+    event_id: str
+    seq: int
+    event_type: str
+    name: str
+    timestamp: str | None
+    """By the clock of whoever reported it."""
+    recorded_at: str | None
+    """By the clock of the server; null in old events of workers."""
+    source: str
+    execution_id: str
+    step: str | None
+    step_run_id: str | None
+    entity_type: str
+    entity_id: str
+    parent_id: str
+    attempt: int | None
+    iteration: int | None
+    action_id: str | None
+    status: str
+    actor: ActorDocument | None
+    payload: dict[str, Any]
+
+
+class EventPage(Document, frozen=True, kw_only=True):
+    """Events in order."""
+
+    events: list[EventDocument]
+    next_after: int
+    """The `after` of the next page."""
+    more: bool
+
+
+class LogEntry(Document, frozen=True, kw_only=True):
+    """Lines that one call of a task printed."""
+
+    seq: int
+    """The event that has them."""
+    timestamp: str | None
+    step: str
+    step_run_id: str
+    task: str
+    attempt: int
+    iteration: int | None
+    text: str
+
+
+class Logs(Document, frozen=True, kw_only=True):
+    """A page of what was printed, in order."""
+
+    execution_id: str
+    status: str
+    """Of the execution, before the page was read: once it has ended, no more is printed."""
+    entries: list[LogEntry]
+    next_after: int
+    """Where the next page begins."""
+    more: bool
+    """Whether there may be more by now."""
+
+
+class WaitDocument(Document, frozen=True, kw_only=True):
+    """One thing that an execution waits for: who owns it, and until when."""
+
+    waits_for: str
+    text: str
+    """The same for people."""
+    step: str | UnsetType = UNSET
+    command_id: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    what: str | UnsetType = UNSET
+    since: str | UnsetType | None = UNSET
+    until: str | UnsetType | None = UNSET
+    events: list[str] | UnsetType = UNSET
+    form: list[QuestionDocument] | UnsetType = UNSET
+
+
+class WhyDocument(Document, frozen=True, kw_only=True):
+    """What an unfinished execution waits for, most immediate first."""
+
+    execution_id: str
+    status: str
+    waits_for: list[WaitDocument]
+
+
+class EventsTaken(Document, frozen=True, kw_only=True):
+    """Events that were taken; of those that were known already, how many there were."""
+
+    status: str
+    event_ids: list[str]
+    duplicates: int
+
+
+class Variables(Document, frozen=True, kw_only=True):
+    """The variables of an execution."""
+
+    execution_id: str
+    vars: dict[str, Any]
+
+
+class Variable(Document, frozen=True, kw_only=True):
+    """One of them."""
+
+    name: str
+    value: Any
+
+
+class Rendered(Document, frozen=True, kw_only=True):
+    """What a template yields."""
+
+    rendered: Any
+
+
+# --- The catalog -------------------------------------------------------------------------------
+
+
+class CatalogItem(Document, frozen=True, kw_only=True):
+    """A version of a playbook, without its text."""
+
+    path: str
+    version: int
+    kind: str
+    catalog_id: str
+    created_at: str | None
+    description: str
+
+
+class CatalogList(Document, frozen=True, kw_only=True):
+    """The newest version of every path."""
+
+    entries: list[CatalogItem]
+
+
+class LayoutNode(Document, frozen=True, kw_only=True):
+    """A step, as it is drawn."""
+
+    id: str
+    kinds: list[str]
+    """The tool kinds of its tasks."""
+    loop: bool
+    description: str
+
+
+class LayoutEdge(Document, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
+    """An arc, as it is drawn."""
+
+    source: str
+    target: str
+    when: Any
+    on_failure: bool
+
+
+class Layout(Document, frozen=True, kw_only=True):
+    """A playbook as a graph, in the order of its text."""
+
+    entry: str
+    nodes: list[LayoutNode]
+    edges: list[LayoutEdge]
+
+
+class CatalogResource(CatalogItem, frozen=True, kw_only=True):
+    """A version of a playbook with its text and its graph."""
+
+    content: str
+    layout: Layout | None
+
+
+class Registered(Document, frozen=True, kw_only=True):
+    """A playbook that was kept, and what was noticed about it."""
+
+    status: str
+    path: str
+    version: int
+    catalog_id: str
+    kind: str
+    problems: tuple[Problem, ...]
+
+
+class AllRegistered(Document, frozen=True, kw_only=True):
+    """Playbooks that were kept, in the order in which they were sent."""
+
+    entries: list[Registered]
+
+
+class Validated(Document, frozen=True, kw_only=True):
+    """Whether a text is a playbook, and every problem of it."""
+
+    valid: bool
+    problems: tuple[Problem, ...]
+
+
+# --- Credentials, users, sessions --------------------------------------------------------------
+
+
+class CredentialDocument(Document, frozen=True, kw_only=True):
+    """A credential. `data` is there only for those who may read it and asked for it."""
+
+    id: str
+    name: str
+    type: str
+    description: str
+    tags: list[str]
+    playbooks: list[str]
+    created_at: str | None
+    updated_at: str | None
+    data: dict[str, Any] | UnsetType = UNSET
+
+
+class CredentialList(Document, frozen=True, kw_only=True):
+    """Stored credentials, without any secret."""
+
+    credentials: list[CredentialDocument]
+
+
+class KeysRotated(Document, frozen=True, kw_only=True):
+    """How many credentials were put under the new key."""
+
+    rotated: int
+
+
+class Deleted(Document, frozen=True, kw_only=True):
+    """The name of what was removed."""
+
+    deleted: str
+
+
+class UserDocument(Document, frozen=True, kw_only=True):
+    """Somebody who can sign in."""
+
+    name: str
+    roles: tuple[str, ...]
+    email: str
+    created_at: str | None
+
+
+class UserList(Document, frozen=True, kw_only=True):
+    """Everybody who can sign in."""
+
+    users: list[UserDocument]
+
+
+class UserKept(Document, frozen=True, kw_only=True):
+    """A user that was created or changed."""
+
+    name: str
+    roles: tuple[str, ...]
+
+
+class TokenDocument(Document, frozen=True, kw_only=True):
+    """An API token, without its secret."""
+
+    name: str
+    roles: tuple[str, ...]
+    pools: tuple[str, ...]
+    created_at: str | None
+    expires_at: str | None
+
+
+class TokenList(Document, frozen=True, kw_only=True):
+    """Every API token."""
+
+    tokens: list[TokenDocument]
+
+
+class ApiTokenCreated(Document, frozen=True, kw_only=True):
+    """A new API token. Nothing else shows its secret, now or later."""
+
+    name: str
+    roles: tuple[str, ...]
+    token: str
+
+
+class AuditDocument(Document, frozen=True, kw_only=True):
+    """Somebody looked at something or changed it."""
+
+    at: str | None
+    who: str
+    action: str
+    target: str
+    execution_id: str | None
+    details: str
+
+
+class AuditLog(Document, frozen=True, kw_only=True):
+    """Who looked at or changed what, newest first."""
+
+    entries: list[AuditDocument]
+
+
+class Account(Document, frozen=True, kw_only=True):
+    """Whoever asks, as far as the server knows them."""
+
+    name: str
+    kind: str
+    roles: list[str]
+    email: str
+    display_name: str
+
+
+class Myself(Account, frozen=True, kw_only=True):
+    """Whoever asks, and what they may do."""
+
+    rights: list[str]
+
+
+class SignedIn(Document, frozen=True, kw_only=True):
+    """A new session."""
+
+    token: str
+    expires_at: str | None
+    user: Account
+
+
+class SignedOut(Document, frozen=True, kw_only=True):
+    """The session has ended."""
+
+    status: str
+
+
+class SessionDocument(Document, frozen=True, kw_only=True):
+    """A session of whoever asks."""
+
+    session_id: str
+    user: str
+    created_at: str | None
+    expires_at: str | None
+    last_activity_at: str | None
+    client_ip: str
+    current: bool
+    """The one that asks."""
+
+
+class SessionList(Document, frozen=True, kw_only=True):
+    """The sessions of whoever asks, newest first."""
+
+    sessions: list[SessionDocument]
+
+
+class SessionEnded(Document, frozen=True, kw_only=True):
+    """The session that was ended."""
+
+    ended: str
+
+
+class SessionsEnded(Document, frozen=True, kw_only=True):
+    """The sessions that were ended."""
+
+    ended: list[str]
+
+
+# --- Workers -----------------------------------------------------------------------------------
+
+
+class LeaseTerms(Document, frozen=True, kw_only=True):
+    """What a worker shows to report on a command, and until when it counts."""
+
+    token: str
+    expires_at: datetime
+
+
+class LeasedCommand(Command, frozen=True, kw_only=True):
+    """A command with its lease beside its other fields."""
+
+    lease: LeaseTerms
+
+
+class LeasedCommands(Document, frozen=True, kw_only=True):
+    """Commands for a worker."""
+
+    commands: list[LeasedCommand]
+
+
+class ReportTaken(Document, frozen=True, kw_only=True):
+    """What became of one report, and the next commands if some were wanted."""
+
+    accepted: bool
+    cancelled: bool
+    commands: list[LeasedCommand]
+
+
+class ReportsTaken(Document, frozen=True, kw_only=True):
+    """What became of each of several reports, in their order."""
+
+    answers: list[Any]
+    """For each, what it would have been answered alone: a `ReportTaken` or an `ErrorAnswer`."""
+
+
+class LeasesRenewed(Document, frozen=True, kw_only=True):
+    """Commands whose leases still hold, and those whose leases are lost."""
+
+    held: list[CommandId]
+    lost: list[CommandId]
+
+
+class WorkerOrders(Document, frozen=True, kw_only=True):
+    """What a worker should stop, and under which commands it should begin nothing more."""
+
+    commands: list[CommandId]
+    paused: list[CommandId]
+
+
+class WorkerKnown(Document, frozen=True, kw_only=True):
+    """The worker's name, as leases know it."""
+
+    worker_id: str
+
+
+class WorkerGone(Document, frozen=True, kw_only=True):
+    """Whether the worker was known, and how many of its commands go to others."""
+
+    was_known: bool
+    given_back: int
+
+
+class WorkerDocument(Document, frozen=True, kw_only=True):
+    """A process that says that it is there."""
+
+    name: str
+    kind: str
+    pool: str
+    slots: int
+    host: str
+    version: str
+    draining: bool
+    sandbox: str
+    started_at: str | None
+    seen_at: str | None
+
+
+class Pool(Document, frozen=True, kw_only=True):
+    """The workers of a pool, and the work that waits for it."""
+
+    pool: str
+    workers: list[WorkerDocument]
+    slots: int
+    waiting: int
+    leased: int
+
+
+class PoolList(Document, frozen=True, kw_only=True):
+    """Every pool."""
+
+    pools: list[Pool]
+
+
+class CachedToken(Document, frozen=True, kw_only=True):
+    """An access token that workers share. Clocks differ, so it says for how many seconds."""
+
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
+    expires_in: Annotated[float, msgspec.Meta(gt=0, le=30 * 24 * 3600.0)]
+
+
+class TokenKept(Document, frozen=True, kw_only=True):
+    """The access token is kept."""
+
+    status: str
+
+
+class ResultKept(Document, frozen=True, kw_only=True):
+    """The checksum of a result that was kept."""
+
+    checksum: str
+
+
+# --- The server --------------------------------------------------------------------------------
+
+
+class Health(Document, frozen=True, kw_only=True):
+    """Whether the server is up, can store what it decides, and takes new work."""
+
+    status: Literal["ok", "draining", "failing"]
+    version: str
+    reason: str | UnsetType = UNSET
+    nats: str | UnsetType = UNSET

@@ -1,0 +1,125 @@
+"""The table of routes: which path means which route, and that every answer has a named schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from noetl.api.app import Router
+from noetl.api.errors import WrongMethod
+from noetl.api.openapi import document
+from noetl.api.table import TABLE
+from noetl.errors import NotFound
+
+ROUTER = Router(TABLE)
+DESCRIBED = document(TABLE)
+OPERATIONS = [
+    (path, method, operation)
+    for path, methods in DESCRIBED["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name", "parameters"),
+    [
+        ("GET", "/", "server.welcome", {}),
+        ("POST", "/api/execute", "executions.start", {}),
+        ("POST", "/api/executions/", "executions.start", {}),
+        ("GET", "/api/executions/7", "executions.get", {"execution_id": "7"}),
+        ("GET", "/api/executions/7/events", "executions.events", {"execution_id": "7"}),
+        ("GET", "/api/catalog/a/b/c", "catalog.get", {"path": "a/b/c"}),
+        ("POST", "/api/catalog/register", "catalog.register", {}),
+        ("GET", "/api/results/7/a/b", "results.get", {"execution_id": "7", "key": "a/b"}),
+        ("PUT", "/api/vars/7/x y", "vars.put", {"execution_id": "7", "name": "x y"}),
+    ],
+)
+def test_a_path_means_one_route(method, path, name, parameters):
+    found = ROUTER.match(method, path)
+
+    assert (found.route.name, found.parameters) == (name, parameters)
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/api", "/api/results/7", "/api/vars/7/x/y", "/API"])
+def test_a_path_that_no_route_has_is_not_found(path):
+    with pytest.raises(NotFound):
+        ROUTER.match("GET", path)
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: route.name)
+def test_another_method_is_refused_with_those_there_are(route):
+    path = re.sub(r"\{\w+\}", "7", route.path)
+    with pytest.raises(WrongMethod) as refused:
+        ROUTER.match("PATCH", path)
+
+    allowed = refused.value.allow.decode().split(", ")
+    assert {route.method, "OPTIONS"} <= set(allowed)
+    assert ("HEAD" in allowed) == ("GET" in allowed)
+
+
+def test_two_routes_cannot_answer_the_same():
+    with pytest.raises(ValueError, match="two routes answer"):
+        Router([*TABLE, TABLE[0]])
+
+
+# --- The description -------------------------------------------------------------------------
+
+
+def name_of(schema: dict[str, Any]) -> str:
+    return str(schema.get("$ref", "")).removeprefix("#/components/schemas/")
+
+
+def names_of(schema: dict[str, Any]) -> set[str]:
+    if "anyOf" in schema:
+        return set().union(*(names_of(one) for one in schema["anyOf"]))
+    return names_of(schema["items"]) if schema.get("type") == "array" else {name_of(schema)}
+
+
+def test_every_json_body_and_answer_is_a_named_schema():
+    opaque = {"/api/results/{execution_id}/{key}", "/api/playbooks/{digest}", "/api/openapi.json"}
+    for path, method, operation in OPERATIONS:
+        content = operation["responses"]["200"]["content"]
+        body = operation.get("requestBody", {"content": {}})["content"]
+        for media, schema in [*content.items(), *body.items()]:
+            if media == "application/json" and path not in opaque:
+                for name in names_of(schema["schema"]):
+                    assert name in DESCRIBED["components"]["schemas"], (method, path)
+
+
+def test_generators_find_nothing_to_complain_about():
+    """What openapi-python-client and openapi-typescript warn of, or make bad names from."""
+    schemas = DESCRIBED["components"]["schemas"]
+    assert all(re.fullmatch(r"[A-Z][A-Za-z]+", name) for name in schemas)
+    assert all(schema.get("title") == name for name, schema in schemas.items())
+    referred = set(re.findall(r"#/components/schemas/(\w+)", repr(DESCRIBED)))
+    assert referred <= schemas.keys()
+
+    def look(part: Any) -> None:
+        if isinstance(part, list):
+            for one in part:
+                look(one)
+        elif isinstance(part, dict):
+            if part.get("type") == "array":
+                assert "items" in part or "prefixItems" in part, part
+            for one in part.values():
+                look(one)
+
+    look(DESCRIBED)
+    for _, _, operation in OPERATIONS:
+        assert operation["summary"]
+        bodies = operation.get("requestBody", {"content": {}})["content"]
+        assert bodies.keys() <= {"application/json"}
+
+
+def test_what_the_source_says_of_a_field_is_in_the_description():
+    properties = DESCRIBED["components"]["schemas"]["StepDocument"]["properties"]
+
+    assert properties["undone"]["description"] == "How many of its runs were compensated."
+    [since] = [
+        one
+        for one in DESCRIBED["paths"]["/api/executions"]["get"]["parameters"]
+        if one["name"] == "since"
+    ]
+    assert since["description"] == "A moment (RFC 3339) or a span like `1h`."
