@@ -97,6 +97,7 @@ def test_settings_prints_every_setting_with_value_default_and_help(noetl):
     assert (ran.code, ran.err) == (0, "")
     assert "NOETL_MAX_ATTEMPTS       5 tries  (default none)" in ran.out
     assert "NOETL_ENV_SECRETS        none  (default)" in ran.out
+    assert "NOETL_STRICT             off  (default)" in ran.out
     assert ran.out.isascii()
     for row in TABLE:
         assert row.name in ran.out

@@ -182,3 +182,90 @@ def test_an_operators_limit_reaches_the_compiler(noetl, write):
 
     assert (free.code, free.out) == (0, "")
     assert "[limit-applied]" in limited.out
+
+
+OLDER = GOOD.replace("tool: {kind: noop}", "tool: {kind: noop, timeout: 5}")
+REMOVED = GOOD.replace("    tool:", "    when: '{{ workload.x }}'\n    tool:")
+V1 = GOOD.replace("noetl.io/v2", "noetl.io/v1")
+
+
+@pytest.mark.parametrize("text", [OLDER, REMOVED, V1], ids=["older form", "removed key", "version"])
+def test_the_first_line_about_an_older_dialect_tells_of_migrate(noetl, write, text):
+    write(older=text)
+
+    ran = noetl("validate", "older.yaml")
+
+    first = ran.err.splitlines()[0]
+    assert first == (
+        "noetl: older.yaml is written in an older dialect: `noetl migrate older.yaml` rewrites it."
+    )
+    assert all(GNU.fullmatch(line) for line in ran.out.splitlines())
+    migrated = noetl("migrate", "older.yaml")
+    write(today=migrated.out)
+    assert noetl("validate", "today.yaml")[0] == 0
+
+
+def test_a_refused_run_of_an_older_dialect_tells_of_migrate_first(noetl, write):
+    write(older=V1)
+
+    ran = noetl("run", "older.yaml")
+
+    assert ran.code == 2
+    assert "`noetl migrate older.yaml`" in ran.err.splitlines()[0]
+
+
+def test_what_migrate_cannot_help_with_is_not_sent_to_it(noetl, write):
+    write(other=GOOD + "tasks: []\n")
+
+    assert "migrate" not in noetl("validate", "other.yaml").err
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("workflow: [{step: start, tool: {kind: bash, command: ls}}]", "`kind: shell`"),
+        ("workflow: [{step: start, tool: {kind: sh, cmd: ls}}]", "`kind: shell`"),
+        ("workflow: [{step: start, tool: {kind: script, code: x}}]", "`kind: python`"),
+        ("tasks: []", "`workflow`"),
+        ("jobs: {}", "`workflow`"),
+        ("inputs: {}", "`workload`"),
+        ("spec: {}", "`executor.spec`"),
+        ("keychain: [{name: k, kind: secret_manager, provider: google, source: adc}]", "`auth: N"),
+        (
+            "workflow: [{step: start, tool: {kind: duckdb, command: SELECT 1, auth: {type: gcs,"
+            " source: adc}}}]",
+            "`noetl credential set NAME`",
+        ),
+        (
+            "workflow: [{step: start, tool: {kind: noop}, next: b}, {step: b, tool: {kind: noop,"
+            " result: '{{ result.x }}'}}]",
+            "that step's name",
+        ),
+        (
+            "workflow: [{step: start, tool: {kind: noop, result: \"{{ token('k') }}\"}}]",
+            "`{{ keychain.name }}`",
+        ),
+        ("workflow: [{step: start, tool: {kind: playbook}}]", "`path`"),
+        (
+            "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {a-b: json}}}]",
+            '"a-b" is no name that code can use',
+        ),
+        (
+            "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {class: json}}}]",
+            '"class" is no name that code can use',
+        ),
+        (
+            "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {j: 'no module'}}}]",
+            "`package.module`",
+        ),
+    ],
+)
+def test_what_is_refused_names_its_replacement(noetl, write, written, remedy):
+    key = written.partition(":")[0]
+    head, _, workflow = GOOD.partition("workflow:")
+    write(other=head + ("" if key == "workflow" else f"workflow:{workflow}") + written + "\n")
+
+    ran = noetl("validate", "other.yaml")
+
+    assert ran.code == 2
+    assert remedy in ran.out

@@ -20,7 +20,8 @@ PASSWORD = "canary-basic-password-7d21"
 CLIENT_SECRET = "canary-client-secret-7d21"
 ACCESS_TOKEN = "canary-access-token-7d21"
 VAULT_TOKEN = "canary-vault-token-7d21"
-SECRETS = (TOKEN, PASSWORD, CLIENT_SECRET, ACCESS_TOKEN, VAULT_TOKEN)
+TENANT = "canary-tenant-7d21"
+SECRETS = (TOKEN, PASSWORD, CLIENT_SECRET, ACCESS_TOKEN, VAULT_TOKEN, TENANT)
 ASSESSMENTS, USERS, EVENTS = 35, 10, 12
 ASKS_UNTIL_DONE = 3
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Tony", "Alan")
@@ -152,13 +153,14 @@ class Service:
         return web.json_response({"scope": "read"})
 
     async def vault(self, request: web.Request) -> web.Response:
-        """HashiCorp Vault, version 2 of its key-value engine, with one secret."""
+        """HashiCorp Vault, version 2 of its key-value engine, with two secrets."""
         if request.headers.get("X-Vault-Token") != VAULT_TOKEN:
             return web.json_response({"errors": ["permission denied"]}, status=403)
-        found = {"apps/data/field/token": {"value": TOKEN}}.get(request.match_info["path"])
+        secrets = {"apps/data/field/token": TOKEN, "apps/data/field/tenant": TENANT}
+        found = secrets.get(request.match_info["path"])
         if found is None:
             return web.json_response({"errors": []}, status=404)
-        return web.json_response({"data": {"data": found, "metadata": {"version": 1}}})
+        return web.json_response({"data": {"data": {"value": found}, "metadata": {"version": 1}}})
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

@@ -65,6 +65,36 @@ def test_a_manager_is_asked_when_the_secret_is_used(managers, entry, secret):
     assert digest_of(done) == expected(secret)
 
 
+@pytest.mark.parametrize("kind", ["secret_manager", "secrets"])
+@pytest.mark.parametrize(
+    ("manager", "path", "secret"),
+    [
+        ("provider: google, project: p, auth: google", "shop", f"{SECRET}-latest"),
+        ("provider: azure, auth: azure", "shop", SECRET),
+        ("provider: aws, region: eu-west-1, auth: aws", "shop", SECRET),
+    ],
+)
+def test_map_reads_each_field_by_a_path_of_its_own(managers, kind, manager, path, secret):
+    entry = (
+        f"- {{ name: shop, kind: {kind}, url: URL, {manager},"
+        f' map: {{ user: {path}, key: "{{{{ workload.name }}}}" }} }}'
+    )
+
+    assert digest_of(run(managers, entry, FLOW % ".user")) == expected(secret)
+    assert digest_of(run(managers, entry, FLOW % ".key")) == expected(secret)
+
+
+def test_a_path_of_map_that_is_not_there_is_named(managers):
+    entry = (
+        "- { name: shop, kind: secret_manager, provider: google, project: p, auth: google,"
+        " url: URL, map: { user: shop, key: no-such-secret } }"
+    )
+    failed = run(managers, entry, FLOW % ".key")
+
+    assert failed.document["status"] == "FAILED"
+    assert "no-such-secret" in str(failed.error["message"])
+
+
 def test_an_entry_may_be_written_with_the_workload_and_with_another_entry(managers):
     entry = (
         "- { name: door, kind: static, value: canary-vault-token }\n"

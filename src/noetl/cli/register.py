@@ -13,6 +13,7 @@ from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
 from noetl.cli.options import db_option, json_option, server_option, settings_for
 from noetl.cli.printing import print_json, problem_line, say
+from noetl.cli.rewriting import older_dialect
 
 if TYPE_CHECKING:
     from noetl.cli.keeping import Keeper
@@ -81,6 +82,8 @@ async def _keep_playbook(keeper: Keeper, found: Source) -> dict[str, Any] | None
     try:
         entry, problems = await keeper.playbook(found.text)
     except PlaybookRejected as error:
+        if hint := older_dialect(found.name, found.text, error.problems):
+            say(hint)
         for problem in error.problems:
             click.echo(str(problem_line(found.name, problem)), err=True)
         return None

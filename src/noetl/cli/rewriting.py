@@ -1,4 +1,6 @@
-"""What `fmt` and `migrate` share: bring a new text back to where the old one came from."""
+"""What `fmt` and `migrate` share: bring a new text back to where the old one came from. And who is
+told about `migrate`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,10 @@ from noetl.cli.exits import FAILED, OK
 from noetl.cli.files import Source, replace
 from noetl.cli.printing import print_text, printable, problem_line, say
 from noetl.errors import PlaybookRejected
+from noetl.model.problems import Problem
+
+OLDER_DIALECT = frozenset({"older-form", "removed-key", "unsupported-version", "root-hoisted"})
+"""Problems that people have who bring a playbook of an older dialect along."""
 
 
 def put_back(source: Source, text: str) -> int:
@@ -45,3 +51,18 @@ def report_rejected(source: Source, error: PlaybookRejected) -> None:
     for problem in error.problems:
         click.echo(str(problem_line(source.name, problem)), err=True)
     say(f"{source.name} is left as it was, because it cannot be read.")
+
+
+def older_dialect(name: str, text: str, problems: tuple[Problem, ...]) -> str | None:
+    """What to say before the problems of a playbook that `noetl migrate` would rewrite."""
+    if not any(problem.code in OLDER_DIALECT for problem in problems):
+        return None
+    from noetl.wiring import migrator
+
+    try:
+        changes = migrator()(text).changes
+    except PlaybookRejected:
+        return None
+    if not changes:
+        return None
+    return f"{name} is written in an older dialect: `noetl migrate {name}` rewrites it."

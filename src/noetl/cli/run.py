@@ -140,12 +140,16 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file; None, and said why, if there is none to run."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
+    from noetl.cli.rewriting import older_dialect
 
     text = source(target)
     if isinstance(text, Unreadable):
         say(f"{text.name}: {text.reason}.")
         return None
     compiled = wiring.compiler(settings)(text.text)
+    shown = compiled.net is None or sys.stderr.isatty()
+    if shown and (hint := older_dialect(text.name, text.text, compiled.problems)):
+        say(hint)
     for problem in compiled.problems:
         if problem.severity == "error" or sys.stderr.isatty():
             click.echo(str(problem_line(text.name, problem)), err=True)

@@ -85,4 +85,6 @@ def _drawn(rows: list[dict[str, Any]]) -> Iterator[Drawn]:
 def _written(value: Any, unit: str) -> str:
     if isinstance(value, list | tuple):
         value = ", ".join(value)
+    if isinstance(value, bool):
+        value = "on" if value else "off"
     return "none" if value in (None, "") else one_line(f"{value} {unit}")

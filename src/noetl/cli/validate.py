@@ -14,6 +14,7 @@ from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
 from noetl.cli.paint import Brush, coloured, is_rich, terminal
 from noetl.cli.printing import counted, print_json, print_line, problem_line, say
+from noetl.cli.rewriting import older_dialect
 from noetl.cli.surroundings import current_settings
 from noetl.model.problems import Problem
 
@@ -100,6 +101,8 @@ def _as_data(file: Checked, strict: bool) -> dict[str, Any]:
 def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
     console = terminal() if is_rich(sys.stdout) else None
     for file in checked:
+        if file.text is not None and (hint := older_dialect(file.name, file.text, file.problems)):
+            say(hint)
         if file.text is None:
             pass  # told on stderr; there is no line to point at
         elif console is not None:

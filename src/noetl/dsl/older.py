@@ -106,6 +106,7 @@ def _metadata(metadata: Written | None) -> None:
 
 
 def _keychain_entry(entry: Written) -> None:
+    _ambient(entry, "source")
     kind = entry.text("kind")
     if kind == "static" and entry.has("map"):
         entry.rename("map", "data")
@@ -134,6 +135,21 @@ def _keychain_entry(entry: Written) -> None:
         entry.leave_out("headers", "a token request is always a form")
 
 
+def _ambient(written: Written, key: str) -> None:
+    """`source: adc`: whatever credential the machine happens to have."""
+    found = written.plain(key)
+    source = found.get("source") if isinstance(found, dict) else found if key == "source" else None
+    if isinstance(source, str) and source.lower() in _AMBIENT:
+        written.refuse(
+            key,
+            "bad-value",
+            f"credentials of the machine itself (`source: {source}`) are not used. Store one with"
+            " `noetl credential set NAME`, and write `auth: NAME` on the task, or"
+            " `credential: NAME` in the keychain.",
+        )
+
+
+_AMBIENT = ("adc", "application_default", "application_default_credentials")
 _OAUTH_FIELDS = ("client_id", "client_secret", "scopes", "audience")
 
 
@@ -318,6 +334,8 @@ def _sugar(entry: Written, look: Look) -> None:
 
 def _task(task: Written, look: Look) -> None:
     tool = look.tools.get(task.text("kind") or "")
+    for key in ("auth", "credential"):
+        _ambient(task, key)
     if tool is not None:
         _config_in_spec(task, tool)
         _timeouts(task, tool)

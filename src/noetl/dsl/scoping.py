@@ -16,6 +16,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
 from noetl.model.net import Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
+from noetl.templates import Template
 from noetl.templates.analysis import Lookup, path_of
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
@@ -50,6 +51,9 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
 KEYS_SHOWN = 10
 """Keys that a message names."""
+_BEFORE_A_CALL = frozenset(
+    {Where.STEP, Where.LOOP_ARGS, Where.ADMIT, Where.LOOP, Where.TASK, Where.LATER}
+)
 _INSTEAD = {
     "iter": "Iterations are over here; read the step's result instead, or write to ctx.",
     "outcome": "Read `event.error`, `error` or the step's result instead.",
@@ -70,21 +74,25 @@ def check_names(building: Building, net: Net) -> None:
         if template is None:
             continue
         for path in sorted(template.reads):
-            _check_root(building, use, path[0], known, path[0] in guarded(template))
+            _check_root(building, use, path[0], known, template)
             if path[0] == "keychain":
                 _check_secret(building, use, path, known)
         for lookup in sorted(template.lookups, key=repr):
-            if not template.may_miss(".".join(map(str, takewhile(bool, lookup)))):
-                _check_keys(building, use, lookup, known)
+            _check_keys(building, use, lookup, known, template)
 
 
-def _check_root(building: Building, use: Use, name: str, known: _Known, guarded: bool) -> None:
+# What a template expects to be missing at times is looked for only where something is missing:
+# that walks through the whole template.
+
+
+def _check_root(building: Building, use: Use, name: str, known: _Known, template: Template) -> None:
     if name in RESERVED or (name in _PAGES and name in IN_SCOPE[use.where]):
         if name not in _visible(use):
-            code = "not-in-scope" if not guarded else "unknown-name"
+            is_guarded = name in guarded(template)
+            code = "not-in-scope" if not is_guarded else "unknown-name"
             building.report.add(
                 code if name != "keychain" else "secret-outside-tool",
-                _elsewhere(use, name) + (" Here it is undefined." if guarded else ""),
+                _elsewhere(use, name) + (" Here it is undefined." if is_guarded else ""),
                 use.place,
             )
         elif name == "output" and use.where is Where.LATER:
@@ -103,7 +111,7 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, guarded:
             f" {_INSTEAD['iter']}",
             use.place,
         )
-    elif name not in names and name not in use.home.iterators and not guarded:
+    elif name not in names and name not in use.home.iterators and name not in guarded(template):
         building.report.add(
             "unknown-name",
             f"nothing in this playbook is called `{name}`."
@@ -129,6 +137,11 @@ def _elsewhere(use: Use, name: str) -> str:
             " are resolved at the moment of use and never recorded."
         )
     instead = _INSTEAD.get(name, "")
+    if name in ("result", "response") and use.where in _BEFORE_A_CALL:
+        instead = (
+            "The result of an earlier step goes by that step's name: `{{ fetch.x }}`; that of the"
+            " task before this one is `_prev`."
+        )
     return f"`{name}` does not exist in {use.where.value}. {instead}".rstrip()
 
 
@@ -142,20 +155,28 @@ def _check_secret(building: Building, use: Use, path: tuple[str, ...], known: _K
         )
 
 
-def _check_keys(building: Building, use: Use, lookup: Lookup, known: _Known) -> None:
+def _may_miss(template: Template, lookup: Lookup) -> bool:
+    return template.may_miss(".".join(map(str, takewhile(bool, lookup))))
+
+
+def _check_keys(
+    building: Building, use: Use, lookup: Lookup, known: _Known, template: Template
+) -> None:
     """A key that is certainly, or by its spelling most likely, not there when this is read."""
     if lookup[0] in ("workload", "args"):
         # More may come than is declared here, so only near misses are reported.
         declared = known.workload if lookup[0] == "workload" else known.args(use.home)
         absent = _absent(declared, lookup[1:])
-        if absent is not None and (hint := building.report.suggest(absent.key, absent.keys)):
+        if absent is None or _may_miss(template, lookup):
+            return
+        if hint := building.report.suggest(absent.key, absent.keys):
             where = ".".join(map(str, lookup[: absent.depth + 1]))
             message = f'`{where}` has no "{absent.key}".{hint}'
             building.report.add("undefined-key", message, use.place)
         return
     what, shape, rest = known.result(use, lookup)
     absent = _absent(shape, rest)
-    if absent is None:
+    if absent is None or _may_miss(template, lookup):
         return
     if absent.rows is not None:
         hint = f" It has rows: write `rows[0].{absent.key}`, or loop over them."
@@ -216,6 +237,8 @@ class _Known:
             **{("", block.name): block for block in net.workbook},
         }
         self._names: dict[tuple[str, str], set[str]] = {}
+        self._hidden: dict[tuple[str, str], set[str]] = {}
+        self._args: dict[tuple[str, str], Yielded] = {}
         # A workbook entry sees the names of whichever task calls it.
         self._callers = set().union(
             *(set(task.inputs) for body in self._bodies.values() for task in all_tasks(body)), set()
@@ -224,17 +247,20 @@ class _Known:
     def names(self, home: Home) -> set[str]:
         key = (home.name, home.block)
         if key not in self._names:
-            self._names[key] = self._shared | set(self._local(key))
+            self._names[key] = self._shared | self.hidden(home)
         return self._names[key]
 
     def args(self, home: Home) -> Yielded:
         """What is declared as args of a step, or as inputs of a workbook entry."""
-        body = self._bodies.get((home.name, home.block))
+        key = (home.name, home.block)
+        body = self._bodies.get(key)
         if not isinstance(body, Step):
             return None
-        arriving = self._arriving.get(body.name, set())
-        inputs = [name for task in all_tasks(body) for name in task.inputs]
-        return dict.fromkeys([*body.args, *sorted(arriving), *inputs])
+        if key not in self._args:
+            arriving = self._arriving.get(body.name, set())
+            inputs = [name for task in all_tasks(body) for name in task.inputs]
+            self._args[key] = dict.fromkeys([*body.args, *sorted(arriving), *inputs])
+        return self._args[key]
 
     def result(self, use: Use, lookup: Lookup) -> tuple[str, Yielded, Lookup]:
         """Of which result a template reads, what is known of that, and which keys it reads."""
@@ -275,7 +301,10 @@ class _Known:
 
     def hidden(self, home: Home) -> set[str]:
         """Names that mean something else here than the step of that name."""
-        return set(self._local((home.name, home.block)))
+        key = (home.name, home.block)
+        if key not in self._hidden:
+            self._hidden[key] = set(self._local(key))
+        return self._hidden[key]
 
     def _local(self, key: tuple[str, str]) -> Iterator[str]:
         body = self._bodies.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -174,6 +175,9 @@ def _older_libs(task: Written, libs: dict[str, Any]) -> None:
     if not libs:
         task.leave_out("libs", "it names nothing")
         return
+    if wrong := _no_names(libs):
+        task.refuse("libs", "bad-value", f"`libs` of a python task: {'; '.join(wrong)}.")
+        return
     if not task.is_text or code is None or "{{" in code:
         task.note("libs", "import the modules in the code")
         return
@@ -183,6 +187,27 @@ def _older_libs(task: Written, libs: dict[str, Any]) -> None:
         return  # the shape check will say what is wrong with it
     task.put("code", "\n".join([*imports, code]), "it imports what `libs` named")
     task.leave_out("libs", "the code imports the modules")
+
+
+def _no_names(libs: dict[str, Any]) -> list[str]:
+    """What code could not be given: each name that is none, and what to write instead."""
+    wrong = []
+    for alias, written in libs.items():
+        is_import = isinstance(written, dict) and written.keys() == {"from", "import"}
+        modules = [written["from"], written["import"]] if is_import else [written]
+        if not _is_name(alias) and alias != written:
+            wrong.append(f'"{alias[:60]}" is no name that code can use (write one such as "lib_1")')
+        for module in modules:
+            if not isinstance(module, str) or not all(map(_is_name, module.split("."))):
+                wrong.append(
+                    f"{alias[:60]}: {str(module)[:60]!r} is no module (write it as in an import,"
+                    " `package.module`, or `{from: package, import: name}`)"
+                )
+    return wrong
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not iskeyword(text)
 
 
 def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
