@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
+    from noetl.tools.processes.namespaces import Room
     from noetl.tools.registry import Known
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
-    from noetl.tools.running.namespaces import Room
     from noetl.worker.worker import Worker
 
 
@@ -477,9 +477,9 @@ def tool_rules(settings: Settings) -> Rules:
     """What the operator allows the tools of a worker."""
     from noetl.secrets.keychain import opened
     from noetl.tools.egress import EgressPolicy
+    from noetl.tools.processes.namespaces import PROCESSES, counts_by_room
+    from noetl.tools.processes.spawner import Bounds
     from noetl.tools.rules import Rules, read_container_policy
-    from noetl.tools.running.namespaces import PROCESSES, counts_by_room
-    from noetl.tools.running.spawner import Bounds
 
     room = _room(settings)
     processes = PROCESSES if room is not None and counts_by_room() else None
@@ -506,7 +506,7 @@ def tool_rules(settings: Settings) -> Rules:
 def _room(settings: Settings) -> Room | None:
     """What code and programs of tasks see, if they are kept in namespaces."""
     from noetl.errors import BadSetting
-    from noetl.tools.running.namespaces import TMP_BYTES, Room
+    from noetl.tools.processes.namespaces import TMP_BYTES, Room
 
     if settings.sandbox != "namespaces":
         if settings.task_network != "allow":
@@ -536,7 +536,7 @@ def _room(settings: Settings) -> Room | None:
 def check_sandbox(settings: Settings) -> None:
     """Raise BadSetting if the kernel does not keep tasks as the operator wants them kept."""
     from noetl.errors import BadSetting
-    from noetl.tools.running.namespaces import refusal
+    from noetl.tools.processes.namespaces import refusal
 
     if settings.sandbox != "namespaces":
         return

@@ -12,7 +12,7 @@ from typing import Any
 import nats
 import pytest
 
-from noetl.tools.running.processes import descendants
+from noetl.tools.processes.tree import descendants
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import nats_server
 

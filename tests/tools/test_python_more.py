@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from noetl.tools.python import packages
 from noetl.tools.rules import Rules
-from noetl.tools.running import packages
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, free_port, refusing
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from noetl.tools.processes.programs import spawner
+from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
-from noetl.tools.running.spawner import Bounds
-from noetl.tools.running.spawning import spawner
 from tests.examples.system import on_bench, playbook
 from tests.tools.running import Bench as ToolBench
 from tests.worker.test_sandbox import PID, called, in_pool, is_gone

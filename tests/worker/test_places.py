@@ -12,7 +12,7 @@ import pytest
 
 from noetl import wiring
 from noetl.model.events import TaskStarted
-from noetl.tools.running.limits import time_limit, waiting
+from noetl.tools.limits import time_limit, waiting
 from noetl.worker import sandbox
 from noetl.worker.sandbox import processes_for
 from tests.examples.system import on_bench, playbook

@@ -18,9 +18,9 @@ import pytest
 import noetl
 from noetl.errors import BadSetting
 from noetl.settings import Settings
+from noetl.tools.processes.namespaces import Room, refusal
+from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
-from noetl.tools.running.namespaces import Room, refusal
-from noetl.tools.running.spawner import Bounds
 from noetl.wiring import tool_rules
 from noetl.worker.sandbox import SandboxPool
 from tests.cli.conftest import COMMAND, clean_environment

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.tools.running.python_calls import Crashed
+from noetl.tools.processes.sandbox import Crashed
 from noetl.worker.sandbox import SandboxPool
 
 

@@ -38,7 +38,7 @@ from typing import Annotated
 
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import Credential, Duration, Tool, ToolConfig, ToolContext, about
-from noetl.tools.running.limits import shortest
+from noetl.tools.limits import shortest
 
 
 class CLASS(ToolConfig, frozen=True, kw_only=True):

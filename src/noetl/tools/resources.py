@@ -17,9 +17,9 @@ import msgspec
 from noetl.model.access_tokens import AccessToken
 from noetl.tools.failures import Refused
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
+from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.sandbox import Sandbox
 from noetl.tools.rules import Rules
-from noetl.tools.running.namespaces import Room
-from noetl.tools.running.python_calls import Sandbox
 
 
 class Closable(Protocol):

@@ -10,8 +10,8 @@ import msgspec
 
 from noetl.errors import BadSetting
 from noetl.tools.egress import EgressPolicy
-from noetl.tools.running.namespaces import Room
-from noetl.tools.running.spawner import Bounds
+from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.spawner import Bounds
 
 Cpus = Annotated[float, msgspec.Meta(gt=0)]
 Memory = Annotated[str, msgspec.Meta(pattern=r"^\d+([KMGT]i?)?$")]

@@ -30,9 +30,9 @@ from noetl.errors import NotFound
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.files.results import in_memory
+from noetl.tools.processes.sandbox import Sandbox
 from noetl.tools.resources import THREADS, ToolResources
 from noetl.tools.rules import Rules
-from noetl.tools.running.python_calls import Sandbox
 
 CANARY = "canary-7f3e9a51-c4d2"
 """Put it into the credentials of a trial where the secret stands. It must not come out."""

@@ -27,7 +27,7 @@ from noetl.model.outcome import (
     ok,
 )
 from noetl.templates import Scope, compile_value
-from noetl.tools.running.limits import time_limit
+from noetl.tools.limits import time_limit
 from noetl.tools.workbook import TOOL as WORKBOOK
 from noetl.worker.allowances import timeout_of
 from noetl.worker.calls import overridden, total_seconds, unmet

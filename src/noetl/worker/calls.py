@@ -23,8 +23,8 @@ from noetl.templates.views import MISSING
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.results import Files
+from noetl.tools.limits import listen, time_limit, waiting
 from noetl.tools.resources import ToolResources
-from noetl.tools.running.limits import listen, time_limit, waiting
 from noetl.worker.allowances import repeats_of, timeout_of
 from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control

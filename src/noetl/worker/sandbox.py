@@ -26,12 +26,12 @@ from typing import Any
 import msgspec
 
 from noetl.tools.files.results import link_or_copy
-from noetl.tools.running.limits import waiting
-from noetl.tools.running.namespaces import INPUTS, OUTPUTS, Room
-from noetl.tools.running.processes import ending
-from noetl.tools.running.python_calls import Answer, Call, Crashed
-from noetl.tools.running.spawner import Bounds, Spawn
-from noetl.tools.running.spawning import Spawned, spawner
+from noetl.tools.limits import waiting
+from noetl.tools.processes.namespaces import INPUTS, OUTPUTS, Room
+from noetl.tools.processes.programs import Spawned, spawner
+from noetl.tools.processes.sandbox import Answer, Call, Crashed
+from noetl.tools.processes.spawner import Bounds, Spawn
+from noetl.tools.processes.tree import ending
 
 SIZE = struct.Struct(">I")
 CHUNK = 256 * 1024

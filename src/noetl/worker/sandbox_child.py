@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.running.python_calls import Answer, Call
+from noetl.tools.processes.sandbox import Answer, Call
 from noetl.worker.sandbox_code import END, FELL_THROUGH, Program, arguments_of, compiled
 
 SIZE = struct.Struct(">I")

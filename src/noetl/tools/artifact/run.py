@@ -16,8 +16,8 @@ from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
 from noetl.tools.files.forms import Unreadable, decoded
+from noetl.tools.limits import Gathering
 from noetl.tools.plain_data import plain
-from noetl.tools.running.limits import Gathering
 
 KEY = re.compile(r"[0-9a-f]{8,64}\Z")
 NO_REFERENCE = (

@@ -14,6 +14,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.container import Container, policy
 from noetl.tools.credentials import fields_of
 from noetl.tools.failures import Failed, Refused
+from noetl.tools.limits import shortest
 from noetl.tools.processes.commands import (
     Output,
     as_text,
@@ -22,7 +23,6 @@ from noetl.tools.processes.commands import (
     environment,
     run_command,
 )
-from noetl.tools.running.limits import shortest
 
 ENGINES = ("docker", "podman")
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"

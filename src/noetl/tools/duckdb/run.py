@@ -27,7 +27,7 @@ from noetl.tools.duckdb.extensions import check_statement, check_stored, load
 from noetl.tools.failures import failed_with, guarded
 from noetl.tools.files.forms import form_of
 from noetl.tools.files.objects import is_object
-from noetl.tools.running.limits import Gathering, shortest
+from noetl.tools.limits import Gathering, shortest
 from noetl.tools.sql.duckdb import connection_to, failure, literal
 from noetl.tools.sql.embedded import alone, database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted

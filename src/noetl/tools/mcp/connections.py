@@ -19,10 +19,10 @@ from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.mcp import Mcp
 from noetl.tools.plain_data import read_json
 from noetl.tools.processes.commands import environment
+from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.programs import Program
+from noetl.tools.processes.tree import ending
 from noetl.tools.rules import Rules
-from noetl.tools.running.namespaces import Room
-from noetl.tools.running.processes import ending
-from noetl.tools.running.spawning import Program
 from noetl.tools.web.service import Answer, ask
 
 KINDS: dict[int, ErrorKind] = {

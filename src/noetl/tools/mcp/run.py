@@ -8,10 +8,10 @@ from typing import Any
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused
+from noetl.tools.limits import shortest
 from noetl.tools.mcp import Mcp
 from noetl.tools.mcp.connections import Connection, connected
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.running.limits import shortest
 from noetl.version import __version__
 
 PROTOCOL = "2025-06-18"

@@ -18,9 +18,9 @@ from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import Failed, Refused, lacking
 from noetl.tools.files.forms import form_of
+from noetl.tools.limits import shortest
 from noetl.tools.nats import Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
-from noetl.tools.running.limits import shortest
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -15,11 +15,11 @@ from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
 from noetl.tools.files.objects import is_object, parts_of, stored
+from noetl.tools.limits import Gathering, part, shortest
 from noetl.tools.postgres import Postgres
 from noetl.tools.postgres.connections import Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.postgres.values import document, fitted, parameters
-from noetl.tools.running.limits import Gathering, part, shortest
 from noetl.tools.sql.postgres import BadCredential, failure, login_of
 from noetl.tools.sql.rows import Write, batches, insert, quoted, quoted_table
 from noetl.tools.sql.tasks import (

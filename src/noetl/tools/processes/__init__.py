@@ -1,1 +1,1 @@
-"""Processes that run programs of tasks."""
+"""Processes of tasks: commands and their output, the spawner, namespaces, the Python sandbox."""

@@ -16,10 +16,10 @@ import msgspec
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.failures import Refused
 from noetl.tools.plain_data import NotPlain, plain, read_json
-from noetl.tools.running.namespaces import Room
-from noetl.tools.running.processes import ending
-from noetl.tools.running.spawner import Bounds
-from noetl.tools.running.spawning import LET_SEEN, Program
+from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.programs import LET_SEEN, Program
+from noetl.tools.processes.spawner import Bounds
+from noetl.tools.processes.tree import ending
 
 GRACE_SECONDS = 0.3
 """Between asking a group to end and killing it."""

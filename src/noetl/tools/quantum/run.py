@@ -22,9 +22,9 @@ import msgspec
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import lacking
+from noetl.tools.limits import shortest
+from noetl.tools.processes.sandbox import Answer, Crashed, Sandbox
 from noetl.tools.quantum import Quantum
-from noetl.tools.running.limits import shortest
-from noetl.tools.running.python_calls import Answer, Crashed, Sandbox
 
 LOCAL = ("aer", "local")
 

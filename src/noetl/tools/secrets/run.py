@@ -10,7 +10,7 @@ from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
 from noetl.tools.failures import Failed
-from noetl.tools.running.limits import shortest
+from noetl.tools.limits import shortest
 from noetl.tools.secrets import Secrets
 from noetl.tools.secrets.managers import MANAGERS, Wanted
 

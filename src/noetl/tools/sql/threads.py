@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from noetl.tools.running.limits import waiting
+from noetl.tools.limits import waiting
 
 TICK_SECONDS = 0.02
 

@@ -22,8 +22,8 @@ from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.egress import check_database
 from noetl.tools.failures import Failed, Refused, failed_with, guarded
+from noetl.tools.limits import Gathering, shortest
 from noetl.tools.resources import ToolResources
-from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.rows import Batch, Write

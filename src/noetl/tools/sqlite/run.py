@@ -17,8 +17,8 @@ from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
+from noetl.tools.limits import Gathering, shortest
 from noetl.tools.plain_data import plain
-from noetl.tools.running.limits import Gathering, shortest
 from noetl.tools.sql.embedded import database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
 from noetl.tools.sql.sqlite import failure, no_other_files

@@ -20,8 +20,8 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused, lacking
 from noetl.tools.files.forms import Unreadable, decoded
 from noetl.tools.files.objects import Place, named, opened, saved
+from noetl.tools.limits import shortest
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.running.limits import shortest
 from noetl.tools.store import Store
 
 NEEDS_KEY = ("put", "get", "delete", "presign")

@@ -20,7 +20,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, failed_with, guarded, known_failure
 from noetl.tools.files.forms import form_of
 from noetl.tools.files.objects import fetched, is_object, parts_of, stored
-from noetl.tools.running.limits import shortest
+from noetl.tools.limits import shortest
 from noetl.tools.sql.duckdb import bounded
 from noetl.tools.sql.duckdb import failure as duckdb_failure
 from noetl.tools.sql.postgres import BadCredential, connected, login_of

@@ -27,9 +27,9 @@ from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.files.forms import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, parts_of, stored
+from noetl.tools.limits import part, shortest, time_limit, waiting
 from noetl.tools.plain_data import NotPlain, plain
 from noetl.tools.rules import Rules
-from noetl.tools.running.limits import part, shortest, time_limit, waiting
 from noetl.tools.web.auth import Proof, proof_of
 from noetl.tools.web.request import ClientCertificate, FilePart, OAuth2Auth, Request
 from noetl.version import __version__

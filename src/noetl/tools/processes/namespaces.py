@@ -100,7 +100,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _TRIAL = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from noetl.tools.running.namespaces import Room, build, lay_down_rights, leave_for_room
+from noetl.tools.processes.namespaces import Room, build, lay_down_rights, leave_for_room
 try:
     leave_for_room()
     if (pid := os.fork()):

@@ -22,9 +22,8 @@ from pathlib import Path
 import msgspec
 
 import noetl
-from noetl.tools.running.namespaces import Room
-from noetl.tools.running.processes import kill_all
-from noetl.tools.running.spawner import (
+from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.spawner import (
     ENDED,
     KILL,
     NEWS,
@@ -36,6 +35,7 @@ from noetl.tools.running.spawner import (
     Bounds,
     Spawn,
 )
+from noetl.tools.processes.tree import kill_all
 
 LET_SEEN = ("PATH", "HOME", "LANG")
 """Of the worker's environment, what every process of a task sees."""
@@ -47,7 +47,7 @@ STUBBORN_SECONDS = 5.0
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from noetl.worker.sandbox_child import serve; "
-    "from noetl.tools.running.spawner import keep; "
+    "from noetl.tools.processes.spawner import keep; "
     "del sys.path[0]; keep(int(sys.argv[2]), serve)"
 )
 _SOURCE = str(Path(noetl.__file__).parents[1])

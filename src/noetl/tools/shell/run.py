@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from noetl.model.outcome import Outcome, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Refused
+from noetl.tools.limits import shortest
 from noetl.tools.processes.commands import (
     Output,
     ended_badly,
@@ -17,8 +18,7 @@ from noetl.tools.processes.commands import (
     environment,
     run_command,
 )
-from noetl.tools.running.limits import shortest
-from noetl.tools.running.namespaces import Room
+from noetl.tools.processes.namespaces import Room
 from noetl.tools.shell import Shell
 
 

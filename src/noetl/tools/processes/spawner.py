@@ -28,7 +28,7 @@ from typing import NoReturn
 
 import msgspec
 
-from noetl.tools.running.namespaces import (
+from noetl.tools.processes.namespaces import (
     HOME,
     PRIVATE,
     Room,
@@ -36,7 +36,7 @@ from noetl.tools.running.namespaces import (
     lay_down_rights,
     leave_for_room,
 )
-from noetl.tools.running.processes import descendants
+from noetl.tools.processes.tree import descendants
 
 SIZE = struct.Struct(">I")
 NEWS = struct.Struct(">ci")

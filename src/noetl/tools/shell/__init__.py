@@ -39,7 +39,7 @@ class Shell(ToolConfig, frozen=True, kw_only=True):
 
 
 async def run(config: Shell, context: ToolContext) -> Outcome:
-    from noetl.tools.running.shell import run
+    from noetl.tools.shell.run import run
 
     return await run(config, context)
 

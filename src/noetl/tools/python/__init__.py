@@ -58,7 +58,7 @@ class Python(ToolConfig, frozen=True, kw_only=True):
 
 
 async def run(config: Python, context: ToolContext) -> Outcome:
-    from noetl.tools.running.python import run
+    from noetl.tools.python.run import run
 
     return await run(config, context)
 

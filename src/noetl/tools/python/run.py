@@ -9,10 +9,10 @@ from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.files.scripts import loaded
+from noetl.tools.limits import shortest
+from noetl.tools.processes.sandbox import Answer, Crashed
 from noetl.tools.python import Python, imports_of
-from noetl.tools.running.limits import shortest
-from noetl.tools.running.packages import packages_for
-from noetl.tools.running.python_calls import Answer, Crashed
+from noetl.tools.python.packages import packages_for
 
 CODE_NAME = "<code>"
 
