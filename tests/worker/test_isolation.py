@@ -246,3 +246,10 @@ def test_s24_programs_and_code_are_held_to_the_same_limits():
     ]
     assert "File size limit" in outcome.error.message or outcome.error.code == 153
     assert processes == 1234
+
+
+def test_s24_when_memory_runs_out_tasks_go_before_their_worker():
+    async def work(pool):
+        return await called(pool, "result = int(open('/proc/self/oom_score_adj').read())")
+
+    assert in_pool(work) > int(Path("/proc/self/oom_score_adj").read_text())
