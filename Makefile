@@ -47,10 +47,10 @@ lint: $(DEVELOPED)
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not long"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not long"
 
 test-long: lint
-	$(BIN)/pytest -n 2
+	EFFORT=long $(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(DEVELOPED)
 	$(BIN)/python bench/workloads.py

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import empty_database, postgres_running, url_of
+from tests.servers import empty_database, postgres_running, unused_database, url_of
 from tests.tools.services import nats_server
 
 MEMORY = Path("/dev/shm")
@@ -56,7 +56,13 @@ def postgres(postgres_server: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-def database_url(postgres_server: Any) -> str:
-    """A database without a trace of NoETL."""
+def new_database_url(postgres_server: Any) -> str:
+    """A database without a trace of NoETL, for tests of how one begins."""
     empty_database(postgres_server, "noetl")
     return url_of(postgres_server, "noetl")
+
+
+@pytest.fixture
+def database_url(postgres_server: Any) -> str:
+    """A database of NoETL in which nothing has happened yet."""
+    return unused_database(postgres_server, "noetl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from noetl.store.postgres import PostgresStore
 from tests.tools.services import START_SECONDS, free_port, listens
 
 
@@ -57,6 +59,62 @@ def empty_database(server: Any, name: str) -> None:
         db.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(made))
         # A copy of files instead of a log of pages: half the time for a database that small.
         db.execute(sql.SQL("CREATE DATABASE {} STRATEGY file_copy").format(made))
+
+
+_SHAPE = """
+SELECT coalesce(md5(string_agg(concat_ws(' ', r.relname, r.relkind, r.relacl, r.reltablespace,
+    a.attname, a.atttypid, a.attnotnull, a.atthasdef), ',' ORDER BY r.relname, a.attnum)), '')
+FROM pg_class r LEFT JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0
+WHERE r.relnamespace = to_regnamespace('noetl')
+"""
+_OTHERS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_TABLES = """
+SELECT oid::regclass::text FROM pg_class
+WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'r' AND relname <> 'schema'
+"""
+_SEQUENCES = """
+SELECT setval(oid::regclass, 1, false) FROM pg_class
+WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'S'
+"""
+_shapes: dict[Any, str] = {}
+
+
+def unused_database(server: Any, name: str) -> str:
+    """A database as NoETL makes it. One that the test before left is emptied, which takes a tenth
+    of making another; it is made anew if its tables are not what they were."""
+    url = url_of(server, name)
+    try:
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(_OTHERS)
+            if (found := db.execute(_SHAPE).fetchone()) and found[0] == _shapes.get(server):
+                _empty(db)
+                return url
+    except psycopg.OperationalError:
+        _shapes.pop(server, None)  # There is none yet.
+    empty_database(server, name)
+
+    async def make() -> None:
+        await (await PostgresStore.open(url)).close()
+
+    asyncio.run(make())
+    with psycopg.connect(url, autocommit=True) as db:
+        _shapes[server] = db.execute(_SHAPE).fetchone()[0]  # type: ignore[index]
+    return url
+
+
+def _empty(db: psycopg.Connection) -> None:
+    db.execute("SET session_replication_role = replica")  # no foreign keys, no triggers
+    tables = [table for (table,) in db.execute(_TABLES)]
+    with db.transaction():
+        for table in tables:
+            db.execute(f"DELETE FROM {table}")  # type: ignore[call-overload]
+        # Another installation: what the one before left on a NATS server is not its own.
+        made = "replace(gen_random_uuid()::text, '-', '')"
+        db.execute(f"INSERT INTO noetl.installation VALUES ({made})")  # type: ignore[call-overload]
+        db.execute(_SEQUENCES)
 
 
 def url_of(server: Any, database: str) -> str:

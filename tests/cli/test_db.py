@@ -34,7 +34,7 @@ def noetl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/noetl.db"
-    return str(request.getfixturevalue("database_url"))
+    return str(request.getfixturevalue("new_database_url"))
 
 
 def damage(url: str) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.dsl import compile_text
 from noetl.dsl.fmt import format_text, read_data
 from noetl.errors import PlaybookRejected
 from noetl.tools.registry import shapes
+from tests.effort import generated
 
 HERE = Path(__file__).parent
 FILES = sorted([*(HERE.parent / "documents").glob("*.yaml"), *HERE.rglob("*.yaml")])
@@ -385,7 +386,7 @@ def neighbours(text: str) -> dict[str, bool]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@generated(150)
 @given(documents())
 def test_any_document_keeps_its_meaning_and_every_comment_its_place(text: str) -> None:
     formatted = format_text(text)
@@ -397,7 +398,7 @@ def test_any_document_keeps_its_meaning_and_every_comment_its_place(text: str) -
     assert not any(line.startswith("\t") for line in formatted.split("\n"))
 
 
-@settings(max_examples=300, deadline=None)
+@generated(100)
 @given(st.text(st.sampled_from(list("ab:- \n#'\"{}[],|>&*!?%\t\\\u2028\x85~1")), max_size=30))
 def test_any_text_is_formatted_or_rejected(noise: str) -> None:
     for text in (noise, f"k: {noise}", f"k:\n  - a\n{noise}"):

@@ -119,7 +119,7 @@ def damaged(text: str, dice: random.Random) -> str:
 def data_of(path: Path) -> Any:
     """The data of a file, if it is YAML that PyYAML can load."""
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.load(path.read_text(), yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError):
         return None
 
@@ -368,8 +368,8 @@ def fuzz(tmp_path: Path, seconds: int) -> None:
 
 
 @needs_atheris
-def test_the_fuzzer_finds_nothing_in_20_seconds(tmp_path):
-    fuzz(tmp_path, seconds=20)
+def test_the_fuzzer_finds_nothing_in_5_seconds(tmp_path):
+    fuzz(tmp_path, seconds=5)
 
 
 @pytest.mark.long

@@ -56,7 +56,7 @@ def check_agreement(steps: dict[str, dict[str, Any]], dice: random.Random) -> No
         agree(played, reference)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(nets(), st.integers(0, 2**32))
 def test_l5_the_engine_agrees_with_the_reference(
     steps: dict[str, dict[str, Any]], seed: int
@@ -73,7 +73,7 @@ def test_l5_the_engine_agrees_with_the_reference_at_length(
     check_agreement(steps, random.Random(seed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(LINKS, max_size=4), min_size=1, max_size=5), st.randoms())
 def test_l6_auto_runs_a_step_once_after_all_live_branches_whatever_their_lengths(
     branches: list[list[tuple[bool, bool]]], dice: random.Random

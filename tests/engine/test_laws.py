@@ -53,7 +53,7 @@ def live(playbook: str, seed: int) -> None:
     assert len(set(ended)) == len(ended), "a run ends once"
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(playbooks(), SEEDS)
 def test_l1_l2_l3_l4_replay_repeats_ends_and_owners(playbook: str, seed: int) -> None:
     live(playbook, seed)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from noetl.templates import EvaluationFailed, compile_condition, compile_text
+from tests.effort import generated
 from tests.templates.generated import expressions, scopes
 from tests.templates.scopes import scope
 
@@ -55,7 +56,7 @@ def test_filters_and_calls_are_listed():
     assert template.called == {"now", ".get"}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(100)
 @given(expressions, scopes)
 def test_the_roots_that_are_read_are_enough_to_evaluate_with(expression, roots):
     template = compile_text(f"{{{{ {expression} }}}}")

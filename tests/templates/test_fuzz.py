@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.templates import (
@@ -19,6 +19,7 @@ from noetl.templates import (
 from noetl.templates.filters import FILTERS
 from noetl.templates.functions import FUNCTIONS, METHODS
 from noetl.templates.operators import TESTS
+from tests.effort import generated
 from tests.templates.generated import data
 from tests.templates.scopes import outcome
 
@@ -99,7 +100,7 @@ strange = st.one_of(
     st.dictionaries(st.one_of(st.integers(), st.none(), st.text(max_size=3)), data, max_size=3),
     st.just({"k": "\ud800", "n": float("nan")}),
 )
-EVERYTHING = settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+EVERYTHING = generated(250)
 
 
 @EVERYTHING

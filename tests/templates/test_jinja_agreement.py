@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import wraps
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from jinja2 import ChainableUndefined, Environment, Undefined
 from markupsafe import Markup
 
@@ -19,6 +19,7 @@ from noetl.templates import (
     compile_condition,
     compile_text,
 )
+from tests.effort import generated
 from tests.templates.generated import expressions, scopes
 from tests.templates.scopes import scope
 
@@ -188,7 +189,7 @@ def test_common_texts_give_what_jinja_gives(text):
     assert compile_text(text + ".").evaluate(scope(**DATA)) == expected + "."
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(150)
 @given(expressions, scopes)
 def test_generated_expressions_give_what_jinja_gives(expression, roots):
     try:

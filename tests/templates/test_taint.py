@@ -8,7 +8,7 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from noetl.errors import NoetlError
 from noetl.templates import (
@@ -27,6 +27,7 @@ from noetl.templates.filters import FILTERS
 from noetl.templates.functions import METHODS
 from noetl.templates.operators import TESTS
 from noetl.templates.taint import holds_taint
+from tests.effort import generated
 from tests.templates.generated import expressions
 from tests.templates.scopes import NOON, outcome
 
@@ -255,7 +256,7 @@ def test_reveal_and_mask_keep_what_holds_no_secret():
     assert mask([Tainted(1), structure])[1] is structure
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(100)
 @given(expressions)
 def test_no_expression_gets_a_secret_out(expression):
     scope = Scope(dict.fromkeys("abcd", Tainted({"k": SECRET, "n": [SECRET]})), tainted=set("abcd"))
