@@ -26,12 +26,14 @@ GRACE_SECONDS = 2.0
 NEIGHBOUR_SECONDS = 0.05
 """How often to look while timers of another server are due: ours may come next."""
 REST_MAX_SECONDS = 60.0
-"""A timer that cannot fire is tried again after a second, then after two, up to so many."""
+"""What came to nothing is tried again after a second, then after two, up to so many."""
 RECENT_SECONDS = 120.0
 """Leases that a worker loses within so long may have been lost by the same death."""
 BATCH = 200
 EVERY = 1_000_000
 
+Due = tuple[ExecutionId, str]
+"""A timer, or a command whose lease has lapsed."""
 Owns = Callable[[ExecutionId], bool]
 """Whether this process looks after an execution."""
 
@@ -54,28 +56,30 @@ async def fire_timers(
 
 
 class Resting:
-    """Timers that were due and made nothing happen: each is tried again, but not at once."""
+    """Timers that were due, or leases that had lapsed, of which nothing came: perhaps the execution
+    cannot be read. Each is tried again, but not at once.
+    """
 
     def __init__(self) -> None:
-        self._until: dict[tuple[ExecutionId, str], tuple[float, float]] = {}
+        self._until: dict[Due, tuple[float, float]] = {}
         """When to try again, and how long that is after the last time."""
 
     def __len__(self) -> int:
         return len(self._until)
 
-    def wakes(self, timer: tuple[ExecutionId, str], now: float) -> bool:
-        return timer not in self._until or self._until[timer][0] <= now
+    def wakes(self, due: Due, now: float) -> bool:
+        return due not in self._until or self._until[due][0] <= now
 
-    def note(self, timer: tuple[ExecutionId, str], now: float, *, fired: bool) -> None:
-        _, last = self._until.pop(timer, (now, POLL_SECONDS / 2))
-        if not fired:
+    def note(self, due: Due, now: float, *, done: bool) -> None:
+        _, last = self._until.pop(due, (now, POLL_SECONDS / 2))
+        if not done:
             rest = min(2 * last, REST_MAX_SECONDS)
-            self._until[timer] = now + rest, rest
+            self._until[due] = now + rest, rest
 
-    def keep(self, due: Collection[tuple[ExecutionId, str]]) -> None:
+    def keep(self, due: Collection[Due]) -> None:
         """Whatever else rests is not due any more."""
-        for timer in self._until.keys() - set(due):
-            del self._until[timer]
+        for one in self._until.keys() - set(due):
+            del self._until[one]
 
 
 async def _fire_due(
@@ -85,7 +89,7 @@ async def _fire_due(
     due = await _due(orchestrator, store, clock, owns, resting)
     fired = await asyncio.gather(*(_fire(orchestrator, *which) for which in due))
     for which, has_fired in zip(due, fired, strict=True):
-        resting.note(which, clock.now(), fired=has_fired)
+        resting.note(which, clock.now(), done=has_fired)
     if any(fired):
         return
     following = await _next(orchestrator, store)
@@ -119,7 +123,7 @@ async def _change(orchestrator: Orchestrator, clock: Clock, following: float | N
 
 async def _due(
     orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, resting: Resting
-) -> list[tuple[ExecutionId, str]]:
+) -> list[Due]:
     now = clock.now()
     # Timers that rest, and those of executions that do not go on here, stay due; they must not hide
     # the others.
@@ -160,14 +164,14 @@ async def requeue_lapsed(
     """
     await clock.sleep(after)
     quiet = 0
-    losses = Losses()
+    losses, resting = Losses() if suspects else None, Resting()
     while True:
         await clock.sleep(POLL_SECONDS)
         quiet = max(0, quiet - 1)
         if quiet and not orchestrator.dispatch.held:
             continue
         try:
-            await _requeue_lapsed(orchestrator, store, clock, owns, losses if suspects else None)
+            await _requeue_lapsed(orchestrator, store, clock, owns, losses, resting)
             if store.exclusive and not await _is_work_out(orchestrator, store):
                 quiet = QUIET_LOOKS
         except StoreError as error:
@@ -199,18 +203,31 @@ class Losses:
 
 
 async def _requeue_lapsed(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, losses: Losses | None
+    orchestrator: Orchestrator,
+    store: Store,
+    clock: Clock,
+    owns: Owns,
+    losses: Losses | None,
+    resting: Resting,
 ) -> None:
-    limit = BATCH if orchestrator.chosen is None else EVERY
+    # What rests stays lapsed, and must not hide the others.
+    limit = BATCH + len(resting) if orchestrator.chosen is None else EVERY
     now = clock.now()
-    lapsed = await store.lapsed(now=now, limit=limit)
+    found = await store.lapsed(now=now, limit=limit)
+    resting.keep([_due_of(one.command) for one in found])
+    lapsed = [one for one in found if resting.wakes(_due_of(one.command), now)]
     if not lapsed:
         return
     alone = await _alone(store, losses, {worker for _, worker, _ in lapsed}, now)
     for command, worker, expired_at in lapsed:
         is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
         if is_ours and orchestrator.is_chosen(command.execution_id):
-            await _lapse(orchestrator, command, worker, alone=worker in alone)
+            done = await _lapse(orchestrator, command, worker, alone=worker in alone)
+            resting.note(_due_of(command), clock.now(), done=done)
+
+
+def _due_of(command: Command) -> Due:
+    return command.execution_id, command.command_id
 
 
 async def _alone(store: Store, losses: Losses | None, workers: set[str], now: float) -> set[str]:

@@ -1,0 +1,78 @@
+"""Lost leases of executions that cannot be read: they wait, and nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from noetl.control.timekeeping import BATCH, requeue_lapsed
+from tests.control.servers import run, servers, started
+
+ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
+SECONDS = 100.0
+
+
+class TurnedClock:
+    """Whoever sleeps turns it forward."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+        self.until = at + SECONDS
+        self.over = asyncio.Event()
+
+    def now(self) -> float:
+        return self._at
+
+    async def sleep(self, seconds: float) -> None:
+        self._at += seconds
+        if self._at > self.until:
+            self.over.set()
+        await asyncio.sleep(0)
+
+
+def damage(path: Path, ids: list[str]) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany(
+            "UPDATE noetl_log SET events = x'00' WHERE execution_id = ?", [(one,) for one in ids]
+        )
+
+
+def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hide_no_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async def story() -> None:
+        url = f"sqlite:///{tmp_path}/noetl.db"
+        async with servers(url, 1) as (before,):
+            ids = [await started(before, ONE_STEP) for _ in range(BATCH + 1)]
+            at = before.clock.now()
+            # In this order they lapse: the sound one last.
+            for number, one in enumerate(ids):
+                terms = {"pool": "default", "limit": 1, "executions": [one]}
+                [_] = await before.store.claim("gone", **terms, expires_at=at - 1000 + number)
+        *damaged, sound = ids
+        damage(tmp_path / "noetl.db", damaged)
+        async with servers(url, 1) as (after,):
+            clock = TurnedClock(at)
+            lapses = asyncio.create_task(requeue_lapsed(after.orchestrator, after.store, clock))
+            await clock.over.wait()
+            lapses.cancel()
+
+            [(command, worker, _)] = await after.store.open_commands(sound)
+            assert (worker, command.deliveries) == (None, 2)
+
+    caplog.set_level(logging.ERROR, "noetl.control.timekeeping")
+    run(story)
+
+    tried = Counter(
+        record.execution_id
+        for record in caplog.records
+        if record.message == "a lost command cannot go on"
+    )
+    assert len(tried) == BATCH
+    assert max(tried.values()) <= 8
