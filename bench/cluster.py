@@ -76,7 +76,9 @@ def processor_seconds(pids: Iterable[int]) -> float:
     """What these processes have used, with those of their children that have ended."""
     ticks = 0
     for pid in pids:
-        with suppress(FileNotFoundError):  # It has just ended, and counts as its parent's.
+        with suppress(
+            FileNotFoundError, ProcessLookupError
+        ):  # It has just ended, and counts as its parent's.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -182,7 +182,8 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
     nats = _nats_figures(system)
-    metrics = Metrics(nats)
+    decisions = system.orchestrator
+    metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
     system.orchestrator.on_ended = metrics.finished
     draining = asyncio.Event()
     return Services(

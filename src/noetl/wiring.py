@@ -158,15 +158,16 @@ async def embedded(
         me = _runtime(clock) if serves else None
         family = Family(settings.max_depth, settings.max_children)
         orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
+        membership = Membership(store, clock, me)
         system = System(
-            executions=Executions(orchestrator, store, clock, keys.missing),
+            executions=Executions(orchestrator, store, clock, keys.missing, membership.owns),
             catalog=Catalog(store, compiler(settings), clock),
             keys=keys,
             tokens=Tokens(store, keys, clock),
             store=store,
             orchestrator=orchestrator,
             clock=clock,
-            membership=Membership(store, clock, me),
+            membership=membership,
             nats=nats,
         )
         async with (

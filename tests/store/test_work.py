@@ -7,6 +7,7 @@ import asyncio
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import token_of
 from noetl.store.base import Holder, Lapsed, NewCommand, Store
+from noetl.store.postgres import PostgresStore
 from tests.store.making import (
     MINUTE,
     NOON,
@@ -82,6 +83,34 @@ async def test_highest_priority_first_then_oldest(store: Store):
 
     assert names(await claim(store, limit=3)) == ["c", "d", "a"]
     assert names(await claim(store, limit=3)) == ["b", "f", "e"]
+
+
+async def test_of_equal_priority_the_lowest_turn_goes_first(store: Store):
+    await store.commit([start(commands=[*free("a", turn=1), *free("b", turn=2), *free("c")])])
+    await store.commit([start(TWO, commands=free("d", execution_id=TWO, turn=1))])
+    await store.commit([more(1, commands=free("e", turn=9, priority=1))])
+
+    assert await store.free_pools() == {"default": 9}
+    assert names(await claim(store, limit=3)) == ["e", "c", "a"]
+    assert await store.free_pools() == {"default": 1}
+    assert names(await claim(store, limit=3)) == ["d", "b"]
+
+
+async def test_a_process_claims_its_own_unless_others_have_a_higher_priority(database_url: str):
+    ours, theirs = [await PostgresStore.open(database_url) for _ in range(2)]
+    whole = {"pool": "default", "limit": 2, "expires_at": NOON + MINUTE}
+    await theirs.commit([start(commands=free("a", "b"))])
+    await ours.commit([start(TWO, commands=free("c", "d", "e", execution_id=TWO))])
+
+    assert names(await ours.claim("w", **whole, own=True)) == ["c", "d"]
+    await theirs.commit([more(1, commands=free("urgent", priority=1))])
+    assert names(await ours.claim("w", **whole, own=True)) == []
+    assert names(await ours.claim("w", **whole)) == ["urgent", "a"]
+    assert names(await ours.claim("w", **whole, own=True)) == ["e"]
+    assert names(await ours.claim("w", **whole, own=True)) == []
+    assert names(await ours.claim("w", **whole)) == ["b"]
+    await ours.close()
+    await theirs.close()
 
 
 async def test_a_claim_takes_no_more_than_its_limit_and_only_of_its_pool(store: Store):
@@ -162,15 +191,15 @@ async def test_lapsed_leases_are_named_oldest_first_and_left_as_they_are(store: 
 
 
 async def test_pools_with_free_commands_are_known(store: Store):
-    assert await store.free_pools() == set()
+    assert set(await store.free_pools()) == set()
     both = free("a", "b") + free("c", pool="gpu") + free("d", pool="")
     await store.commit([start(commands=[*both, born_leased("e", "w1", NOON)])])
-    assert await store.free_pools() == {"default", "gpu", ""}
+    assert set(await store.free_pools()) == {"default", "gpu", ""}
 
     await claim(store, limit=1)
     await claim(store, pool="gpu")
 
-    assert await store.free_pools() == {"default", ""}
+    assert set(await store.free_pools()) == {"default", ""}
 
 
 async def test_open_commands_of_one_execution_or_all(store: Store):

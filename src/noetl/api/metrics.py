@@ -59,11 +59,31 @@ class _OfNats(Collector):
         yield copies
 
 
+AskStates = Callable[[], tuple[int, int]]
+"""Decisions on states that were in memory, and on states that had to be read."""
+
+
+class _OfStates(Collector):
+    """How well executions stay with the server that has them in memory."""
+
+    def __init__(self, ask: AskStates) -> None:
+        self._ask = ask
+
+    def collect(self) -> Iterator[Metric]:
+        states = CounterMetricFamily(
+            "noetl_states", "Decisions, by where the state was found", labels=["where"]
+        )
+        for where, count in zip(("memory", "store"), self._ask(), strict=True):
+            states.add_metric([where], count)
+        yield states
+
+
 class Metrics:
     """The figures of one server, in a registry of their own."""
 
-    def __init__(self, nats: AskNats | None = None) -> None:
+    def __init__(self, states: AskStates, nats: AskNats | None = None) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(_OfStates(states))
         if nats is not None:
             self.registry.register(_OfNats(nats))
         self.requests = Counter(

@@ -2,16 +2,24 @@
 
 A command that is decided while a worker waits is leased to it at birth: it is inserted already
 leased, and handed over when the commit is through. What no worker waits for stays open in the
-store and is claimed later.
+store and is claimed later, in turn (`turns`).
+
+Executions stay with a server: whoever has decided the last step has the state in memory, and for
+every other server the next one costs a load. So the workers of a server claim first what that
+server has opened. A part of the claims takes what is next in the whole pool, whoever opened it, and
+so does whoever finds nothing of the server's own: no command depends on one server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+import msgspec
+
+from noetl.control.turns import Turns
 from noetl.model.commands import Command, Lease, Orders, apart, pool_of
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.base import Holder, NewCommand
@@ -25,6 +33,10 @@ DRAINED_SECONDS = 5.0
 """A worker that should run dry for such a command, and does not ask for so long, need not."""
 PASSED_OVER_SECONDS = 0.05
 """So long slots go on with what follows from their reports, while other commands are open."""
+WHOLE_POOL_EVERY = 8
+"""One claim of so many is for what is next in the whole pool, whichever server opened it."""
+ABSENT_SECONDS = 1.0
+"""After so long without a word from a worker of a pool, what is opened there is for others."""
 
 
 class Waiter:
@@ -76,6 +88,10 @@ class Dispatch:
         """Open commands per pool that nobody waited for: a hint when to claim."""
         self.claimed_at: dict[str, float] = {}
         """When open commands of a pool were last looked for."""
+        self.turns = Turns()
+        self._claims: Counter[str] = Counter()
+        self._asked_at: dict[str, float] = {}
+        """When a worker of ours was last here for a pool."""
         self._waiting: dict[str, deque[Waiter]] = {}
         self.away: set[str] = set()
         """Workers that should ask elsewhere, because this server is about to end."""
@@ -104,6 +120,7 @@ class Dispatch:
         But what waits in the store has its turn, too: an execution that always has something to
         follow would keep all slots for itself.
         """
+        self._asked_at[waiter.pool] = now
         if self._drained.get(waiter.pool, ("", 0.0))[0] == waiter.worker_id:
             return
         if self.backlog.get(waiter.pool, 0) and now - self.claimed_at.get(waiter.pool, 0) > (
@@ -117,8 +134,20 @@ class Dispatch:
         if queue is not None and waiter in queue:
             queue.remove(waiter)
 
-    def place(self, command: Command, now: float) -> NewCommand:
-        """Lease a new command to whoever waits for it, or leave it open."""
+    def begin_claim(self, pool: str, now: float) -> bool:
+        """Open commands are looked for; whether those that were opened here come first."""
+        # What is opened from here on may not be in what is found.
+        self.backlog[pool] = 0
+        self.claimed_at[pool] = self._asked_at[pool] = now
+        self._claims[pool] += 1
+        return self._claims[pool] % WHOLE_POOL_EVERY != 0
+
+    def has_workers(self, pool: str, now: float) -> bool:
+        """Whether workers of this pool ask here for work."""
+        return now - self._asked_at.get(pool, -ABSENT_SECONDS) < ABSENT_SECONDS
+
+    def place(self, command: Command, family: ExecutionId, now: float) -> NewCommand:
+        """Lease a new command to whoever waits for it, or leave it open until its turn comes."""
         queue = self._waiting.get(command.pool)
         while queue:
             waiter = queue[0]
@@ -135,7 +164,8 @@ class Dispatch:
             # The next one is for whoever waits next: work is shared out, not piled up.
             queue.rotate(-1)
             return NewCommand(command, waiter.worker_id, expires_at)
-        return NewCommand(command)
+        turn = self.turns.take(command.pool, family)
+        return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
 
     def opened(self, pool: str) -> None:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
@@ -221,7 +251,9 @@ class Dispatch:
     # --- Leases that are out ---
 
     def hold(self, lease: Lease, worker_id: str) -> None:
-        self.held[lease.command.command_id] = Holder(lease.command.execution_id, worker_id)
+        command = lease.command
+        self.held[command.command_id] = Holder(command.execution_id, worker_id)
+        self.turns.serve(command.pool, command.turn)
 
     def close(self, command_id: CommandId, *, tell: bool) -> None:
         """The command is over; if a worker still has it, it must stop."""

@@ -30,6 +30,8 @@ from noetl.store.base import EventRow, Store, Summary
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
+ID_DRAWS_MAX = 20
+"""So many ids are drawn at most to find one that this server looks after."""
 REUSED = (
     *("playbook.request.evaluated", "ctx.patched", "vars.set"),
     *("step.scheduled", "step.done", "step.failed", "step.skipped", "step.cancelled"),
@@ -57,12 +59,18 @@ class Executions:
     """Everything one can do with executions."""
 
     def __init__(
-        self, orchestrator: Orchestrator, store: Store, clock: Clock, check: KeychainCheck
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        clock: Clock,
+        check: KeychainCheck,
+        owns: Callable[[ExecutionId], bool] = lambda execution_id: True,
     ) -> None:
         self._orchestrator = orchestrator
         self._store = store
         self._clock = clock
         self._check = check
+        self._owns = owns
 
     async def start(
         self,
@@ -89,7 +97,7 @@ class Executions:
             if known is not None:
                 return await self._same(known, key, asked)
         now = self._clock.now()
-        execution_id = new_id(now)
+        execution_id = self._new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
         refuse_large(program, payload)
         request = ExecutionRequested(
@@ -118,6 +126,15 @@ class Executions:
                 raise
             return await self._same(known, key, asked)
         return execution_id
+
+    def _new_id(self, now: float) -> ExecutionId:
+        """An id that this server looks after: what is started here stays here, with its timers."""
+        drawn = new_id(now)
+        for _ in range(ID_DRAWS_MAX):
+            if self._owns(drawn):
+                break
+            drawn = new_id(now)
+        return drawn
 
     async def _same(self, known: Summary, key: str, asked: _Asked) -> ExecutionId:
         """The execution that was started under the key, if it is what is asked for now."""
@@ -319,7 +336,7 @@ class Executions:
                 raise NotFound(f'the playbook has no step "{step}".{hint}')
             before = await self._before(execution_id, step)
         now = self._clock.now()
-        new = new_id(now)
+        new = self._new_id(now)
         payload = merged(old.payload, workload or {})
         refuse_large(program, payload)
         request = ExecutionRequested(

@@ -105,6 +105,12 @@ class Live:
             for value in (result.value, *result.tasks.values())
         )
 
+    @property
+    def family(self) -> ExecutionId:
+        """The execution that it is a part of, by whoever called it: perhaps itself."""
+        parent = self.state.parent
+        return self.execution_id if parent is None else parent.first
+
     def add(self, write: Write, decision: Decision) -> None:
         """Put a decision's facts into the write that will store them."""
         if decision.events:

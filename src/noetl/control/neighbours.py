@@ -1,9 +1,9 @@
 """Living with other servers on the same database: hearing of what they did, telling what we did.
 
 What they write makes what we have in memory old, ends executions that somebody waits for here,
-opens commands for our workers and closes commands that our workers run. News tell of it at once;
-a look once a second finds whatever the news did not bring. If news say that they do not say all,
-we look at once.
+opens commands for our workers and closes commands that our workers run. News tell of it at once,
+but of open commands only when our own workers have not taken them after a moment. A look once a
+second finds whatever the news did not bring. If news say that they do not say all, we look at once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.9
 """Polling takes over within a second."""
+OWN_SECONDS = 0.05
+"""So long what is opened here is left to our own workers: with others it would cost a load."""
 PAUSE_SECONDS = 0.1
 """Between two looks at least, however often news say that they do not say all."""
 VERIFIED_AT_ONCE = 500
@@ -53,6 +55,8 @@ class Neighbours:
         self._looks = 0
         self._missed = asyncio.Event()
         """Others wrote something and did not say what."""
+        self._opened: set[str] = set()
+        """Pools in which we opened commands a moment ago."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
         orchestrator.on_stored = self._tell
@@ -68,8 +72,26 @@ class Neighbours:
             group.create_task(self._keep_beating())
 
     def _tell(self, writes: list[Write]) -> None:
-        if not self._membership.is_alone:
-            self._wakeup.tell(writes)
+        if self._membership.is_alone:
+            return
+        self._wakeup.tell(writes)
+        for pool in {
+            new.command.pool for write in writes for new in write.commands if new.worker_id is None
+        }:
+            if not self._orchestrator.dispatch.has_workers(pool, self._clock.now()):
+                self._tell_open(pool)
+            elif pool not in self._opened:
+                self._opened.add(pool)
+                asyncio.get_running_loop().call_later(OWN_SECONDS, self._tell_left, pool)
+
+    def _tell_left(self, pool: str) -> None:
+        """Our own workers have had their time: what they have left is for everybody."""
+        self._opened.discard(pool)
+        if self._orchestrator.dispatch.backlog.get(pool, 0):
+            self._tell_open(pool)
+
+    def _tell_open(self, pool: str) -> None:
+        self._wakeup.tell_open(pool, self._orchestrator.dispatch.turns.served(pool))
 
     def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
         if not self._membership.is_alone:
@@ -87,6 +109,8 @@ class Neighbours:
             for execution_id, seq in news.executions.items()
             if orchestrator.moved_elsewhere(execution_id, seq)
         }
+        for pool, turn in news.turns.items():
+            orchestrator.dispatch.turns.serve(pool, turn)
         for pool in news.pools:
             orchestrator.dispatch.wake(pool)
         if news.timers:
@@ -151,8 +175,10 @@ class Neighbours:
             if (one in awaited and self._seen.get(one) != seq) or orchestrator.is_behind(one, seq)
         }
         waiting = orchestrator.dispatch.waiting_pools()
-        pools = await self._store.free_pools() & waiting if waiting else set()
-        await self.hear(News(executions=changed, pools=pools))
+        turns: dict[str, int] = {}
+        if waiting or not self._membership.is_alone:
+            turns = await self._store.free_pools()
+        await self.hear(News(executions=changed, pools=turns.keys() & waiting, turns=turns))
         await self._stop_closed(orchestrator.dispatch.held)
 
     async def _keep_beating(self) -> None:

@@ -27,7 +27,7 @@ from noetl.control.live import Live
 from noetl.control.rounds import Rounds
 from noetl.engine import advance
 from noetl.engine.turn import Decision
-from noetl.errors import NotFound
+from noetl.errors import NotFound, StoreError
 from noetl.model.commands import Answer, Lease, Report, apart
 from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
@@ -153,17 +153,9 @@ class Orchestrator(Rounds):
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
-        # From here on: what is opened while we look may not be in what we find.
-        self.dispatch.backlog[pool] = 0
-        self.dispatch.claimed_at[pool] = now
+        own_first = self.dispatch.begin_claim(pool, now) and not self._store.exclusive
         claiming = asyncio.ensure_future(
-            self._store.claim(
-                worker_id,
-                pool=pool,
-                limit=want,
-                expires_at=now + self.dispatch.lease_seconds,
-                executions=self.chosen,
-            )
+            self._claimed(worker_id, pool, want, now, own_first=own_first)
         )
         try:
             leases = await asyncio.shield(claiming)
@@ -176,6 +168,29 @@ class Orchestrator(Rounds):
             self.dispatch.opened(pool)
         self.note_claimed(leases, worker_id, now)
         return leases
+
+    async def _claimed(
+        self, worker_id: str, pool: str, want: int, now: float, *, own_first: bool
+    ) -> list[Lease]:
+        expires_at = now + self.dispatch.lease_seconds
+        found: list[Lease] = []
+        if own_first and self.chosen is None:
+            found = await self._store.claim(
+                worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
+            )
+        if len(found) < want:
+            try:
+                found += await self._store.claim(
+                    worker_id,
+                    pool=pool,
+                    limit=want - len(found),
+                    expires_at=expires_at,
+                    executions=self.chosen,
+                )
+            except StoreError:
+                if not found:
+                    raise
+        return found
 
     def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
         if not claiming.cancelled() and claiming.exception() is None:

@@ -78,6 +78,10 @@ class Rounds:
         """What is being decided and stored just now."""
         self._round_began: float | None = None
         """When the batch that is under way was begun, by the clock of the event loop."""
+        self.states_found = 0
+        """Decisions on a state that was in memory."""
+        self.states_read = 0
+        """Decisions for which it had to be read from the store."""
         self.chosen: set[ExecutionId] | None = None
         """The executions that go on in this process, with their children; None: all."""
 
@@ -160,7 +164,9 @@ class Rounds:
 
     async def _decide(self, batch: Batch, job: Job) -> None:
         live = self._memory.find(job.execution_id)
-        if live is None:
+        if live is not None:
+            self.states_found += 1
+        else:
             try:
                 live = await self._made_or_read(job)
             except NoetlError as error:
@@ -203,6 +209,7 @@ class Rounds:
         if job.create is None or (
             job.has_moved and await self._store.load(job.execution_id) is not None
         ):
+            self.states_read += 1
             return await self._memory.get(job.execution_id)
         live = job.create()
         if job.has_moved:
@@ -218,7 +225,7 @@ class Rounds:
         for effect in effects:
             match effect:
                 case Issue(command=command):
-                    placed = self.dispatch.place(command, now)
+                    placed = self.dispatch.place(command, live.family, now)
                     write.commands.append(placed)
                     if placed.worker_id is not None:
                         started = advance.leased(

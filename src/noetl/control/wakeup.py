@@ -38,6 +38,8 @@ class News(msgspec.Struct, omit_defaults=True):
     """More executions were written than are named."""
     pools: set[str] = set()
     """Where commands wait for a worker."""
+    turns: dict[str, int] = {}
+    """How far the sender has come in serving pools."""
     timers: bool = False
     """Some were set."""
     stops: dict[str, set[CommandId]] = {}
@@ -52,7 +54,6 @@ class News(msgspec.Struct, omit_defaults=True):
             else:
                 self.dropped = True
             self.timers = self.timers or bool(write.timers)
-            self.pools |= {new.command.pool for new in write.commands if new.worker_id is None}
 
 
 Hear = Callable[[News], Awaitable[None]]
@@ -71,6 +72,12 @@ class Wakeup:
     def tell(self, writes: Iterable[Write]) -> None:
         """Let the others know soon."""
         self._untold.add(writes)
+        self._something.set()
+
+    def tell_open(self, pool: str, turn: int) -> None:
+        """Let the others know soon that commands wait in a pool, and which turn we serve."""
+        self._untold.pools.add(pool)
+        self._untold.turns[pool] = turn
         self._something.set()
 
     def tell_stop(self, worker_id: str, command_id: CommandId) -> None:

@@ -260,12 +260,14 @@ def _start_child(
             iteration=iteration,
         )
     )
+    above = turn.state.parent
     parent = Parent(
         execution_id=turn.execution_id,
         step_run_id=run.step_run_id,
         iteration=iteration,
         return_step=request.return_step,
-        depth=turn.state.parent.depth + 1 if turn.state.parent is not None else 1,
+        depth=above.depth + 1 if above is not None else 1,
+        root=above.first if above is not None else "",
     )
     turn.effect(StartChild(child, request, parent, turn.state.children))
     if request.timeout is not None:

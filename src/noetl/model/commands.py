@@ -79,6 +79,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole run is a compensation: the step's rules do not answer it."""
     pool: str = "default"
     priority: int = 0
+    turn: int = 0
+    """Of those with the same priority that wait, the lowest goes first; see `control.turns`."""
     at: float = 0.0
     """When the run was decided on; `now()` of its templates."""
     deliveries: int = 1

@@ -46,6 +46,13 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The step whose result it wants, instead of that of the whole."""
     depth: int = 1
     """How many executions are above."""
+    root: ExecutionId = ""
+    """The one above all of them, unless that is `execution_id`."""
+
+    @property
+    def first(self) -> ExecutionId:
+        """The one above all of them."""
+        return self.root or self.execution_id
 
 
 class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.execution.requested"):

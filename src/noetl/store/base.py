@@ -282,10 +282,13 @@ class Store(AccessStore, Protocol):
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
         commands: Collection[CommandId] | None = None,
+        own: bool = False,
     ) -> list[Lease]:
-        """Lease up to `limit` free commands of a pool: highest priority first, then oldest.
+        """Lease up to `limit` free commands of a pool: highest priority first, then lowest turn,
+        then oldest.
 
-        Of these executions only, or of these commands, if some are named.
+        Of these executions only, or of these commands, if some are named. With `own` of those that
+        this process has opened, and none of them while one of a higher priority waits.
 
         Free: never leased. A command is leased once, under the token `token_of` it. When its lease
         lapses it stays where it is until a commit closes it: its work goes on under another one.
@@ -302,8 +305,8 @@ class Store(AccessStore, Protocol):
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         """Commands whose lease has lapsed, oldest first. Changes nothing."""
 
-    async def free_pools(self) -> set[str]:
-        """Pools with commands that wait for a worker."""
+    async def free_pools(self) -> dict[str, int]:
+        """Pools with commands that wait for a worker, and the turn of the next one."""
 
     async def queue_sizes(self) -> dict[str, tuple[int, int]]:
         """For each pool with commands: how many wait for a worker, and how many are leased."""

@@ -48,7 +48,7 @@ async def logs(database: Database) -> AsyncIterator[str]:
 
 
 async def _verify_log(database: Database, execution_id: str) -> None:
-    end = await database.one("end_of_log", {"execution_id": execution_id}, seconds=SECONDS)
+    end = await database.one("heads_to_chain", {"executions": [execution_id]}, seconds=SECONDS)
     if end is None:
         return
     start = Head(0, chain_start(execution_id))

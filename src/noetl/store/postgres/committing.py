@@ -61,6 +61,7 @@ class CommandLine(msgspec.Struct, omit_defaults=True):
     command_id: str
     pool: str
     priority: int
+    turn: int
     body: bytes
     checksum: int
     worker_id: str | None = None
@@ -94,15 +95,16 @@ class Rows(NamedTuple):
     timers_cleared: list[ClosedLine]
     audit: list[AuditEntry]
 
-    def statement(self) -> tuple[str, dict[str, Value]]:
-        """The statement that writes these rows, and its parameters."""
+    def statement(self, home: str) -> tuple[str, dict[str, Value]]:
+        """The statement that writes these rows as a process of this name, and its parameters."""
         execution, *others = self.executions
         more = others or self.timers or self.timers_cleared or self.audit
         is_one = not (more or execution.seq_before == 0)
         if is_one and len(self.commands) <= 1 and len(self.closed) <= 1:
-            return "commit_one", self._of_one(execution)
+            return "commit_one", self._of_one(execution) | {"home": home}
         values: dict[str, Value] = {name: as_json(rows) for name, rows in self._asdict().items()}
         values["ids"] = array_of([line.execution_id for line in self.executions])
+        values["home"] = home
         return "commit", values
 
     def _of_one(self, execution: ExecutionLine) -> dict[str, Value]:
@@ -219,6 +221,7 @@ def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> Co
         command.command_id,
         command.pool,
         command.priority,
+        command.turn,
         body,
         crc32(body),
         worker_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -102,6 +103,8 @@ class Database:
 
     def __init__(self, conninfo: str) -> None:
         self.place = place_of(conninfo)
+        self.home = secrets.token_hex(8)
+        """Tells the commands that this process opened from those of others."""
         self._pool = _Pool(
             conninfo,
             connection_class=psycopg.AsyncConnection[DictRow],

@@ -1,7 +1,7 @@
 -- Every statement this store sends, by name. Each is one transaction unless it says otherwise.
 
 -- heads_to_chain --
--- Where logs end, for those whose end we do not remember.
+-- Where logs end.
 SELECT execution_id, seq, checksum
   FROM noetl.execution
  WHERE execution_id = ANY(%(executions)s)
@@ -53,13 +53,14 @@ WITH given AS MATERIALIZED (
      WHERE execution_id IN (SELECT execution_id FROM kept)
 ), queued AS (
     INSERT INTO noetl.queue (
-        execution_id, command_id, pool, priority, body, checksum, worker_id, lease_expires_at
+        execution_id, command_id, pool, priority, turn, home, body, checksum, worker_id,
+        lease_expires_at
     )
-    SELECT execution_id, command_id, pool, priority, decode(body, 'base64'), checksum,
-           worker_id, lease_expires_at
+    SELECT execution_id, command_id, pool, priority, turn, %(home)s::text, decode(body, 'base64'),
+           checksum, worker_id, lease_expires_at
       FROM json_to_recordset(%(commands)s::json) AS command (
         number integer, execution_id text, command_id text, pool text, priority integer,
-        body text, checksum bigint, worker_id text, lease_expires_at double precision
+        turn bigint, body text, checksum bigint, worker_id text, lease_expires_at double precision
       )
      WHERE execution_id IN (SELECT execution_id FROM kept)
      ORDER BY number
@@ -115,10 +116,11 @@ WITH kept AS MATERIALIZED (
      WHERE %(events)s::bytea IS NOT NULL
 ), queued AS (
     INSERT INTO noetl.queue (
-        execution_id, command_id, pool, priority, body, checksum, worker_id, lease_expires_at
+        execution_id, command_id, pool, priority, turn, home, body, checksum, worker_id,
+        lease_expires_at
     )
     SELECT execution_id, %(command_id)s::text, %(pool)s::text, %(priority)s::integer,
-           %(body)s::bytea, %(body_checksum)s::bigint, %(worker_id)s::text,
+           %(turn)s::bigint, %(home)s::text, %(body)s::bytea, %(body_checksum)s::bigint, %(worker_id)s::text,
            %(lease_expires_at)s::double precision
       FROM kept
      WHERE %(command_id)s::text IS NOT NULL
@@ -145,12 +147,24 @@ VALUES (%(execution_id)s, %(name)s, %(value)s)
 -- delete_var --
 DELETE FROM noetl.transient WHERE execution_id = %(execution_id)s AND name = %(name)s
 
--- end_of_log --
-SELECT execution.seq, execution.checksum, snapshot.seq AS snapshot_seq,
-       snapshot.event_checksum, snapshot.body AS snapshot,
-       snapshot.checksum AS snapshot_checksum
+-- load --
+-- All that a state is made of, as it is at one moment, in one round trip: the end of the log with
+-- the snapshot, the rows after it, and the commands that are open.
+SELECT 'end' AS part, execution.seq, execution.checksum, snapshot.body,
+       snapshot.checksum AS body_checksum, snapshot.seq AS snapshot_seq, snapshot.event_checksum,
+       NULL::text AS command_id, false AS is_corrupted
   FROM noetl.execution AS execution
   LEFT JOIN noetl.snapshot AS snapshot USING (execution_id)
+ WHERE execution_id = %(execution_id)s
+UNION ALL
+SELECT 'log', seq, checksum, events, NULL, NULL, NULL, NULL, false
+  FROM noetl.log
+ WHERE execution_id = %(execution_id)s
+   AND seq > coalesce((SELECT snapshot.seq FROM noetl.snapshot AS snapshot
+                        WHERE snapshot.execution_id = %(execution_id)s), 0)
+UNION ALL
+SELECT 'command', position, checksum, body, NULL, NULL, NULL, command_id, is_corrupted
+  FROM noetl.queue
  WHERE execution_id = %(execution_id)s
 
 -- log_between --
@@ -245,7 +259,7 @@ SELECT execution_id
  ORDER BY requested_at, execution_id
 
 -- claim --
--- Lease free commands. What another server is claiming at this moment is passed over, and those of
+-- Lease free commands: those of the highest priority, and of these the ones whose turn it is. What another server is claiming at this moment is passed over, and those of
 -- paused executions wait until they are resumed.
 WITH free AS (
     SELECT execution_id, command_id
@@ -254,7 +268,7 @@ WITH free AS (
        AND NOT EXISTS (SELECT FROM noetl.execution AS paused
                         WHERE paused.execution_id = waiting.execution_id
                           AND paused.status = 'PAUSED')
-     ORDER BY priority DESC, position
+     ORDER BY priority DESC, turn, position
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
@@ -262,7 +276,35 @@ UPDATE noetl.queue AS stored
    SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
   FROM free
  WHERE stored.execution_id = free.execution_id AND stored.command_id = free.command_id
-RETURNING stored.execution_id, stored.command_id, stored.priority, stored.position,
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, stored.position,
+          stored.body, stored.checksum
+
+-- claim_own --
+-- The same, of those that this process opened; none of them while one of a higher priority waits.
+WITH free AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue AS waiting
+     WHERE pool = %(pool)s AND home = %(home)s AND worker_id IS NULL AND NOT is_corrupted
+       AND priority >= (SELECT first.priority
+                          FROM noetl.queue AS first
+                         WHERE pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+                           AND NOT EXISTS (SELECT FROM noetl.execution AS paused
+                                            WHERE paused.execution_id = first.execution_id
+                                              AND paused.status = 'PAUSED')
+                         ORDER BY priority DESC, turn, position
+                         LIMIT 1)
+       AND NOT EXISTS (SELECT FROM noetl.execution AS paused
+                        WHERE paused.execution_id = waiting.execution_id
+                          AND paused.status = 'PAUSED')
+     ORDER BY priority DESC, turn, position
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE noetl.queue AS stored
+   SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
+  FROM free
+ WHERE stored.execution_id = free.execution_id AND stored.command_id = free.command_id
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, stored.position,
           stored.body, stored.checksum
 
 -- claim_of --
@@ -276,7 +318,7 @@ WITH free AS (
        AND NOT EXISTS (SELECT FROM noetl.execution AS paused
                         WHERE paused.execution_id = waiting.execution_id
                           AND paused.status = 'PAUSED')
-     ORDER BY priority DESC, position
+     ORDER BY priority DESC, turn, position
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
@@ -284,7 +326,7 @@ UPDATE noetl.queue AS stored
    SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
   FROM free
  WHERE stored.execution_id = free.execution_id AND stored.command_id = free.command_id
-RETURNING stored.execution_id, stored.command_id, stored.priority, stored.position,
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, stored.position,
           stored.body, stored.checksum
 
 -- set_aside --
@@ -323,7 +365,12 @@ WITH RECURSIVE found (pool) AS (
       FROM found
      WHERE found.pool IS NOT NULL
 )
-SELECT pool FROM found WHERE pool IS NOT NULL
+SELECT pool, (SELECT turn FROM noetl.queue AS queue
+               WHERE queue.pool = found.pool AND worker_id IS NULL AND NOT is_corrupted
+               ORDER BY priority DESC, turn, position
+               LIMIT 1) AS turn
+  FROM found
+ WHERE pool IS NOT NULL
 
 -- queue_sizes --
 SELECT pool, count(*) FILTER (WHERE worker_id IS NULL) AS free, count(worker_id) AS leased

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from psycopg.rows import DictRow
 
 from noetl.model.ids import ExecutionId
 from noetl.store import log
@@ -29,26 +31,23 @@ class Log(NamedTuple):
 
 
 async def load(database: Database, execution_id: ExecutionId) -> Log | None:
-    """Snapshot and events after it, checked against each other and the end of the log.
-
-    A log only grows, so reading it in two steps up to the end that the first one saw is as good as
-    reading it at one moment.
-    """
-    chosen = {"execution_id": execution_id}
-    found = await database.one("end_of_log", chosen)
+    """Snapshot and events after it, checked against each other and the end of the log."""
+    rows = await database.all("load", {"execution_id": execution_id}, BODY_SECONDS)
+    found = next((row for row in rows if row["part"] == "end"), None)
     if found is None:
         return None
     start = Head(0, chain_start(execution_id))
-    if found["snapshot"] is not None:
-        if not agrees(found["snapshot"], found["snapshot_checksum"]):
+    if found["body"] is not None:
+        if not agrees(found["body"], found["body_checksum"]):
             raise damaged_log(execution_id, "its snapshot has changed")
         start = Head(found["snapshot_seq"], found["event_checksum"])
     end = Head(found["seq"], found["checksum"])
-    events, _ = await asyncio.gather(
-        events_between(database, execution_id, start, end),
-        verify_commands(database, execution_id),
-    )
-    return Log(Loaded(start.seq, found["snapshot"], events), end)
+    written = [
+        log.LogRow(row["seq"], row["body"], row["checksum"]) for row in rows if row["part"] == "log"
+    ]
+    events = list(log.whole(sorted(written), execution_id, start, end))
+    verify_commands([row for row in rows if row["part"] == "command"], execution_id)
+    return Log(Loaded(start.seq, found["body"], events), end)
 
 
 async def events_between(
@@ -60,9 +59,9 @@ async def events_between(
     return list(log.whole(rows, execution_id, start, end))
 
 
-async def verify_commands(database: Database, execution_id: ExecutionId) -> None:
-    """Raise Corrupted if an open command is not what was written."""
-    for row in await database.all("open_commands_of", {"execution_id": execution_id}):
+def verify_commands(rows: Iterable[DictRow], execution_id: ExecutionId) -> None:
+    """Raise Corrupted if one of these open commands is not what was written."""
+    for row in rows:
         if row["is_corrupted"] or verified_command(row["body"], row["checksum"]) is None:
             raise damaged_command(row["command_id"], execution_id)
 

@@ -169,11 +169,15 @@ class PostgresStore(AccessMethods):
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
         commands: Collection[CommandId] | None = None,
+        own: bool = False,
     ) -> list[Lease]:
         chosen: dict[str, object] = {"worker_id": worker_id, "pool": pool}
         chosen["expires_at"] = expires_at
         name = "claim"
-        if executions is not None or commands is not None:
+        if own:
+            name = "claim_own"
+            chosen["home"] = self._database.home
+        elif executions is not None or commands is not None:
             name = "claim_of"
             chosen["executions"] = None if executions is None else list(executions)
             chosen["commands"] = None if commands is None else list(commands)
@@ -192,8 +196,8 @@ class PostgresStore(AccessMethods):
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         return await working.lapsed(self._database, now, limit)
 
-    async def free_pools(self) -> set[str]:
-        return {row["pool"] for row in await self._database.all("free_pools")}
+    async def free_pools(self) -> dict[str, int]:
+        return {row["pool"]: row["turn"] for row in await self._database.all("free_pools")}
 
     async def queue_sizes(self) -> dict[str, tuple[int, int]]:
         rows = await self._database.all("queue_sizes")

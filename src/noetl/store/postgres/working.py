@@ -20,7 +20,7 @@ async def claim(
     while len(leases) < limit:
         rows = await database.all(query, chosen | {"limit": limit - len(leases)})
         # RETURNING promises no order, so put them in order again.
-        rows.sort(key=lambda row: (-row["priority"], row["position"]))
+        rows.sort(key=lambda row: (-row["priority"], row["turn"], row["position"]))
         damaged = []
         for row in rows:
             command = verified_command(row["body"], row["checksum"])
@@ -54,8 +54,8 @@ async def open_commands(
     if execution_id is None:
         rows = await database.all("open_commands")
     else:
-        await verify_commands(database, execution_id)
         rows = await database.all("open_commands_of", {"execution_id": execution_id})
+        verify_commands(rows, execution_id)
     found = []
     for row in rows:
         command = verified_command(row["body"], row["checksum"])

@@ -52,7 +52,7 @@ async def _commit(
         moved = await _round(database, rounds[0], heads, ends)
     else:
         moved = await database.run(
-            lambda db: _together(db, rounds, heads, ends, all_or_none), BODY_SECONDS
+            lambda db: _together(db, database.home, rounds, heads, ends, all_or_none), BODY_SECONDS
         )
     if moved and all_or_none:
         return [write.execution_id for write in writes]
@@ -64,8 +64,9 @@ async def _commit(
 class _Transaction:
     """Asks within one transaction what a database asks each in its own."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: Connection, home: str) -> None:
         self._db = db
+        self.home = home
 
     async def all(self, query: str, values: Mapping[str, Any]) -> list[DictRow]:
         return await rows(self._db, query, values)
@@ -76,6 +77,7 @@ class _Transaction:
 
 async def _together(
     db: Connection,
+    home: str,
     rounds: list[list[Write]],
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
@@ -85,7 +87,7 @@ async def _together(
     ends.clear()  # If the line broke, this is not the first time.
     async with db.transaction() as transaction:
         for round_ in rounds:
-            moved += await _round(_Transaction(db), round_, heads, ends)
+            moved += await _round(_Transaction(db, home), round_, heads, ends)
             for write in filter(committing.has_more, round_):
                 if write.execution_id not in moved:
                     await _write_more(db, write, ends[write.execution_id])
@@ -104,7 +106,7 @@ async def _round(
     known = await _known_heads(asking, writes, heads, ends)
     continuing = [write for write in writes if _continues(write, known.get(write.execution_id))]
     lines = committing.rows_of(continuing, known)
-    kept = set(await asking.column(*lines.statement())) if continuing else set()
+    kept = set(await asking.column(*lines.statement(asking.home))) if continuing else set()
     for line in lines.executions:
         if line.execution_id in kept:
             ends[line.execution_id] = Head(line.seq, line.checksum)

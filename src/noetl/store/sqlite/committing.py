@@ -250,7 +250,7 @@ def _command_row(execution_id: ExecutionId, new: NewCommand) -> tuple[str, tuple
     body = encode_json(command)
     row = (execution_id, command.command_id, command.pool, body, crc32(body))
     if worker_id is None and expires_at is None:
-        return "insert_command", (*row, command.priority)
+        return "insert_command", (*row, command.priority, command.turn)
     return "insert_lease", (*row, worker_id, expires_at)
 
 

@@ -37,8 +37,8 @@ UPDATE noetl_execution SET seq = ?, checksum = ?
 INSERT INTO noetl_log (execution_id, seq, events, checksum) VALUES (?, ?, ?, ?)
 
 -- insert_command --
-INSERT INTO noetl_queue (execution_id, command_id, pool, body, checksum, priority)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO noetl_queue (execution_id, command_id, pool, body, checksum, priority, turn)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- insert_lease --
 INSERT INTO noetl_lease (execution_id, command_id, pool, body, checksum, worker_id, expires_at)
@@ -164,14 +164,14 @@ SELECT execution_id
  ORDER BY requested_at, execution_id
 
 -- free_commands --
--- Those of paused executions wait until they are resumed.
+-- Those of the highest priority, and of these the ones whose turn it is. Those of paused executions wait until they are resumed.
 SELECT position, body, checksum
   FROM noetl_queue
  WHERE pool = :pool AND is_corrupted = 0
    AND NOT EXISTS (SELECT 1 FROM noetl_execution AS paused
                     WHERE paused.execution_id = noetl_queue.execution_id
                       AND paused.status = 'PAUSED')
- ORDER BY priority DESC, position
+ ORDER BY priority DESC, turn, position
  LIMIT :limit
 
 -- free_commands_of --
@@ -184,7 +184,7 @@ SELECT position, body, checksum
    AND NOT EXISTS (SELECT 1 FROM noetl_execution AS paused
                     WHERE paused.execution_id = noetl_queue.execution_id
                       AND paused.status = 'PAUSED')
- ORDER BY priority DESC, position
+ ORDER BY priority DESC, turn, position
  LIMIT :limit
 
 -- free_pools --
@@ -197,7 +197,12 @@ WITH RECURSIVE found (pool) AS (
       FROM found
      WHERE found.pool IS NOT NULL
 )
-SELECT pool FROM found WHERE pool IS NOT NULL
+SELECT pool, (SELECT turn FROM noetl_queue
+               WHERE pool = found.pool AND is_corrupted = 0
+               ORDER BY priority DESC, turn, position
+               LIMIT 1)
+  FROM found
+ WHERE pool IS NOT NULL
 
 -- queue_sizes --
 SELECT pool, count(*) - count(worker_id), count(worker_id) FROM noetl_command GROUP BY pool

@@ -279,6 +279,7 @@ class SqliteStore(AccessMethods):
         expires_at: float,
         executions: Collection[ExecutionId] | None = None,
         commands: Collection[CommandId] | None = None,
+        own: bool = False,  # Nobody else opens any.
     ) -> list[Lease]:
         return await self._write(
             lambda db: working.claim(db, worker_id, pool, limit, expires_at, executions, commands)
@@ -295,7 +296,7 @@ class SqliteStore(AccessMethods):
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         return await self._read(lambda db: working.lapsed(db, now, limit))
 
-    async def free_pools(self) -> set[str]:
+    async def free_pools(self) -> dict[str, int]:
         return await self._read(working.free_pools)
 
     async def queue_sizes(self) -> dict[str, tuple[int, int]]:

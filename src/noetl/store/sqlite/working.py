@@ -55,8 +55,8 @@ def _listed(names: Collection[str] | None) -> str | None:
     return None if names is None else encode_json(list(names)).decode()
 
 
-def free_pools(db: sqlite3.Connection) -> set[str]:
-    return {pool for (pool,) in db.execute(QUERIES["free_pools"])}
+def free_pools(db: sqlite3.Connection) -> dict[str, int]:
+    return dict(db.execute(QUERIES["free_pools"]).fetchall())
 
 
 def queue_sizes(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
