@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,39 @@ def test_s32_a_revoked_token_ends_its_waiting_for_work(guarded: Guarded):
         connection.getresponse().read()
 
     assert time.monotonic() - begun < 5
+
+
+def test_s32_what_is_revoked_at_one_server_ends_at_the_others(tmp_path: Path, database_url: str):
+    given = {"NOETL_DATABASE_URL": database_url}
+    with ExitStack() as stack:
+        here = stack.enter_context(serving(tmp_path, **given))
+        admin = {"name": "root", "roles": ["admin"]}
+        here.token = here.post("/api/access/tokens", admin)["token"]
+        there = stack.enter_context(serving(tmp_path, **given))
+        there.token = here.token
+        here.post("/api/catalog/register", {"content": WAITING})
+        waiting = here.post("/api/execute", {"path": "tests/s32"})["execution_id"]
+        reader = {"name": "reader", "roles": ["viewer"]}
+        shown = here.post("/api/access/tokens", reader)["token"]
+        person = {"name": "anna", "password": "correct horse battery", "roles": ["operator"]}
+        here.post("/api/access/users", person)
+        known = {"user": "anna", "password": person["password"]}
+        session = there.post("/api/auth/login", known)["token"]
+        path = f"/api/executions/{waiting}"
+        assert there.ask("GET", path, token=shown).status == 200
+        assert there.ask("GET", path, token=session).status == 200
+
+        with asked(there, "GET", f"{path}/stream", shown) as connection:
+            answer = connection.getresponse()
+            answer.readline()
+            assert here.ask("DELETE", "/api/access/tokens/reader").status == 200
+            here.post("/api/access/users", {**person, "roles": ["viewer"]})
+            begun = time.monotonic()
+            answer.read()
+            assert time.monotonic() - begun < 5
+        while there.ask("GET", path, token=session).status != 401:
+            assert time.monotonic() - begun < 5
+        assert there.ask("GET", path, token=shown).status == 401
 
 
 # --- S33 -----------------------------------------------------------------------------------------

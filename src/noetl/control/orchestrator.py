@@ -331,6 +331,10 @@ class Orchestrator(Rounds):
         now = self._clock.now()
         await self._submit(Job(execution_id, lambda live: decide(live, now)))
 
+    async def settled(self, execution_id: ExecutionId) -> None:
+        """Come back when what was decided about it so far is stored, with what follows from it."""
+        await self._submit(Job(execution_id, lambda live: Decision((), ())))
+
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
         live = self._memory.find(execution_id)

@@ -1,0 +1,40 @@
+"""Cancelling at the very moment at which children are started."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.control.servers import HEAD, run, servers, started, working
+
+CHILD = HEAD.replace("tests/servers", "tests/child") + (
+    "workflow: [{step: start, tool: {kind: noop}}]\n"
+)
+FAN = """\
+workflow:
+  - step: start
+    loop:
+      in: "{{ range(40) | list }}"
+      iterator: n
+      spec: {mode: parallel, max_in_flight: 40}
+    tool: {kind: playbook, path: tests/child}
+"""
+
+
+def test_a_child_that_is_recorded_but_not_yet_stored_is_cancelled_and_counted(tmp_path: Path):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,), working(system, "w"):
+            await system.catalog.register(CHILD)
+            execution_id = await started(system, FAN)
+            live = None
+            while live is None or not any(run.children for run in live.state.runs.values()):
+                live = system.orchestrator._memory.find(execution_id)
+                await asyncio.sleep(0)
+
+            count = await system.executions.cancel(execution_id)
+
+            rows = await system.store.summaries(parent=execution_id, limit=100)
+            assert count == 1 + sum(row.status == "CANCELLED" for row in rows)
+            assert {row.status for row in rows} <= {"CANCELLED", "COMPLETED"}
+
+    run(story)
