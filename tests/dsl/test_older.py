@@ -283,6 +283,38 @@ CASES = {
         task("kind: noop, spec: {policy: {rules: [{else: null, then: {do: break}}]}}"),
         task("kind: noop, spec: {policy: {rules: [{else: {then: {do: break}}}]}}"),
     ),
+    "older config in spec": Case(
+        task(
+            "kind: postgres, spec: {auth: {type: postgres, credential: pg}, statement: SELECT 1,"
+            " pool: {timeout: 3}}"
+        ),
+        task(f"{PG}, command: SELECT 1, spec: {{timeout: {{connect: 3}}}}"),
+        ("older-form",) * 6,
+    ),
+    "order of results, of the loop itself": Case(
+        step(
+            "tool: {kind: noop}, loop: {in: [1], iterator: x, policy: {results: {preserve_order:"
+            " true}}}"
+        ),
+        step("tool: {kind: noop}, loop: {in: [1], iterator: x}"),
+    ),
+    "a token request's method in small letters": Case(
+        "keychain: [{name: k, kind: oauth2, token_url: u, method: post, client_id: a,"
+        " client_secret: b}]\n" + task("kind: noop"),
+        "keychain: [{name: k, kind: oauth2, token_url: u, client_id: a, client_secret: b}]\n"
+        + task("kind: noop"),
+    ),
+    "a retry that pages by input": Case(
+        step(
+            "tool: {kind: noop}, case: [{when: \"{{ event.name == 'call.done' }}\", then:"
+            " {retry: {input: {page: 2}, max_attempts: 5}}}]"
+        ),
+        step(
+            "tool: {kind: noop}, case: [{when: \"{{ event.name == 'call.done' }}\", then:"
+            " {call: {input: {page: 2}, max_calls: 5}}}]"
+        ),
+        ("older-form",) * 2,
+    ),
     "auth of a cursor": Case(
         step(
             "tool: {kind: noop}, loop: {iterator: r, cursor: {kind: postgres, claim: SELECT 1,"

@@ -171,7 +171,8 @@ LOOP = LoopShape(
         "element": Field(Name(), same_as="iterator"),
         "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
         "spec": Field(LOOP_SPEC, "How iterations are scheduled."),
-    },
+    }
+    | older_keys(policy="Results are always in the order of the collection; leave it out."),
 )
 
 # --- Routing -----------------------------------------------------------------------------------

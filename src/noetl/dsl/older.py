@@ -160,7 +160,8 @@ def _is_form(headers: dict[str, Any]) -> bool:
 
 
 def _says_nothing_new(written: Written, key: str, value: Any) -> None:
-    if written.plain(key) == value:
+    found = written.plain(key)
+    if (found.upper() if key == "method" and isinstance(found, str) else found) == value:
         written.leave_out(key, "that is how it is done anyway")
     else:
         written.refuse(
@@ -291,9 +292,17 @@ def _loop(loop: Written) -> None:
     for key in FRAME_HINTS:
         if frame is not None and frame.has(key):
             frame.ignore(key, "frames are bounded by rows and by their lease")
-    policy = spec.below("policy", "a loop's policy") if spec is not None else None
-    results = policy.below("results") if policy is not None else None
-    if policy is not None and results is not None and results.names() == ["preserve_order"]:
+    for holder in (spec, loop):
+        policy = holder.below("policy", "a loop's policy") if holder is not None else None
+        if policy is not None:
+            _order_of_results(policy)
+            if holder is loop and not policy.names():
+                loop.discard("policy")
+
+
+def _order_of_results(policy: Written) -> None:
+    results = policy.below("results")
+    if results is not None and results.names() == ["preserve_order"]:
         if results.plain("preserve_order") is True:
             policy.leave_out("results", "results are always in the order of the collection")
         else:
@@ -365,9 +374,13 @@ def _config_in_spec(task: Written, tool: ToolShape) -> None:
     """Config of the tool written into the task's `spec`."""
     spec = task.below("spec", "a task's `spec`")
     for key in spec.names() if spec is not None else ():
-        if spec is None or key in SPEC_KEYS:
+        if spec is None:
             continue
-        if key in ("args", "input", "with") or tool.takes(key):
+        # `pool` of a `spec` is the name of a worker pool; a mapping is that of a SQL task.
+        is_older = key in tool.deprecated and (key != "pool" or spec.below(key) is not None)
+        if key in SPEC_KEYS and not is_older:
+            continue
+        if key in ("args", "input", "with") or tool.takes(key) or is_older:
             spec.move(key, task, key, f"write `{key}` on the task itself")
 
 
@@ -478,7 +491,7 @@ def _is_target(value: Any) -> bool:
 
 def _paging_retry(block: Written, retry: Written) -> None:
     """`retry` that changes the call asks for another page: it is a `call`."""
-    changed = [key for key in ("args", "params") if retry.has(key)]
+    changed = [key for key in ("args", "input", "with", "params") if retry.has(key)]
     if not changed or not set(retry.names()) <= {*changed, "max_attempts", "attempts"}:
         return
     for key in ("attempts", "max_attempts"):

@@ -410,8 +410,9 @@ RETRY_MAPPING = Record(
     | older_keys(
         retry_on="Write `on`.",
         retry_on_status="Write `when` with a condition on `error.status`.",
-        args="It asks for another page: write `call`.",
-        params="It asks for another page: write `call`.",
+        **dict.fromkeys(
+            ("args", "input", "with", "params"), "It asks for another page: write `call`."
+        ),
     )
     | RETRY_MAPPING_FIELDS,
 )

@@ -119,6 +119,7 @@ def _spec(tool: ToolShape) -> Schema:
     return found | {
         "properties": {key: {"deprecated": True, "description": note} for key in astray}
         | found["properties"]
+        | {key: {"deprecated": True, "description": note} for key in tool.deprecated}
     }
 
 
