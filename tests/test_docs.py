@@ -184,6 +184,18 @@ def test_every_key_of_the_language_is_on_its_page():
     assert missing == set()
 
 
+def test_every_fast_path_that_is_listed_exists_and_is_tested():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")]
+    for row in rows[1:]:
+        name, where, proof = row[0].strip(), row[1], row[-1].strip().strip("`")
+        place = ROOT / "src" / "noetl" / re.findall(r"`([\w/]+\.py)`", where)[0]
+        assert name.startswith("`") is False or name.strip("`") in place.read_text(), name
+        assert (ROOT / proof).is_file(), name
+        assert all(cell.strip() for cell in row), name
+    assert len(rows) > 3
+
+
 def test_every_older_form_is_on_the_page_about_migrating():
     words = set(re.findall(r"\w+", (ROOT / "docs" / "migrating.md").read_text()))
     of_records = {

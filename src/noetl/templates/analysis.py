@@ -154,7 +154,7 @@ def path_of(node: nodes.Node) -> Path | None:
 def required_texts(node: nodes.Node, path: Path) -> frozenset[str] | None:
     """The texts one of which the value at `path` must equal for the expression to hold.
 
-    None: it may hold whatever that value is, or we cannot tell.
+    None: it may hold whatever that value is, or this cannot be told.
     """
     if isinstance(node, nodes.Const):
         return None if node.value else frozenset()

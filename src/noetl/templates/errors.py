@@ -1,7 +1,7 @@
 """
 What can go wrong with a template, and when:
 
-* TemplateRefused       at compile time: the text is not a template we run; carries the problems
+* TemplateRefused       at compile time: the text is not a valid template; carries the problems
 * EvaluationFailed      at run time: it does not fit the values at hand
   - UndefinedValue      it needs a value that is not there
   - BudgetExceeded      it would take too long or too much memory
@@ -52,7 +52,7 @@ class TemplateProblem:
 
 
 class TemplateRefused(NoetlError):
-    """The text is not a template we would run; `problems` says what is wrong with it."""
+    """The text is not a valid template; `problems` says what is wrong with it."""
 
     code = "template_refused"
 

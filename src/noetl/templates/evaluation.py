@@ -1,8 +1,8 @@
-"""One evaluation under way: what it may still spend, what it met, and how it reads values.
+"""One evaluation: its budget, whether it has read a secret, and how it reads values.
 
-Everything here is handed the `Evaluation` and charges it before doing work, never after: a bomb is
-refused when it is about to go off. Work is charged by a walk that counts shared parts as often as
-they occur, because that is how often comparing or writing them would visit them.
+Every operator and filter charges the `Evaluation` before it does work, never after, so that work
+that would be too large is refused before it starts. Containers are charged by a walk that counts
+shared parts as often as they occur, because comparing or writing them visits them as often.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Evaluation:
         self.place = place
         self.tainted = False
         self.missed: list[Undefined] | None = None
-        """What was looked up and is not there, for whoever wants to know."""
+        """If a list: every lookup that found nothing is added to it."""
         self.ticks_left = scope.limits.ticks
         self.text_left = scope.limits.text
         self.uuids = 0
@@ -166,7 +166,7 @@ class Evaluation:
         )
 
     def take(self, value: Tainted) -> object:
-        """Read a secret, and remember that we did."""
+        """Read a secret; the result of the evaluation becomes tainted."""
         self.tainted = True
         return uncovered(value)
 

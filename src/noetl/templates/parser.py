@@ -1,4 +1,4 @@
-"""From text to a syntax tree that we would run, or to the problems that keep it from being one.
+"""From text to a checked syntax tree, or to the problems of the text.
 
 Jinja's lexer and parser make the tree; its code generator is not used. The parser calls itself for
 every bracket, sign and nested tag, and would run out of stack on hostile text, so the tokens are
@@ -224,7 +224,7 @@ REFUSED: dict[type[nodes.Node], tuple[str, str]] = {
 
 
 def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ...]:
-    """Everything in the tree that we would not run, in the order of the text."""
+    """Everything in the tree that is not allowed, in the order of the text."""
     found: list[tuple[int, Found]] = []
     pending: list[nodes.Node] = [tree]
     while pending:

@@ -33,7 +33,7 @@ class Scope:
     one tainted. `tainted` names the roots under which a tainted value may stand: an expression
     that reads none of them pays nothing for taint. A tainted value under an undeclared root never
     shows, but is not understood either. The evaluation hands out parts of these values, not
-    copies, so nobody may change them.
+    copies, so they must not be changed.
     """
 
     __slots__ = ("limits", "now", "roots", "seed", "tainted")

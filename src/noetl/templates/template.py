@@ -130,14 +130,14 @@ class Template:
             checks=self._makes_plain or self._makes_shared,
             inline=inline,
         )
-        if inline:
-            self.code = code
-        else:
+        if not inline:
             self._careful = code
+        if inline is self._inline:
+            self.code = code
         return code
 
     def _finished(self, run: Evaluation, value: object) -> object:
-        """The value as it leaves us: defined, plain data, no larger than paid for.
+        """The value as it leaves the evaluation: defined, plain data, no larger than paid for.
 
         A time leaves as text (RFC 3339), which is what the record of it will say.
         """
@@ -167,7 +167,7 @@ class Template:
         is what it does not get to. For messages: it evaluates the whole template once more.
         """
         missed: list[Undefined] = []
-        # That it cannot be evaluated is reported by whoever wants its value.
+        # A template that cannot be evaluated is reported when its value is needed.
         with suppress(EvaluationFailed):
             self.computed(scope, "", strict=False, missed=missed)
         secret = scope.may_taint(self._roots)

@@ -1,7 +1,7 @@
 """One result, read in all the shapes the documents read it in (000, 001, 002, 003).
 
 A view stands where a result stands in the scope. It answers lookups (`response.paging.hasMore`,
-`result[0].id`, `fetch.data`); whoever uses the result in any other way gets the plain value. Views
+`result[0].id`, `fetch.data`); every other use of the result gets the plain value. Views
 live only in the scope and in what a view's lookup hands out, never inside plain data, so plain
 data needs no search for them.
 
@@ -324,7 +324,7 @@ def at_path(value: object, path: str) -> object:
 
 
 class LostView(View):
-    """A result whose body cannot be read: whoever reads it fails, and says why."""
+    """A result whose body cannot be read: reading it fails and says why."""
 
     __slots__ = ("_why",)
 
