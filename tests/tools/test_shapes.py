@@ -19,6 +19,7 @@ from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
 from noetl.tools.base import Tool
 from noetl.tools.registry import BUILT_IN, shapes, tools
+from tests.examples.system import playbook, ran
 
 DOCS = Path(__file__).parents[2] / "docs" / "tools"
 
@@ -357,6 +358,32 @@ def test_a_plugin_runs_if_it_says_how_and_else_is_only_checked(site):
     assert found["greet"].run is not None
     assert found["wave"].run is None
     assert isinstance(found["wave"], Tool)
+
+
+VAULT = """
+from noetl.model.outcome import ok
+from noetl.tools.base import Tool, ToolConfig
+
+async def run(config, context):
+    return ok("c4nary-of-a-plugin")
+
+TOOL = Tool(kind="vault", summary="A secret.", config=ToolConfig, run=run, secret_result=True)
+"""
+USES_SECRET = """
+- step: start
+  tool:
+    - { name: key, kind: vault }
+    - { name: use, kind: python, args: { key: "{{ key }}" }, code: "return len(key)" }
+"""
+
+
+def test_what_a_kind_declares_secret_serves_later_tasks_and_is_recorded_as_a_mask(site):
+    install(site, "noetl_vault", VAULT, "vault = noetl_vault:TOOL")
+
+    run = ran(playbook(USES_SECRET))
+
+    assert run.step("start")["result"] == len("c4nary-of-a-plugin")
+    assert "c4nary" not in repr(run)
 
 
 def test_a_plugin_cannot_replace_a_kind_of_ours(site):

@@ -195,9 +195,10 @@ def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use],
     bodies: list[Step | Block] = [step]
     while bodies:
         for task in all_tasks(bodies.pop()):
-            # Code that looks around in `context` reads what no template tells us.
-            code = str(task.config.get("code", "context"))
-            whole = whole or (task.kind == "python" and "context" in code)
+            # What reads `context` reads what no template tells us.
+            tool = building.tools.get(task.kind)
+            reads_context = tool.reads_context if tool is not None else None
+            whole = whole or (reads_context is not None and reads_context(task.config))
             name = str(task.config.get("task"))
             if task.kind != "workbook" or name in seen:
                 continue

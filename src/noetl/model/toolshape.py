@@ -61,6 +61,8 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """What to recommend instead of a template in a code field."""
     yields: Callable[[Mapping[str, Any]], Yielded] | None = None
     """What a task with this config certainly yields; None for whatever is not certain."""
+    reads_context: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a task with this config may read `context`, which shows everything; None: never."""
     older: Form | None = None
     """Puts older ways to write this kind into today's words."""
     deprecated: Mapping[str, str] = {}

@@ -67,6 +67,12 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     """None: this version knows the kind's written form only, or the worker runs it itself."""
     errors: tuple[ErrorKind, ...] = ()
     """Every kind of error that `run` returns. What it lets rise becomes an `exception`."""
+    has_effect: bool = True
+    """Whether a call may change anything; a call that cannot may be made again unrecorded."""
+    runs_code: bool = False
+    """It runs code of the author, which also sees the args of its step and whole results."""
+    secret_result: bool = False
+    """What it yields is a secret: later tasks can use it, records and logs show a mask."""
     extra: str = ""
     """The extra of this package that brings its libraries: `pip install "noetl[extra]"`."""
     example: str = ""

@@ -39,6 +39,7 @@ TOOL = Tool(
     summary="Does nothing; carries policy rules.",
     config=Noop,
     run=run,
+    has_effect=False,
     example=EXAMPLE,
     yields=lambda config: yielded_by(config.get("result")),
 )

@@ -36,8 +36,6 @@ from noetl.worker.reporter import Reporter
 from noetl.worker.tokens import CallTokens
 
 GRACE_SECONDS = 0.5
-WITHOUT_EFFECT = frozenset({"noop"})
-"""Kinds that may be called again as if they had not been."""
 WAIT_TOLD_SECONDS = 1.0
 REPEAT_PAUSE_MAX = 5.0
 """Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
@@ -72,13 +70,14 @@ class Caller:
         call = Call(self, program, frame, action_id, reporter)
         frame.mask = call.mask
         started = self.now()
-        if task.kind not in WITHOUT_EFFECT:
+        tool = self._tools.get(task.kind)
+        if tool is None or tool.has_effect:
             reporter.has_effect = True
         listen(call.wait)
         try:
-            outcome = await self._attempt(call)
+            outcome = await self._attempt(call, tool)
             if outcome.error is not None and outcome.error.retryable:
-                outcome = await self._attempt_again(call, outcome)
+                outcome = await self._attempt_again(call, tool, outcome)
         except asyncio.CancelledError:
             running = asyncio.current_task()
             if running is None or running.cancelling():
@@ -91,7 +90,7 @@ class Caller:
             call.end()
         ended = self.now()
         shown = call.mask.outcome(outcome)
-        if task.kind == "secrets" and outcome.is_ok:
+        if tool is not None and tool.secret_result and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
         meta = Meta(
@@ -104,7 +103,7 @@ class Caller:
         )
         return msgspec.structs.replace(shown, meta=meta), call.printed()
 
-    async def _attempt_again(self, call: Call, outcome: Outcome) -> Outcome:
+    async def _attempt_again(self, call: Call, tool: Tool | None, outcome: Outcome) -> Outcome:
         """As many more tries as `spec.retry` allows while the error is worth another."""
         repeats, pause = repeats_of(call.program, call.frame)
         for _ in range(repeats):
@@ -115,14 +114,13 @@ class Caller:
             if wait > REPEAT_PAUSE_MAX:
                 break
             await asyncio.sleep(wait)
-            outcome = await self._attempt(call)
+            outcome = await self._attempt(call, tool)
         return outcome
 
-    async def _attempt(self, call: Call) -> Outcome:
+    async def _attempt(self, call: Call, tool: Tool | None) -> Outcome:
         """Render what the task says, and let its tool do that."""
         program, frame = call.program, call.frame
         kind = program.task.kind
-        tool = self._tools.get(kind)
         if tool is None or tool.run is None:
             return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
         call.files = self.resources.files(
@@ -150,7 +148,7 @@ class Caller:
             if "rate" in program.task.spec:
                 with waiting("its turn under spec.rate"):
                     await self._rates.wait(program.task.spec["rate"], kind, config, frame)
-            context = call.context(inputs)
+            context = call.context(inputs, tool)
             limit = total_seconds(context.timeout)
             if limit is None:
                 return await tool.run(typed, context)
@@ -211,7 +209,7 @@ class Call:
 
     # --- What it is given ---
 
-    def context(self, inputs: dict[str, Any]) -> ToolContext:
+    def context(self, inputs: dict[str, Any], tool: Tool | None = None) -> ToolContext:
         """What its tool sees of this attempt, with these inputs."""
         caller, frame, task = self._caller, self.frame, self.program.task
         command = frame.command
@@ -224,7 +222,7 @@ class Call:
             attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
-            context=_surroundings(frame, whole=_looks_around(task)),
+            context=_surroundings(frame, whole=_looks_around(task, tool)),
             timeout=timeout_of(self.program, frame),
             spec=task.spec,
             credential=self._credential,
@@ -412,9 +410,10 @@ def total_seconds(timeout: Any) -> float | None:
     return float(timeout) if isinstance(timeout, int | float) else None
 
 
-def _looks_around(task: Task) -> bool:
-    """Whether it is code that reads `context`; a script is loaded later and may."""
-    return task.kind == "python" and "context" in str(task.config.get("code", "context"))
+def _looks_around(task: Task, tool: Tool | None) -> bool:
+    """Whether it may read `context`."""
+    reads_context = tool.reads_context if tool is not None else None
+    return reads_context is not None and reads_context(task.config)
 
 
 def _args(frame: Frame) -> dict[str, Any]:
@@ -475,7 +474,7 @@ def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
     program, frame = call.program, call.frame
     task, overrides = program.task, call.tries.overrides
     below = frame.given
-    if task.kind == "python":
+    if tool.runs_code:
         below = {**_args(frame), **below}
         below.pop("_tokens", None)
     if program.is_literal and not below and not overrides:
@@ -483,7 +482,7 @@ def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
     config = rendered(program.config, frame.scope, f"task {task.name}")
     inputs = {**below, **rendered(program.inputs, frame.scope, f"args of task {task.name}")}
     config, inputs = overridden(config, inputs, overrides, tool)
-    if task.kind == "python":
+    if tool.runs_code:
         inputs = {name: with_body(value) for name, value in inputs.items()}
     for secret in _secrets(config), _secrets(inputs):
         call.mask.add_given(secret)

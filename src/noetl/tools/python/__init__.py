@@ -224,12 +224,19 @@ def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _reads_context(config: Mapping[str, Any]) -> bool:
+    """Whether the code names `context`; a script is loaded later and may."""
+    return "context" in str(config.get("code", "context"))
+
+
 TOOL = Tool(
     kind="python",
     example=EXAMPLE,
     summary="Runs Python code in a separate process.",
     config=Python,
     run=run,
+    runs_code=True,
+    reads_context=_reads_context,
     errors=(
         *("exception", "timeout", "schema", "parse", "not_found", "auth", "client_error"),
         *("connection", "rate_limit", "server_error"),

@@ -48,6 +48,7 @@ TOOL = Tool(
     summary="Reads a secret.",
     config=Secrets,
     run=run,
+    secret_result=True,
     errors=(
         *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
         *("server_error", "parse"),
