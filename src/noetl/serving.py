@@ -182,9 +182,9 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
     nats = _nats_figures(system)
-    decisions = system.orchestrator
+    decisions = system.orchestrator.commits
     metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
-    system.orchestrator.on_ended = metrics.finished
+    decisions.on_ended = metrics.finished
     draining = asyncio.Event()
     return Services(
         executions=system.executions,

@@ -171,7 +171,7 @@ async def embedded(
             nats=nats,
         )
         async with (
-            in_background(orchestrator.run(), _requests(settings, system.executions)),
+            in_background(orchestrator.commits.run(), _requests(settings, system.executions)),
             _neighbours(system),
         ):
             if not work:
@@ -276,7 +276,7 @@ async def working(
     from noetl.control.timekeeping import family, recover
 
     if chosen is not None:
-        system.orchestrator.chosen = await family(system.store, chosen)
+        system.orchestrator.dispatch.chosen = await family(system.store, chosen)
     if system.store.exclusive:
         await recover(system.orchestrator, system.store)
     async with _at_work(system, settings):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
-from noetl.control.live import Live
-from noetl.control.rounds import BATCH_MAX, DECIDED_AT_A_TIME
-from noetl.engine.turn import Decision
+from noetl.control.commit_loop import BATCH_MAX, DECIDED_AT_A_TIME
 from tests.control.servers import run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -17,25 +16,22 @@ def test_others_have_turns_while_a_large_batch_is_decided(tmp_path: Path):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
-            turns, decided_in = 0, []
+            orchestrator = system.orchestrator
+            seen = [(await orchestrator.last_known(execution_id)).seq]
 
             async def others() -> None:
-                nonlocal turns
                 while True:
-                    turns += 1
+                    # In memory, so this takes one turn.
+                    seen.append((await orchestrator.last_known(execution_id)).seq)
                     await asyncio.sleep(0)
 
-            def decide(live: Live, now: float) -> Decision:
-                decided_in.append(turns)
-                return Decision((), ())
-
             busy = asyncio.create_task(others())
-            happening = [system.orchestrator.happen(execution_id, decide) for _ in range(BATCH_MAX)]
-            await asyncio.gather(*happening)
+            changes = [orchestrator.change_vars(execution_id, {"x": n}) for n in range(BATCH_MAX)]
+            await asyncio.gather(*changes)
             busy.cancel()
 
-            most = max(decided_in.count(turn) for turn in decided_in)
-            assert len(decided_in) == BATCH_MAX
-            assert most <= DECIDED_AT_A_TIME
+            decided = [after - before for before, after in pairwise(seen)]
+            assert sum(decided) == BATCH_MAX
+            assert max(decided) <= DECIDED_AT_A_TIME
 
     run(story)

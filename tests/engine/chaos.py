@@ -15,6 +15,7 @@ import msgspec
 from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.commands import Command, Ending, Report, Suspension
 from noetl.model.events import ChildFinished, Progress, TaskDone, TaskStarted
+from noetl.model.inputs import ChildEnded, Leased, Reported, TimerDue
 from noetl.model.outcome import ok
 from tests.engine.playing import Play, error, todo
 
@@ -114,11 +115,11 @@ class World:
         before = self.played.state.seq
         match again:
             case Report():
-                decision = self.played.happen("reported", again)
+                decision = self.played.happen(Reported, report=again)
             case ChildFinished():
-                decision = self.played.happen("child_ended", again)
+                decision = self.played.happen(ChildEnded, fact=again)
             case _:
-                decision = self.played.happen("fired", again)
+                decision = self.played.happen(TimerDue, timer_id=again)
         assert not decision.events
         assert not decision.effects
         assert self.played.state.seq == before
@@ -129,7 +130,7 @@ class World:
             played.lapse(command)
             return
         if dice.random() < 0.2:
-            played.happen("leased", command.step_run_id, "w-1")
+            played.happen(Leased, step_run_id=command.step_run_id, worker="w-1")
         if command.chunk is not None:
             self._iterate(command)
         elif not self.calm and dice.random() < 0.2:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl.compile import compile_text
-from noetl.engine import advance
+from noetl.engine.advance import advance
 from noetl.engine.evolve import evolve
 from noetl.engine.looping import element
 from noetl.engine.program import Program
@@ -38,6 +38,18 @@ from noetl.model.events import (
     IterationFailed,
     Parent,
     Progress,
+)
+from noetl.model.inputs import (
+    Cancelled,
+    ChildEnded,
+    Input,
+    Lapsed,
+    LoopEnded,
+    Paused,
+    Reported,
+    Resumed,
+    Start,
+    TimerDue,
 )
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
@@ -96,15 +108,14 @@ class Play:
             at=self.at, path="tests/played", digest="d", parent=parent, seal=SEAL
         )
         merged = {**self.program.net.workload, **workload}
-        self.happen("start", request, workload=merged)
+        self.happen(Start, request=request, workload=merged)
         return self
 
-    def happen(self, what: str, *given: Any, **named: Any) -> Decision:
+    def happen(self, kind: type[Input], **fields: Any) -> Decision:
         """Something happened: decide, check, and take in what follows."""
         before = snapshot(self.state) if self.checked else None
-        decide = getattr(advance, what)
-        timed = () if what in ("start", "child_ended", "signalled") else (self.at,)
-        decision: Decision = decide(self.program, self.state, EXECUTION, *timed, *given, **named)
+        given = kind(**{"execution_id": EXECUTION, "at": self.at, **fields})
+        decision = advance(self.program, self.state, given)
         if before is not None:
             for event in decision.events:
                 evolve(before, facts.decode(facts.encode(event)))
@@ -139,7 +150,7 @@ class Play:
                     self.told.append(effect)
         assert set(self.open) == set(self.state.holders), "commands out and commands known differ"
         for loop in over:
-            self.happen("loop_ended", loop.step_run_id)
+            self.happen(LoopEnded, step_run_id=loop.step_run_id, result=loop.result)
 
     def report(
         self,
@@ -165,7 +176,7 @@ class Play:
         )
         if closes or ending is not None:
             self.open.pop(command.command_id, None)
-        self.happen("reported", report)
+        self.happen(Reported, report=report)
         return report
 
     def done(self, which: Command | str, result: Any = None, **tasks: Any) -> Report:
@@ -222,13 +233,19 @@ class Play:
     def lapse(self, which: Command | str, *, given_back: bool = False, alone: bool = False) -> None:
         command = self[which] if isinstance(which, str) else which
         del self.open[command.command_id]
-        self.happen("lapsed", command.command_id, "w-1", given_back=given_back, alone=alone)
+        self.happen(
+            Lapsed,
+            command_id=command.command_id,
+            worker="w-1",
+            given_back=given_back,
+            alone=alone,
+        )
 
     def fire(self, timer_id: str | None = None) -> None:
         """The next timer's moment comes."""
         timer = self.state.timers[timer_id] if timer_id else self.next_timer()
         self.at = max(self.at, timer.fires_at)
-        self.happen("fired", timer.timer_id)
+        self.happen(TimerDue, timer_id=timer.timer_id)
 
     def next_timer(self) -> Any:
         return min(self.state.timers.values(), key=lambda timer: (timer.fires_at, timer.timer_id))
@@ -244,17 +261,17 @@ class Play:
             error=None if status == "COMPLETED" else error("child broke"),
             iteration=asked.parent.iteration,
         )
-        self.happen("child_ended", fact)
+        self.happen(ChildEnded, fact=fact)
         return fact
 
     def cancel(self, reason: str = "enough") -> None:
-        self.happen("cancel", reason)
+        self.happen(Cancelled, reason=reason)
 
     def pause(self) -> None:
-        self.happen("pause", "wait")
+        self.happen(Paused, reason="wait")
 
     def resume(self) -> None:
-        self.happen("resume")
+        self.happen(Resumed)
 
     # --- What followed ---
 

@@ -16,6 +16,7 @@ from noetl.model.events import (
     StepScheduled,
     WorkflowFinished,
 )
+from noetl.model.inputs import Lapsed, Leased, TimerDue
 from tests.engine.playing import Play, play
 
 SEQUENCE = """
@@ -124,9 +125,9 @@ EVERYTHING: list[Callable[[Play], Any]] = [
     lambda played: played.resume(),
     lambda played: played.start(),
     lambda played: played.done(played.issued[0], "late"),
-    lambda played: played.happen("lapsed", played.issued[0].command_id, "w"),
-    lambda played: played.happen("leased", played.issued[0].step_run_id, "w"),
-    lambda played: played.happen("fired", "no timer"),
+    lambda played: played.happen(Lapsed, command_id=played.issued[0].command_id, worker="w"),
+    lambda played: played.happen(Leased, step_run_id=played.issued[0].step_run_id, worker="w"),
+    lambda played: played.happen(TimerDue, timer_id="no timer"),
 ]
 
 
@@ -151,7 +152,7 @@ SITUATIONS: dict[str, tuple[str, Callable[[Play], Any]]] = {
     "queued": ("tool: {kind: noop}", lambda played: None),
     "running": (
         "tool: {kind: noop}",
-        lambda played: played.happen("leased", played["a"].step_run_id, "w"),
+        lambda played: played.happen(Leased, step_run_id=played["a"].step_run_id, worker="w"),
     ),
     "lost and requeued": ("tool: {kind: noop}", lambda played: played.lapse("a")),
     "waiting for a moment": (

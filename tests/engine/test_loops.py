@@ -19,6 +19,7 @@ from noetl.model.events import (
     StepWaiting,
     TaskDone,
 )
+from noetl.model.inputs import Reported
 from noetl.model.outcome import error_value, ok
 from tests.engine.playing import Play, element_of, error, play, todo
 
@@ -187,7 +188,7 @@ def test_a_lost_chunk_goes_on_behind_the_recorded_iterations() -> None:
     played = loop("[1, 2, 3, 4]")
     command = played["each"]
     report = played.report(command, *[played.iteration(command, index, "x") for index in (0, 1)])
-    played.happen("reported", report)
+    played.happen(Reported, report=report)
     played.lapse(command)
 
     assert todo(played["each"]) == [2, 3]
@@ -316,7 +317,7 @@ def test_a_report_of_a_loop_is_heard_once() -> None:
         TaskDone(iteration=0, task="t", outcome=ok(), **names),
     )
     seq = played.state.seq
-    played.happen("reported", report)
+    played.happen(Reported, report=report)
 
     assert played.state.seq == seq
     assert played.state.steps["each"].attempts == 1

@@ -6,6 +6,7 @@ import pytest
 
 from noetl.engine.advance import DELIVERIES_MAX
 from noetl.model.events import CommandLost, Progress, StepStarted, TaskDone, WorkflowFinished
+from noetl.model.inputs import ChildEnded, Leased, Reported
 from noetl.model.outcome import ok
 from tests.engine.playing import Play, play
 
@@ -15,8 +16,8 @@ def test_a_run_has_started_when_a_worker_first_takes_one_of_its_commands() -> No
     run_id = played["start"].step_run_id
 
     for _ in range(3):
-        played.happen("leased", run_id, "w-1")
-    played.happen("leased", "unknown", "w-1")
+        played.happen(Leased, step_run_id=run_id, worker="w-1")
+    played.happen(Leased, step_run_id="unknown", worker="w-1")
 
     assert [event.worker for event in played.events(StepStarted)] == ["w-1"]
 
@@ -117,7 +118,7 @@ def test_a_report_is_heard_once() -> None:
     first = played.report(command, done)
     seq = played.state.seq
 
-    assert played.happen("reported", first).events == ()
+    assert played.happen(Reported, report=first).events == ()
     assert played.state.seq == seq
     assert played.state.steps["start"].attempts == 1
 
@@ -165,7 +166,7 @@ def test_a_wait_that_is_reported_early_lets_go_of_the_command_at_once() -> None:
     played = play("workflow: [{step: start, tool: {kind: noop}}]")
     first = played["start"]
     report = played.suspend(first, until=played.at + 30, closes=False)
-    played.happen("reported", report)
+    played.happen(Reported, report=report)
 
     assert played.closed == [first.command_id]
     played.fire()
@@ -180,7 +181,7 @@ def test_a_run_waits_for_its_child_and_finds_its_outcome(status: str) -> None:
     [child] = played.children
     assert played.open == {}
     fact = played.end_child(child, status, {"v": 1})
-    played.happen("child_ended", fact)
+    played.happen(ChildEnded, fact=fact)
 
     pending = played["start"].progress.pending  # type: ignore[union-attr]
     assert pending is not None

@@ -11,6 +11,7 @@ from noetl.engine.signalling import DATA_BYTES_MAX, received
 from noetl.errors import Finished, SignalRefused
 from noetl.model.commands import Ending
 from noetl.model.events import StepDone, StepFailed, StepWaiting, TimerSet
+from noetl.model.inputs import Signalled
 from noetl.model.signals import MessageReceived, SignalConsidered
 from tests.engine.playing import Play, play, snapshot
 
@@ -100,7 +101,7 @@ def say(
 ) -> MessageReceived:
     """The world says something, under an id of its own unless it is given one."""
     signal = received(played.at, as_ or f"s{len(played.history)}", name, data, step)
-    played.happen("signalled", signal)
+    played.happen(Signalled, signal=signal)
     return signal
 
 
@@ -302,7 +303,7 @@ def test_the_same_id_again_changes_nothing_even_after_it_was_taken():
     signal = say(played, "vote", {"by": "ann"}, as_="once")
     before = snapshot(played.state)
 
-    decision = played.happen("signalled", signal)
+    decision = played.happen(Signalled, signal=signal)
 
     assert decision.events == ()
     assert snapshot(played.state) == before

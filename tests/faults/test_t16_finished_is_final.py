@@ -42,7 +42,7 @@ async def control(folder: Path) -> AsyncIterator[tuple[Orchestrator, SqliteStore
     """A control plane without workers: the test speaks for them."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
     orchestrator = Orchestrator(store, SystemClock())
-    running = asyncio.create_task(orchestrator.run())
+    running = asyncio.create_task(orchestrator.commits.run())
     try:
         yield orchestrator, store
     finally:

@@ -96,7 +96,7 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
     jobs = [
         asyncio.create_task(job)
         for job in (
-            orchestrator.run(),
+            orchestrator.commits.run(),
             worker.run(),
             fire_timers(orchestrator, store, clock),
             requeue_lapsed(orchestrator, store, clock),

@@ -72,7 +72,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     jobs = [
         asyncio.create_task(job)
         for job in (
-            orchestrator.run(),
+            orchestrator.commits.run(),
             worker.run(),
             fire_timers(orchestrator, store, clock),
             requeue_lapsed(orchestrator, store, clock),

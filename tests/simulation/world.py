@@ -22,11 +22,11 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from noetl.control.jobs import merged
 from noetl.control.local import LocalControl
 from noetl.control.membership import Membership
 from noetl.control.neighbours import Neighbours
 from noetl.control.orchestrator import Orchestrator
+from noetl.control.programs import merged
 from noetl.control.timekeeping import fire_timers, requeue_lapsed
 from noetl.dsl import compile_text
 from noetl.errors import LeaseLost, NoetlError, StoreError
@@ -235,7 +235,7 @@ class Server:
             jobs = [self.neighbours.run()]
         # Here workers die by chance: what they ran is not to blame, however often it happens.
         lapses = requeue_lapsed(*parts, suspects=False)
-        jobs += [self.orchestrator.run(), fire_timers(*parts), lapses]
+        jobs += [self.orchestrator.commits.run(), fire_timers(*parts), lapses]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def kill(self) -> None:

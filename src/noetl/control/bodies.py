@@ -9,8 +9,11 @@ from noetl.control.live import Live
 from noetl.engine.scope import local_names
 from noetl.errors import Corrupted, NotFound
 from noetl.model import refs
+from noetl.model.commands import Report
 from noetl.model.ids import ExecutionId
+from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported
 from noetl.model.net import Values
+from noetl.model.rule_events import StepPatched
 from noetl.store.base import Store, Write
 from noetl.templates import LostView
 
@@ -18,25 +21,45 @@ OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcom
 """Names under which a step's templates read the result that it ended with."""
 
 
-def are_referred_to(live: Live, coming: Iterable[Any], names: Values) -> bool:
-    """Whether a result of the execution, or one that is coming, is kept by reference.
+async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
+    """Have at hand what deciding about this may read.
 
-    `coming` are results that are being reported, `names` are names of the step run that are.
+    What the same `write` is about to keep is not in the store yet.
     """
+    coming, names = _brought_by(given)
     if not live.has_references:
         seal = live.state.seal
         values = (*coming, *names.values())
         live.has_references = any(refs.holds_reference(value, seal) for value in values)
-    return live.has_references
+    if live.has_references:
+        await _fetch(store, live, coming, names, write)
 
 
-async def fetch(
+def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:
+    """Results that come with it, and names of the step run as it leaves them."""
+    if type(given) is Reported:
+        ending = given.report.ending
+        if ending is None:
+            return (), {}
+        return (ending.result, *ending.tasks.values()), _names_left(given.report)
+    if type(given) is ChildEnded:
+        return (given.fact.result,), {}
+    return ((given.result,), {}) if type(given) is LoopEnded else ((), {})
+
+
+def _names_left(report: Report) -> Values:
+    names: Values = {}
+    for event in report.events:
+        if type(event) is StepPatched:
+            names |= event.local
+        elif (progress := getattr(event, "progress", None)) is not None:
+            names |= progress.local
+    return names
+
+
+async def _fetch(
     store: Store, live: Live, coming: Iterable[Any], names: Values, write: Write
 ) -> None:
-    """Have at hand what deciding next may read.
-
-    What the same `write` is about to keep is not in the store yet.
-    """
     state, program = live.state, live.program
     arriving = [value for value in coming if refs.holds_reference(value, state.seal)]
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}

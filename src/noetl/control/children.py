@@ -1,18 +1,16 @@
-"""How executions that a step calls begin."""
+"""How executions that a step calls begin, and how their end reaches that step."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from noetl.control.jobs import Job, merged, parent_job
-from noetl.control.live import Live
-from noetl.control.programs import Programs, refuse_large
-from noetl.engine import advance
-from noetl.engine.turn import Decision, StartChild, TellParent
+from noetl.control.programs import Programs, merged, refuse_large
+from noetl.engine.turn import StartChild, TellParent
 from noetl.errors import NotFound, TooLarge, TooMany
-from noetl.model.events import Actor, ExecutionRequested
+from noetl.model.events import Actor, ChildFinished, ExecutionRequested
+from noetl.model.ids import ExecutionId
+from noetl.model.inputs import ChildEnded, Start
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState
 
 
 class Family(NamedTuple):
@@ -35,9 +33,9 @@ class Family(NamedTuple):
             )
 
 
-async def child_job(
+async def child_start(
     programs: Programs, family: Family, effect: StartChild, now: float, seal: str
-) -> Job:
+) -> Start | ChildEnded:
     """The start of a child; if there is no such playbook, its end.
 
     It has its parent's `seal`: each can read what the other keeps.
@@ -49,10 +47,10 @@ async def child_job(
         family.refuse(effect)
     except NotFound as error:
         missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
-        return parent_job(effect.child, TellParent(parent, "FAILED", None, missing), now)
+        return child_ended(effect.child, TellParent(parent, "FAILED", None, missing), now)
     except (TooLarge, TooMany) as error:
         refused = TaskError(kind="client_error", code=error.code, message=str(error))
-        return parent_job(effect.child, TellParent(parent, "FAILED", None, refused), now)
+        return child_ended(effect.child, TellParent(parent, "FAILED", None, refused), now)
     requested = ExecutionRequested(
         at=now,
         path=entry.path,
@@ -63,18 +61,24 @@ async def child_job(
         actor=Actor(kind="playbook", name=parent.execution_id),
         seal=seal,
     )
-    workload = merged(program.net.workload, request.workload)
+    return Start(
+        execution_id=effect.child,
+        at=now,
+        request=requested,
+        workload=merged(program.net.workload, request.workload),
+    )
 
-    def create() -> Live:
-        return Live(effect.child, program, ExecutionState())
 
-    def decide(live: Live) -> Decision:
-        return advance.start(
-            live.program,
-            live.state,
-            effect.child,
-            requested,
-            workload=workload,
-        )
-
-    return Job(effect.child, decide, create=create)
+def child_ended(child: ExecutionId, effect: TellParent, now: float) -> ChildEnded:
+    """What the parent hears of it."""
+    parent = effect.parent
+    fact = ChildFinished(
+        at=now,
+        step_run_id=parent.step_run_id,
+        child=child,
+        status=effect.status,
+        result=effect.result,
+        error=effect.error,
+        iteration=parent.iteration,
+    )
+    return ChildEnded(execution_id=parent.execution_id, at=now, fact=fact)

@@ -93,6 +93,8 @@ class Dispatch:
         self._asked_at: dict[str, float] = {}
         """When a worker of ours was last here for a pool."""
         self._waiting: dict[str, deque[Waiter]] = {}
+        self.chosen: set[ExecutionId] | None = None
+        """The executions that go on in this process, with their children; None: all."""
         self.away: set[str] = set()
         """Workers that should ask elsewhere, because this server is about to end."""
         self._promised: list[Waiter] = []
@@ -247,6 +249,16 @@ class Dispatch:
             return False
         self._drained[pool] = (worker_id, now)
         return True
+
+    # --- Executions that go on here ---
+
+    def choose(self, execution_id: ExecutionId) -> None:
+        """It goes on here, whatever else does."""
+        if self.chosen is not None:
+            self.chosen.add(execution_id)
+
+    def is_chosen(self, execution_id: ExecutionId) -> bool:
+        return self.chosen is None or execution_id in self.chosen
 
     # --- Leases that are out ---
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from noetl.control import documents, waiting
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
-from noetl.control.jobs import merged
 from noetl.control.orchestrator import Orchestrator
-from noetl.control.programs import refuse_large
+from noetl.control.programs import merged, refuse_large
 from noetl.control.requests import Request
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve

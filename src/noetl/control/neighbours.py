@@ -59,7 +59,7 @@ class Neighbours:
         """Pools in which we opened commands a moment ago."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
-        orchestrator.on_stored = self._tell
+        orchestrator.commits.on_stored = self._tell
         orchestrator.dispatch.on_stop = self._tell_stop
         orchestrator.dispatch.on_pause = self._tell_pause
 

@@ -1,39 +1,47 @@
 """The doors through which things come in: requests, reports, signals, timers, news of others.
 
-Each makes a job of what it is told. What is then decided and stored is the matter of `rounds`.
+Each makes an input of what it is told and hands it to the commit loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
-from noetl.control.dispatch import Waiter
-from noetl.control.jobs import (
-    Hearing,
-    Job,
-    lapse_job,
-    lease_lost,
-    leased_job,
-    refused_job,
-    report_job,
-    signal_job,
-    timer_job,
-)
-from noetl.control.live import Live
-from noetl.control.rounds import Rounds
-from noetl.engine import advance
-from noetl.engine.turn import Decision
-from noetl.errors import NotFound, StoreError
+from noetl.control.audience import Audience
+from noetl.control.children import Family
+from noetl.control.clock import Clock
+from noetl.control.commit_loop import CommitLoop
+from noetl.control.dispatch import Dispatch, Waiter
+from noetl.control.inbox import Entry
+from noetl.control.memory import Memory
+from noetl.control.programs import Programs
+from noetl.errors import Finished, LeaseLost, NotFound, StoreError
 from noetl.model.commands import Answer, Lease, Report, apart
 from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
+from noetl.model.inputs import (
+    Cancelled,
+    Lapsed,
+    Leased,
+    Nothing,
+    Paused,
+    Refused,
+    Reported,
+    Resumed,
+    Signalled,
+    Start,
+    TimerDue,
+    VarsChanged,
+)
+from noetl.model.net import Limits
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
+from noetl.store.base import Store
 
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05
@@ -41,8 +49,28 @@ LOOK_SECONDS = 0.25
 """A worker that may not take anything just now looks again after so long."""
 
 
-class Orchestrator(Rounds):
+class Orchestrator:
     """The control plane of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        lease_seconds: float = 30.0,
+        limits: Limits | None = None,
+        family: Family = Family(),  # noqa: B008  it never changes
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.programs = Programs(store, limits)
+        self.dispatch = Dispatch(lease_seconds)
+        self.audience = Audience()
+        self._memory = Memory(store, self.programs)
+        self.commits = CommitLoop(
+            store, clock, self.programs, self.dispatch, self._memory, self.audience, family
+        )
+        self.timer_changed = self.commits.timer_changed
 
     # --- What callers may ask ---
 
@@ -60,44 +88,35 @@ class Orchestrator(Rounds):
 
         `before` is the state a rerun begins with; `refused` makes it fail at once, for that reason.
         """
-        program = await self.programs.by_digest(request.digest)
-
-        def create() -> Live:
-            live = Live(execution_id, program, ExecutionState())
-            live.key = request.key
-            return live
-
-        def decide(live: Live) -> Decision:
-            return advance.start(
-                live.program,
-                live.state,
-                execution_id,
-                request,
+        await self.commits.submit(
+            Start(
+                execution_id=execution_id,
+                at=request.at,
+                request=request,
                 workload=workload,
                 before=before,
                 entry=entry,
                 refused=refused,
             )
-
-        await self._submit(Job(execution_id, decide, create=create))
+        )
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
+        if report.token != token_of(report.command_id):
+            raise lease_lost(report)
         is_last = report.closes or report.ending is not None
         waiter = Waiter(report.worker, pool, want) if want and is_last else None
-        job = report_job(report, self._clock.now(), waiter)
-        if report.token == token_of(report.command_id):
-            await self._submit(job)
-        else:
-            job.has_voice = False
-        if not job.has_voice:
+        given = Reported(execution_id=report.execution_id, at=self._clock.now(), report=report)
+        entry = await self.commits.submit(given, waiter)
+        if not entry.has_voice:
             raise lease_lost(report)
         return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
 
     async def refuse(self, report: Report) -> NoReturn:
         """Whoever says this does not hold the lease. It changes nothing, and is recorded."""
+        given = Refused(execution_id=report.execution_id, at=self._clock.now(), report=report)
         with suppress(NotFound):
-            await self._submit(refused_job(report, self._clock.now()))
+            await self.commits.submit(given)
         raise lease_lost(report)
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
@@ -174,7 +193,7 @@ class Orchestrator(Rounds):
     ) -> list[Lease]:
         expires_at = now + self.dispatch.lease_seconds
         found: list[Lease] = []
-        if own_first and self.chosen is None:
+        if own_first and self.dispatch.chosen is None:
             found = await self._store.claim(
                 worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
             )
@@ -185,7 +204,7 @@ class Orchestrator(Rounds):
                     pool=pool,
                     limit=want - len(found),
                     expires_at=expires_at,
-                    executions=self.chosen,
+                    executions=self.dispatch.chosen,
                 )
             except StoreError:
                 if not found:
@@ -200,14 +219,26 @@ class Orchestrator(Rounds):
         """Whoever asked is gone, and what it was just being given goes to others."""
         now = self._clock.now()
         for lease in leases:
-            one = (lease.command.execution_id, lease.command.command_id)
-            self._put(lapse_job(*one, worker_id, now, given_back=True))
+            lapsed = Lapsed(
+                execution_id=lease.command.execution_id,
+                at=now,
+                command_id=lease.command.command_id,
+                worker=worker_id,
+                given_back=True,
+            )
+            self.commits.inbox.put(Entry(lapsed))
 
     def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
         for lease in leases:
             self.dispatch.hold(lease, worker_id)
             # Nobody waits for this: that it is leased is stored already.
-            self._put(leased_job(lease, worker_id, now))
+            leased = Leased(
+                execution_id=lease.command.execution_id,
+                at=now,
+                step_run_id=lease.command.step_run_id,
+                worker=worker_id,
+            )
+            self.commits.inbox.put(Entry(leased))
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases; the commands that are no longer this worker's."""
@@ -224,19 +255,23 @@ class Orchestrator(Rounds):
         cascade: bool = True,
         actor: Actor | None = None,
     ) -> None:
-        def decide(live: Live, now: float) -> Decision:
-            parts = live.program, live.state, execution_id, now, reason
-            return advance.cancel(*parts, cascade=cascade, actor=actor)
-
-        await self.happen(execution_id, decide)
+        await self.commits.submit(
+            Cancelled(
+                execution_id=execution_id,
+                at=self._clock.now(),
+                reason=reason,
+                cascade=cascade,
+                actor=actor,
+            )
+        )
 
     async def pause(
         self, execution_id: ExecutionId, reason: str = "", *, actor: Actor | None = None
     ) -> None:
-        def decide(live: Live, now: float) -> Decision:
-            return advance.pause(live.program, live.state, execution_id, now, reason, actor)
-
-        await self.happen(execution_id, decide)
+        now = self._clock.now()
+        await self.commits.submit(
+            Paused(execution_id=execution_id, at=now, reason=reason, actor=actor)
+        )
 
     async def held_back(self, execution_id: ExecutionId, *, patience: float) -> list[str]:
         """Come back when every worker that has commands of a paused execution begins nothing more.
@@ -283,10 +318,8 @@ class Orchestrator(Rounds):
         }
 
     async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
-        await self.happen(
-            execution_id,
-            lambda live, now: advance.resume(live.program, live.state, execution_id, now, actor),
-        )
+        now = self._clock.now()
+        await self.commits.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
         # Commands that were open when it was paused could not be claimed meanwhile.
         for pool in self.dispatch.waiting_pools():
             self.dispatch.wake(pool)
@@ -295,17 +328,40 @@ class Orchestrator(Rounds):
         self, execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived
     ) -> bool:
         """The world said something; whether it had said so before. A refusal changes nothing."""
-        hearing = Hearing()
-        await self._submit(signal_job(execution_id, signal, hearing))
-        if hearing.refusal is not None:
-            raise hearing.refusal
-        return hearing.was_known
+        entry = await self.commits.submit(
+            Signalled(execution_id=execution_id, at=signal.at, signal=signal)
+        )
+        if entry.refusal is not None:
+            raise entry.refusal
+        return not entry.changed
+
+    async def change_vars(
+        self,
+        execution_id: ExecutionId,
+        values: dict[str, Any],
+        removed: tuple[str, ...] = (),
+        *,
+        actor: Actor | None = None,
+    ) -> None:
+        """Set these variables and remove those; steps that start from now on see it."""
+        entry = await self.commits.submit(
+            VarsChanged(
+                execution_id=execution_id,
+                at=self._clock.now(),
+                values=values,
+                removed=removed,
+                actor=actor,
+            )
+        )
+        if not entry.changed:
+            raise Finished(f"execution {execution_id} has ended, and ended it stays.")
 
     async def fire(self, execution_id: ExecutionId, timer_id: str) -> bool:
         """A timer's moment has come; whether the execution still waited for it."""
-        job = timer_job(execution_id, timer_id, self._clock.now())
-        await self._submit(job)
-        return job.changed
+        entry = await self.commits.submit(
+            TimerDue(execution_id=execution_id, at=self._clock.now(), timer_id=timer_id)
+        )
+        return entry.changed
 
     async def lapse(
         self,
@@ -320,20 +376,20 @@ class Orchestrator(Rounds):
 
         `alone`: its worker held no other lease.
         """
-        now = self._clock.now()
-        await self._submit(
-            lapse_job(execution_id, command_id, worker, now, given_back=given_back, alone=alone)
+        await self.commits.submit(
+            Lapsed(
+                execution_id=execution_id,
+                at=self._clock.now(),
+                command_id=command_id,
+                worker=worker,
+                given_back=given_back,
+                alone=alone,
+            )
         )
-
-    async def happen(
-        self, execution_id: ExecutionId, decide: Callable[[Live, float], Decision]
-    ) -> None:
-        now = self._clock.now()
-        await self._submit(Job(execution_id, lambda live: decide(live, now)))
 
     async def settled(self, execution_id: ExecutionId) -> None:
         """Come back when what was decided about it so far is stored, with what follows from it."""
-        await self._submit(Job(execution_id, lambda live: Decision((), ())))
+        await self.commits.submit(Nothing(execution_id=execution_id, at=self._clock.now()))
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
@@ -370,7 +426,7 @@ class Orchestrator(Rounds):
         and most likely it is our own.
         """
         live = self._memory.find(execution_id)
-        if execution_id in self._under_way or (live is not None and live.stored >= seq):
+        if self.commits.is_under_way(execution_id) or (live is not None and live.stored >= seq):
             return False
         self._memory.drop(execution_id)
         self.audience.tell(execution_id, None, may_have_ended=True)
@@ -384,3 +440,10 @@ class Orchestrator(Rounds):
         """Whether what is in memory is older than that."""
         live = self._memory.find(execution_id)
         return live is not None and live.stored < seq
+
+
+def lease_lost(report: Report) -> LeaseLost:
+    return LeaseLost(
+        f"the lease on command {report.command_id} lapsed, or the command is over."
+        " Drop this result; the worker that has the lease will report."
+    )

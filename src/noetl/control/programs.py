@@ -68,3 +68,13 @@ def refuse_large(program: Program, payload: Values) -> None:
             f"the payload has {size:,} bytes, and the limit for {program.net.path} is {most:,}"
             " (`max_payload_bytes`). Put large data into a file or a table and say where it is."
         )
+
+
+def merged(defaults: Values, given: Values) -> Values:
+    """The workload: the playbook's defaults with the request's values deep-merged over them."""
+    result = dict(defaults)
+    for key, value in given.items():
+        below = result.get(key)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return result

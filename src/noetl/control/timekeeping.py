@@ -127,24 +127,24 @@ async def _due(
     now = clock.now()
     # Timers that rest, and those of executions that do not go on here, stay due; they must not hide
     # the others.
-    limit = BATCH + len(resting) if orchestrator.chosen is None else EVERY
+    limit = BATCH + len(resting) if orchestrator.dispatch.chosen is None else EVERY
     found = await store.due_timers(now=now, limit=limit)
     resting.keep([(execution_id, timer_id) for execution_id, timer_id, _ in found])
     return [
         (execution_id, timer_id)
         for execution_id, timer_id, at in found
-        if orchestrator.is_chosen(execution_id) and resting.wakes((execution_id, timer_id), now)
+        if orchestrator.dispatch.is_chosen(execution_id)
+        and resting.wakes((execution_id, timer_id), now)
         if owns(execution_id) or at <= now - GRACE_SECONDS
     ]
 
 
 async def _next(orchestrator: Orchestrator, store: Store) -> float | None:
-    if orchestrator.chosen is None:
+    if orchestrator.dispatch.chosen is None:
         return await store.next_timer()
     timers = await store.due_timers(now=math.inf, limit=EVERY)
-    return next(
-        (at for execution_id, _, at in timers if orchestrator.is_chosen(execution_id)), None
-    )
+    is_chosen = orchestrator.dispatch.is_chosen
+    return next((at for execution_id, _, at in timers if is_chosen(execution_id)), None)
 
 
 async def requeue_lapsed(
@@ -181,7 +181,7 @@ async def requeue_lapsed(
 async def _is_work_out(orchestrator: Orchestrator, store: Store) -> bool:
     """Whether somebody has a lease, known to this process or not."""
     leased = await store.lapsed(now=math.inf, limit=EVERY)
-    return any(orchestrator.is_chosen(one.command.execution_id) for one in leased)
+    return any(orchestrator.dispatch.is_chosen(one.command.execution_id) for one in leased)
 
 
 class Losses:
@@ -211,7 +211,7 @@ async def _requeue_lapsed(
     resting: Resting,
 ) -> None:
     # What rests stays lapsed, and must not hide the others.
-    limit = BATCH + len(resting) if orchestrator.chosen is None else EVERY
+    limit = BATCH + len(resting) if orchestrator.dispatch.chosen is None else EVERY
     now = clock.now()
     found = await store.lapsed(now=now, limit=limit)
     resting.keep([_due_of(one.command) for one in found])
@@ -221,7 +221,7 @@ async def _requeue_lapsed(
     alone = await _alone(store, losses, {worker for _, worker, _ in lapsed}, now)
     for command, worker, expired_at in lapsed:
         is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
-        if is_ours and orchestrator.is_chosen(command.execution_id):
+        if is_ours and orchestrator.dispatch.is_chosen(command.execution_id):
             done = await _lapse(orchestrator, command, worker, alone=worker in alone)
             resting.note(_due_of(command), clock.now(), done=done)
 
@@ -283,7 +283,7 @@ async def recover(orchestrator: Orchestrator, store: Store, *, prefix: str = "")
     found = 0
     for command, worker, _ in await store.open_commands():
         is_gone = worker is not None and worker.startswith(prefix)
-        if worker is not None and is_gone and orchestrator.is_chosen(command.execution_id):
+        if worker is not None and is_gone and orchestrator.dispatch.is_chosen(command.execution_id):
             found += await _lapse(orchestrator, command, worker, given_back=True)
     return found
 
@@ -310,9 +310,9 @@ async def adopt(orchestrator: Orchestrator, store: Store, execution_id: Executio
     Nobody else can be working on it: this process is the only one.
     """
     for member in await family(store, {execution_id}):
-        if orchestrator.is_chosen(member):
+        if orchestrator.dispatch.is_chosen(member):
             continue
-        orchestrator.choose(member)
+        orchestrator.dispatch.choose(member)
         orchestrator.timer_changed.set()
         for command, worker, _ in await store.open_commands(member):
             if worker is None:

@@ -1,4 +1,4 @@
-"""The one loop: something happened, and everything that follows from it.
+"""The door into the engine: something happened (`Input`), and everything that follows from it.
 
     start     → request evaluated → token at the entry
     token     → join, admission   → run scheduled → command (or loop, or done at once)
@@ -10,8 +10,7 @@ Facts are folded as they are decided, so each consequence sees the state its cau
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, assert_never
+from typing import assert_never
 
 from noetl.engine import looping, signalling
 from noetl.engine.evolve import CHILD_TIMEOUT, evolve
@@ -29,9 +28,8 @@ from noetl.engine.reporting import (
 )
 from noetl.engine.routing import route
 from noetl.engine.running import command_for, issue
-from noetl.engine.turn import CancelChild, Decision, Followed, Issue, Turn
+from noetl.engine.turn import NOTHING, CancelChild, Decision, Followed, Issue, Turn
 from noetl.errors import Finished
-from noetl.model.commands import Report
 from noetl.model.events import (
     Actor,
     ChildFinished,
@@ -39,7 +37,6 @@ from noetl.model.events import (
     CommandRequeued,
     ExecutionCancelled,
     ExecutionPaused,
-    ExecutionRequested,
     ExecutionResumed,
     IterationFailed,
     RequestEvaluated,
@@ -53,9 +50,25 @@ from noetl.model.events import (
     WorkflowFailing,
     WorkflowStarted,
 )
-from noetl.model.ids import ExecutionId, derive
+from noetl.model.ids import derive
+from noetl.model.inputs import (
+    Cancelled,
+    ChildEnded,
+    Input,
+    Lapsed,
+    Leased,
+    LoopEnded,
+    Nothing,
+    Paused,
+    Refused,
+    Reported,
+    Resumed,
+    Signalled,
+    Start,
+    TimerDue,
+    VarsChanged,
+)
 from noetl.model.outcome import TaskError
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, Run, TimerState
 
 DELIVERIES_MAX = 20
@@ -67,21 +80,61 @@ HALVE_AFTER = 3
 kills its workers."""
 
 
-def _advance(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    happen: Callable[[Turn], None],
-) -> Decision:
-    turn = Turn(program, state, execution_id, at)
+def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
+    """What follows from something that happened. The state moves along.
+
+    Nothing follows for an execution that has ended. Raises SignalRefused, or Finished for a signal
+    to an execution that has ended, before anything has changed; nothing else is refused.
+    """
+    if type(given) is Leased:
+        return _lease(state, given)
+    turn = Turn(program, state, given.execution_id, given.at)
     if not state.is_finished:
-        happen(turn)
-        settle(turn)
+        _take_in(turn, given)
+        _settle(turn)
+    elif type(given) is Signalled:
+        raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
     return turn.decision()
 
 
-def settle(turn: Turn) -> None:
+def _take_in(turn: Turn, given: Input) -> None:
+    match given:
+        case Reported(report=report):
+            absorb_report(turn, report)
+        case TimerDue(timer_id=timer_id):
+            _fire(turn, timer_id)
+        case ChildEnded(fact=fact):
+            _end_child(turn, fact)
+        case LoopEnded(step_run_id=step_run_id):
+            run = turn.state.runs.get(step_run_id)
+            if run is not None and run.loop is not None:
+                looping.conclude(turn, run)
+        case Start():
+            _start(turn, given)
+        case Lapsed():
+            _lapse(turn, given)
+        case Refused(report=report):
+            refuse_report(turn, report)
+        case Signalled(signal=signal):
+            signalling.take_in(turn, signal)
+        case Cancelled():
+            _cancel(turn, given)
+        case Paused(reason=reason, actor=actor):
+            if turn.state.status == "RUNNING":
+                turn.record(ExecutionPaused(at=turn.at, reason=reason, actor=actor))
+        case Resumed(actor=actor):
+            _resume(turn, actor)
+        case VarsChanged(values=values, removed=removed, actor=actor):
+            turn.record(VarsSet(at=turn.at, values=values, removed=removed, actor=actor))
+        case Nothing():
+            pass
+        case Leased():
+            raise AssertionError("a lease has no consequences and takes no turn")
+        case _:
+            assert_never(given)
+
+
+def _settle(turn: Turn) -> None:
     """Let consequences follow until only the world can act."""
     while True:
         while turn.pending:
@@ -114,133 +167,65 @@ def _consequences(turn: Turn, fact: Followed) -> None:
             assert_never(fact)
 
 
-# --- What can happen ---------------------------------------------------------------------------
+# --- What each of them does --------------------------------------------------------------------
 
 
-def start(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    request: ExecutionRequested,
-    *,
-    workload: dict[str, Any],
-    before: ExecutionState | None = None,
-    entry: str | None = None,
-    refused: TaskError | None = None,
-) -> Decision:
-    """An execution was asked for.
-
-    A rerun begins with what was there `before`; one that is `refused` fails at once.
-    """
-    earlier = before or ExecutionState()
-
-    def happen(turn: Turn) -> None:
-        if turn.state.status != "PENDING":
-            return
-        turn.record(request)
-        first = entry or turn.program.net.entry
-        turn.record(
-            RequestEvaluated(
-                at=turn.at,
-                workload=workload,
-                reused={name: result.value for name, result in earlier.results.items()},
-                ctx=earlier.ctx,
-                vars=earlier.vars,
-                entry=first,
-            )
-        )
-        turn.record(WorkflowStarted(at=turn.at))
-        if refused is not None:
-            turn.record(WorkflowFailing(at=turn.at, error=refused))
-            return
-        turn.record(
-            TokenCreated(
-                at=turn.at,
-                token_id=derive(execution_id, "entry"),
-                step=first,
-                args=earlier.payload.get("args", {}),
-                event={"name": "workflow.started", "step": ""},
-            )
-        )
-
-    return _advance(program, state, execution_id, request.at, happen)
-
-
-def leased(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    step_run_id: str,
-    worker: str,
-) -> Decision:
-    """A worker took a command of a run; the first one starts the run. Nothing follows from it."""
-    run = state.runs.get(step_run_id)
+def _lease(state: ExecutionState, given: Leased) -> Decision:
+    """Nothing follows from it, so it takes no turn."""
+    run = state.runs.get(given.step_run_id)
     if run is None or run.started:
-        return Decision((), ())
-    started = StepStarted(at=at, step_run_id=step_run_id, step=run.step, worker=worker)
+        return NOTHING
+    started = StepStarted(
+        at=given.at, step_run_id=given.step_run_id, step=run.step, worker=given.worker
+    )
     evolve(state, started)
     return Decision((started,), ())
 
 
-def reported(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    report: Report,
-) -> Decision:
-    """A worker that holds the lease has something to say."""
-    return _advance(program, state, execution_id, at, lambda turn: absorb_report(turn, report))
+def _start(turn: Turn, given: Start) -> None:
+    if turn.state.status != "PENDING":
+        return
+    earlier = given.before or ExecutionState()
+    turn.record(given.request)
+    first = given.entry or turn.program.net.entry
+    turn.record(
+        RequestEvaluated(
+            at=turn.at,
+            workload=given.workload,
+            reused={name: result.value for name, result in earlier.results.items()},
+            ctx=earlier.ctx,
+            vars=earlier.vars,
+            entry=first,
+        )
+    )
+    turn.record(WorkflowStarted(at=turn.at))
+    if given.refused is not None:
+        turn.record(WorkflowFailing(at=turn.at, error=given.refused))
+        return
+    turn.record(
+        TokenCreated(
+            at=turn.at,
+            token_id=derive(turn.execution_id, "entry"),
+            step=first,
+            args=earlier.payload.get("args", {}),
+            event={"name": "workflow.started", "step": ""},
+        )
+    )
 
 
-def refused(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    report: Report,
-) -> Decision:
-    """Somebody who does not hold the lease has something to say."""
-    return _advance(program, state, execution_id, at, lambda turn: refuse_report(turn, report))
-
-
-def lapsed(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    command_id: str,
-    worker: str,
-    *,
-    given_back: bool = False,
-    alone: bool = False,
-) -> Decision:
-    """A lease ran out: the work goes on under a new command, from where it was recorded.
-
-    `given_back`: its worker was stopped, so the command is not suspected of killing workers.
-    `alone`: its worker ran nothing else, so no other command is.
-    """
-
-    def happen(turn: Turn) -> None:
-        run = run_of(turn.state, command_id)
-        turn.last_word = command_id
-        if run is not None:
-            _requeue(turn, run, command_id, worker, given_back, alone)
-
-    return _advance(program, state, execution_id, at, happen)
-
-
-def _requeue(
-    turn: Turn, run: Run, command_id: str, worker: str, given_back: bool, alone: bool
-) -> None:
+def _lapse(turn: Turn, given: Lapsed) -> None:
+    command_id = given.command_id
+    run = run_of(turn.state, command_id)
+    turn.last_word = command_id
+    if run is None:
+        return
     turn.record(
         CommandLost(
             at=turn.at,
             command_id=command_id,
             step_run_id=run.step_run_id,
-            worker=worker,
-            reason="its worker was stopped" if given_back else "the lease lapsed",
+            worker=given.worker,
+            reason="its worker was stopped" if given.given_back else "the lease lapsed",
         )
     )
     if turn.state.status == "PAUSED":
@@ -251,8 +236,8 @@ def _requeue(
         close_command(turn, run, command_id)
         looping.hand_out(turn, run)
         return
-    deliveries = run.commands[command_id] + (not given_back)
-    died_alone = run.alone.get(command_id, 0) + (alone and not given_back)
+    deliveries = run.commands[command_id] + (not given.given_back)
+    died_alone = run.alone.get(command_id, 0) + (given.alone and not given.given_back)
     loop = run.loop if run.following is None else None
     half = None
     if loop is not None and (deliveries > HALVE_AFTER or died_alone >= ALONE_MAX):
@@ -315,22 +300,11 @@ def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     looping.go_on(turn, run)
 
 
-def fired(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    timer_id: str,
-) -> Decision:
-    """A timer's moment has come."""
-
-    def happen(turn: Turn) -> None:
-        timer = turn.state.timers.get(timer_id)
-        if timer is not None:
-            turn.record(TimerFired(at=turn.at, timer_id=timer_id))
-            _on_timer(turn, timer)
-
-    return _advance(program, state, execution_id, at, happen)
+def _fire(turn: Turn, timer_id: str) -> None:
+    timer = turn.state.timers.get(timer_id)
+    if timer is not None:
+        turn.record(TimerFired(at=turn.at, timer_id=timer_id))
+        _on_timer(turn, timer)
 
 
 def _on_timer(turn: Turn, timer: TimerState) -> None:
@@ -381,53 +355,11 @@ def _stop_child(turn: Turn, run: Run, timer: TimerState) -> None:
     _wake(turn, run, timer.iteration)
 
 
-def signalled(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    signal: MessageReceived | ApprovalReceived,
-) -> Decision:
-    """The world said something: whoever waits considers it, and otherwise it is kept.
-
-    Raises SignalRefused or Finished, before anything has changed, for what cannot be taken.
-    """
-    if state.is_finished:
-        raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
-    return _advance(
-        program, state, execution_id, signal.at, lambda turn: signalling.take_in(turn, signal)
-    )
-
-
-def child_ended(
-    program: Program, state: ExecutionState, execution_id: ExecutionId, fact: ChildFinished
-) -> Decision:
-    """A child execution that a run waits for has ended."""
-
-    def happen(turn: Turn) -> None:
-        run = turn.state.runs.get(fact.step_run_id)
-        if run is None or fact.child not in run.children:
-            return
+def _end_child(turn: Turn, fact: ChildFinished) -> None:
+    run = turn.state.runs.get(fact.step_run_id)
+    if run is not None and fact.child in run.children:
         turn.record(fact)
         _wake(turn, run, fact.iteration)
-
-    return _advance(program, state, execution_id, fact.at, happen)
-
-
-def loop_ended(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    step_run_id: str,
-) -> Decision:
-    """The results of a loop that is over are at hand."""
-
-    def happen(turn: Turn) -> None:
-        run = turn.state.runs.get(step_run_id)
-        if run is not None and run.loop is not None:
-            looping.conclude(turn, run)
-
-    return _advance(program, state, execution_id, at, happen)
 
 
 def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
@@ -453,75 +385,21 @@ def _waits(run: Run, iteration: int | None) -> bool:
     return iteration in run.loop.suspended and not under_way
 
 
-def cancel(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    reason: str,
-    *,
-    cascade: bool = True,
-    actor: Actor | None = None,
-) -> Decision:
-    """Somebody wants it to stop. It stops now; running work is interrupted.
-
-    Executions that it called stop, too; without `cascade` they go on, and nobody waits for them.
-    """
-
-    def happen(turn: Turn) -> None:
-        turn.record(ExecutionCancelled(at=at, reason=reason, actor=actor))
-        stop_everything(turn, reason or "cancelled")
-        error = TaskError(kind="cancelled", message=reason or "cancelled")
-        finish(turn, "CANCELLED", error=error)
-
-    decision = _advance(program, state, execution_id, at, happen)
-    if cascade:
-        return decision
-    kept = (effect for effect in decision.effects if not isinstance(effect, CancelChild))
-    return Decision(decision.events, tuple(kept))
+def _cancel(turn: Turn, given: Cancelled) -> None:
+    reason = given.reason or "cancelled"
+    turn.record(ExecutionCancelled(at=turn.at, reason=given.reason, actor=given.actor))
+    stop_everything(turn, reason)
+    finish(turn, "CANCELLED", error=TaskError(kind="cancelled", message=reason))
+    if not given.cascade:
+        turn.effects = [one for one in turn.effects if not isinstance(one, CancelChild)]
 
 
-def pause(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    reason: str,
-    actor: Actor | None = None,
-) -> Decision:
-    """Calls that run end; nothing new is handed out, and workers begin nothing more."""
-
-    def happen(turn: Turn) -> None:
-        if turn.state.status == "RUNNING":
-            turn.record(ExecutionPaused(at=at, reason=reason, actor=actor))
-
-    return _advance(program, state, execution_id, at, happen)
-
-
-def resume(
-    program: Program,
-    state: ExecutionState,
-    execution_id: ExecutionId,
-    at: float,
-    actor: Actor | None = None,
-) -> Decision:
-    """Hand out what was held back."""
-
-    def happen(turn: Turn) -> None:
-        if turn.state.status != "PAUSED":
-            return
-        turn.record(ExecutionResumed(at=at, actor=actor))
-        for run in list(turn.state.runs.values()):
-            if run.loop is not None and run.following is None:
-                looping.hand_out(turn, run)
-            elif not run.commands and not run.waiting and not run.children:
-                issue(turn, run)
-
-    return _advance(program, state, execution_id, at, happen)
-
-
-def vars_set(
-    program: Program, state: ExecutionState, execution_id: ExecutionId, fact: VarsSet
-) -> Decision:
-    """Somebody sets or removes variables from outside; steps that start later see it."""
-    return _advance(program, state, execution_id, fact.at, lambda turn: turn.record(fact))
+def _resume(turn: Turn, actor: Actor | None) -> None:
+    if turn.state.status != "PAUSED":
+        return
+    turn.record(ExecutionResumed(at=turn.at, actor=actor))
+    for run in list(turn.state.runs.values()):
+        if run.loop is not None and run.following is None:
+            looping.hand_out(turn, run)
+        elif not run.commands and not run.waiting and not run.children:
+            issue(turn, run)

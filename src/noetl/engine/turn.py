@@ -74,7 +74,7 @@ class Keep(msgspec.Struct, frozen=True):
 class EndLoop(msgspec.Struct, frozen=True):
     """A loop is over, and its results are put away: what follows may read them.
 
-    The shell has them at hand and comes back (`advance.loop_ended`) in the same transaction.
+    The shell has them at hand and comes back (`LoopEnded`) in the same transaction.
     """
 
     step_run_id: StepRunId
@@ -94,6 +94,9 @@ class Decision(msgspec.Struct, frozen=True):
 
     events: tuple[Event, ...]
     effects: tuple[Effect, ...]
+
+
+NOTHING = Decision((), ())
 
 
 class Turn:

@@ -67,7 +67,8 @@ class World:
             renew_every=math.inf,
             now=self._clock.now,
         )
-        async with in_background(self.orchestrator.run(), self._fire_timers(), worker.run()):
+        commits = self.orchestrator.commits
+        async with in_background(commits.run(), self._fire_timers(), worker.run()):
             yield
 
     async def start(self, playbooks: Playbooks, workload: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ async def check(services: Services, caller: Caller) -> Reply[Health]:
 
 async def _failure(services: Services) -> str | None:
     """Why nothing can be stored. It may be told to anyone: no names of hosts and files."""
-    waiting = services.orchestrator.unstored_seconds()
+    waiting = services.orchestrator.commits.unstored_seconds()
     if waiting > UNSTORED_SECONDS_MAX:
         return f"The oldest decision has been waiting for {waiting:.0f} s to be stored."
     try:

@@ -6,7 +6,6 @@ from typing import Any
 
 from noetl.api.route import Body, Caller, Route
 from noetl.api.services import Services
-from noetl.control.variables import change
 from noetl.errors import NotFound
 from noetl.model.answers import Deleted, Variable, Variables
 
@@ -39,14 +38,14 @@ async def put(
     services: Services, caller: Caller, *, execution_id: str, name: str, body: Value
 ) -> Variable:
     """Set a variable; steps that start from now on see it."""
-    await change(services.orchestrator, execution_id, {name: body.value}, actor=caller.actor)
+    await services.orchestrator.change_vars(execution_id, {name: body.value}, actor=caller.actor)
     return Variable(name=name, value=body.value)
 
 
 async def delete(services: Services, caller: Caller, *, execution_id: str, name: str) -> Deleted:
     """Remove a variable."""
     await _value(services, execution_id, name)
-    await change(services.orchestrator, execution_id, {}, removed=(name,), actor=caller.actor)
+    await services.orchestrator.change_vars(execution_id, {}, removed=(name,), actor=caller.actor)
     return Deleted(deleted=name)
 
 
