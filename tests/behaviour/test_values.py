@@ -409,6 +409,21 @@ def test_why_iterations_failed_can_be_read_by_templates_and_code_and_is_bounded(
     assert [one["count"] for one in reasons] == [50]
 
 
+def test_why_iterations_failed_is_in_one_order_whichever_of_them_ended_first():
+    flow = """
+- step: start
+  loop:
+    in: [rare-2, rare-1, often, often]
+    iterator: why
+    spec: { mode: sequential, on_error: continue }
+  tool: { kind: python, args: { why: "{{ iter.why }}" }, code: "raise ValueError(why)" }
+"""
+    reasons = ran(playbook(flow)).step("start")["loop"]["errors"]
+
+    assert [one["count"] for one in reasons] == [2, 1, 1]
+    assert ["rare-1" in one["message"] for one in reasons] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("collection", "results"),
     [

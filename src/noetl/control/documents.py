@@ -163,9 +163,10 @@ def _step(name: str, summary: StepSummary, state: ExecutionState) -> StepDocumen
 def _loop(summary: StepSummary) -> LoopDocument | UnsetType:
     if summary.loop_total is None:
         return UNSET
+    # The same list whichever iteration ended first.
     errors = [
         LoopErrorDocument(message=message, count=count)
-        for message, count in summary.loop_errors.items()
+        for message, count in sorted(summary.loop_errors.items(), key=lambda row: (-row[1], row[0]))
     ]
     return LoopDocument(
         total=summary.loop_total,
