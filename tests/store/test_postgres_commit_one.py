@@ -32,7 +32,8 @@ def story(execution_id: str = ONE) -> list[Write]:
 async def rows_after(url: str, *, beside: bool) -> dict[str, list[Any]]:
     """Every row of the execution, once its writes are in; then the tables are dropped.
 
-    The place in the queue is left out: it counts the commands of all executions.
+    Left out are the place in the queue, which counts the commands of all executions, and the name
+    of the process that wrote the row.
     """
     store = await PostgresStore.open(url)
     await store.commit([start(ONE)])
@@ -44,7 +45,7 @@ async def rows_after(url: str, *, beside: bool) -> dict[str, list[Any]]:
     with psycopg.connect(url) as db:
         found = {
             table: db.execute(
-                f"SELECT to_jsonb(t) - 'position' FROM noetl.{table} t"
+                f"SELECT to_jsonb(t) - 'position' - 'home' FROM noetl.{table} t"
                 " WHERE execution_id = %s ORDER BY 1",
                 [ONE],
             ).fetchall()
@@ -54,9 +55,9 @@ async def rows_after(url: str, *, beside: bool) -> dict[str, list[Any]]:
     return found
 
 
-async def test_a_commit_of_one_execution_writes_the_same_rows(database_url: str):
-    alone = await rows_after(database_url, beside=False)
-    beside = await rows_after(database_url, beside=True)
+async def test_a_commit_of_one_execution_writes_the_same_rows(new_database_url: str):
+    alone = await rows_after(new_database_url, beside=False)
+    beside = await rows_after(new_database_url, beside=True)
 
     assert alone == beside
     assert all(alone.values())
@@ -65,7 +66,7 @@ async def test_a_commit_of_one_execution_writes_the_same_rows(database_url: str)
 async def test_a_write_alone_does_take_the_short_statement():
     head = {ONE: Head(1, 1), THREE: Head(1, 1)}
     names = [
-        rows_of(writes, head).statement()[0]
+        rows_of(writes, head).statement("home")[0]
         for writes in ([more(1)], [more(1), more(1, THREE)], [more(1, timers=[("t", NOON)])])
     ]
 
