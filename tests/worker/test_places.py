@@ -194,7 +194,7 @@ async def waits_for_place(bench, execution_id, what):
     end = time.monotonic() + PATIENCE
     while True:
         why = await bench.system.executions.why(execution_id)
-        if any(what in one["text"] for one in why if one["waits_for"] == "place"):
+        if any(what in one.text for one in why if one.waits_for == "place"):
             break
         assert time.monotonic() < end, why
         await asyncio.sleep(0.05)
@@ -312,7 +312,7 @@ def test_a_call_that_waits_is_named_when_somebody_asks_why():
         end = time.monotonic() + PATIENCE
         while True:
             why = await bench.system.executions.why(execution_id)
-            texts = [one["text"] for one in why if one["waits_for"] == "place"]
+            texts = [one.text for one in why if one.waits_for == "place"]
             if len(texts) == 3:
                 break
             assert time.monotonic() < end, why
