@@ -107,6 +107,12 @@ class Conflict(NoetlError):
     code = "conflict"
 
 
+class Unanswered(Conflict):
+    """The process that has the database took no notice. Nothing was done."""
+
+    code = "unanswered"
+
+
 class LeaseLost(Conflict):
     """The lease lapsed or was taken over. Drop the result: the other worker will report."""
 

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from noetl.api.access import Access
     from noetl.api.client import HttpControl
     from noetl.api.edge import ASGIApp
-    from noetl.api.evaluating import Evaluator
-    from noetl.api.metrics import AskNats
-    from noetl.api.services import Services
     from noetl.settings import Settings
-    from noetl.store.access import SessionStore
     from noetl.wiring import System
     from noetl.worker.worker import Worker
 
@@ -60,11 +56,8 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     from noetl.errors import BadSetting
 
     wiring.operator_key(settings).require()
-    async with (
-        wiring.embedded(settings, work=False, serves=True) as system,
-        _evaluator(settings) as evaluator,
-    ):
-        services = _services(system, settings, evaluator)
+    async with wiring.embedded(settings, work=False, serves=True) as system:
+        services = system.services()
         is_open = await services.access.is_open()
         if is_open and not is_loopback(host):
             raise BadSetting(
@@ -131,81 +124,6 @@ async def access(settings: Settings) -> AsyncIterator[Access]:
     clock = SystemClock()
     async with wiring.open_for_writing(settings, patience=1.0) as store:
         yield Access(store, Sessions(store, clock), clock)
-
-
-def _session_store(system: System) -> SessionStore:
-    """The database; where there is NATS, with copies there."""
-    if system.nats is None:
-        return system.store
-    from noetl.store.nats.sessions import CopiedSessions
-
-    return CopiedSessions(system.nats.sessions, system.store)
-
-
-def _nats_figures(system: System) -> AskNats | None:
-    """How to ask how NATS does."""
-    from noetl.api.metrics import NatsFigures
-
-    nats = system.nats
-    if nats is None:
-        return None
-    return lambda: NatsFigures(
-        is_connected=nats.line.is_connected,
-        connects=nats.line.connects,
-        failures=nats.line.failures,
-        copies_found=nats.bodies.found,
-        copies_missed=nats.bodies.missed,
-    )
-
-
-@asynccontextmanager
-async def _evaluator(settings: Settings) -> AsyncIterator[Evaluator]:
-    from noetl.api.evaluating import Evaluator
-
-    evaluator = Evaluator(settings.limits)
-    try:
-        yield evaluator
-    finally:
-        await evaluator.close()
-
-
-def _services(system: System, settings: Settings, evaluator: Evaluator) -> Services:
-    from noetl.api.access import Access
-    from noetl.api.leases import Leases
-    from noetl.api.metrics import Metrics
-    from noetl.api.services import Services
-    from noetl.api.sessions import Sessions
-    from noetl.api.stream import Streams
-    from noetl.control.local import LocalControl
-    from noetl.control.records import Records
-
-    store, clock = system.store, system.clock
-    sessions = Sessions(_session_store(system), clock)
-    nats = _nats_figures(system)
-    decisions = system.orchestrator.commits
-    metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
-    decisions.on_ended = metrics.finished
-    draining = asyncio.Event()
-    return Services(
-        executions=system.executions,
-        records=Records(store),
-        catalog=system.catalog,
-        keys=system.keys,
-        store=store,
-        orchestrator=system.orchestrator,
-        tokens=system.tokens,
-        control=LocalControl(system.orchestrator, store, system.keys.credential, system.tokens),
-        clock=clock,
-        access=Access(store, sessions, clock),
-        sessions=sessions,
-        leases=Leases(store, clock),
-        evaluator=evaluator,
-        metrics=metrics,
-        streams=Streams(store, system.orchestrator.audience, metrics, draining),
-        nats=nats,
-        rotate_keys=lambda: wiring.rotate_keys(settings, system.keys),
-        draining=draining,
-    )
 
 
 @asynccontextmanager

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import platform
 import secrets
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +22,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from noetl.api.client import Client
+    from noetl.api.edge import ASGIApp
+    from noetl.api.evaluating import Evaluator
+    from noetl.api.metrics import AskNats
+    from noetl.api.services import Services
     from noetl.control.catalog import Catalog
     from noetl.control.clock import Clock
     from noetl.control.executions import Executions
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
     from noetl.settings import Settings
+    from noetl.store.access import SessionStore
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.processes.namespaces import Room
@@ -43,7 +51,12 @@ if TYPE_CHECKING:
     from noetl.worker.worker import Worker
 
 
+logger = logging.getLogger(__name__)
+
 BUSY_PAUSE = 0.05
+HOLDER_SECONDS, HOLDER_PATIENCE = 1.5, 4.0
+"""So long the process that holds a database may take to say that it is there, and so long it is
+asked again: it may be about to begin or to end."""
 EMBEDDED = "embedded-"
 """What the names of workers begin with that live in the process of their control plane."""
 
@@ -129,6 +142,8 @@ class System(msgspec.Struct, frozen=True):
     orchestrator: Orchestrator
     clock: Clock
     membership: Membership
+    services: Callable[[], Services]
+    """What the routes of the API work with, made when they are first needed."""
     nats: Nats | None = None
 
 
@@ -159,7 +174,9 @@ async def embedded(
         family = Family(settings.max_depth, settings.max_children)
         orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
         membership = Membership(store, clock, me)
-        system = System(
+        services = _LazyServices(settings)
+        stack.push_async_callback(services.close)
+        services.system = system = System(
             executions=Executions(orchestrator, store, clock, keys.missing, membership.owns),
             catalog=Catalog(store, compiler(settings), clock),
             keys=keys,
@@ -168,11 +185,13 @@ async def embedded(
             orchestrator=orchestrator,
             clock=clock,
             membership=membership,
+            services=services,
             nats=nats,
         )
         async with (
-            in_background(orchestrator.commits.run(), _requests(settings, system.executions)),
+            in_background(orchestrator.commits.run()),
             _neighbours(system),
+            _reachable(settings, system),
         ):
             if not work:
                 yield system
@@ -363,21 +382,180 @@ async def in_background(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]
         raise several.exceptions[0] from None
 
 
-async def _requests(settings: Settings, executions: Executions) -> None:
-    """Do what other processes ask of the one that has the database."""
-    from noetl.control.requests import serve
+@asynccontextmanager
+async def _reachable(settings: Settings, system: System) -> AsyncIterator[None]:
+    """Let other processes of this user call the one that holds the database file."""
+    from noetl.api import local_socket
 
-    folder = requests_folder(settings)
-    if folder is not None:
-        await serve(folder, executions.act)
+    path = socket_path(settings)
+    if path is None:
+        yield
+        return
+
+    def app() -> ASGIApp:
+        from noetl.api.app import build_local
+
+        return build_local(system.services())
+
+    async with local_socket.serving(path, app):
+        yield
 
 
-def requests_folder(settings: Settings) -> Path | None:
-    """Where to ask the process that has the database; None if anybody may write it, or nobody."""
-    from noetl.control.requests import folder_of
+def socket_path(settings: Settings) -> Path | None:
+    """Where the process that holds the database is called; None if nobody holds it alone."""
+    from noetl.api import local_socket
 
     database = _database_file(settings)
-    return folder_of(database) if database is not None else None
+    if database is None or not local_socket.IS_POSSIBLE:
+        return None
+    own = os.environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/noetl-{os.getuid()}"
+    try:
+        return local_socket.path_of(database, Path(own))
+    except OSError as error:
+        logger.warning("no other process can call this one: %s", error)
+        return None
+
+
+@asynccontextmanager
+async def client(settings: Settings, account: str) -> AsyncIterator[Client]:
+    """The API: of the server that is meant; in this process, on a database that nobody holds; or of
+    the process that holds it. Raises Unanswered if that one takes no calls, and nothing was done.
+    """
+    from noetl.api.client import Client, InProcess
+    from noetl.api.rights import local
+    from noetl.errors import StoreBusy, Unanswered
+
+    if settings.server_url is not None:
+        async with Client(settings.server_urls, settings.token) as found:
+            yield found
+        return
+    async with AsyncExitStack() as stack:
+        deadline = time.monotonic() + HOLDER_PATIENCE
+        while True:
+            try:
+                opened = embedded(settings, work=False, patience=0)
+                system = await stack.enter_async_context(opened)
+            except StoreBusy as error:
+                busy = error
+            else:
+                yield Client.through(InProcess(system.services(), local(account)))
+                return
+            holder = await _holder(settings)
+            if holder is not None:
+                yield await stack.enter_async_context(holder)
+                return
+            if time.monotonic() > deadline:
+                raise Unanswered(
+                    f"nothing was done: the process that has the database does not answer. {busy}"
+                )
+            await asyncio.sleep(BUSY_PAUSE)
+
+
+async def _holder(settings: Settings) -> Client | None:
+    """A client of the process that holds the database, if it answers."""
+    from noetl.api.client import Client
+    from noetl.api.local_socket import url_of
+    from noetl.errors import NoetlError, Unreachable
+
+    path = socket_path(settings)
+    if path is None or not path.exists():
+        return None
+    made = Client((url_of(path),))
+    try:
+        async with asyncio.timeout(HOLDER_SECONDS):
+            await made.get("/health")
+    except (Unreachable, TimeoutError):
+        async with made:
+            return None
+    except NoetlError:
+        pass  # it is there, if not well; what is asked of it will tell
+    return made
+
+
+def _session_store(system: System) -> SessionStore:
+    """The database; where there is NATS, with copies there."""
+    if system.nats is None:
+        return system.store
+    from noetl.store.nats.sessions import CopiedSessions
+
+    return CopiedSessions(system.nats.sessions, system.store)
+
+
+def _nats_figures(system: System) -> AskNats | None:
+    """How to ask how NATS does."""
+    from noetl.api.metrics import NatsFigures
+
+    nats = system.nats
+    if nats is None:
+        return None
+    return lambda: NatsFigures(
+        is_connected=nats.line.is_connected,
+        connects=nats.line.connects,
+        failures=nats.line.failures,
+        copies_found=nats.bodies.found,
+        copies_missed=nats.bodies.missed,
+    )
+
+
+class _LazyServices:
+    """The services of a system. Few processes that hold a database are ever called."""
+
+    system: System
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: Services | None = None
+
+    def __call__(self) -> Services:
+        if self._made is None:
+            from noetl.api.evaluating import Evaluator
+
+            evaluator = Evaluator(self._settings.limits)
+            self._made = _services(self.system, self._settings, evaluator)
+        return self._made
+
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.evaluator.close()
+
+
+def _services(system: System, settings: Settings, evaluator: Evaluator) -> Services:
+    from noetl.api.access import Access
+    from noetl.api.leases import Leases
+    from noetl.api.metrics import Metrics
+    from noetl.api.services import Services
+    from noetl.api.sessions import Sessions
+    from noetl.api.stream import Streams
+    from noetl.control.local import LocalControl
+    from noetl.control.records import Records
+
+    store, clock = system.store, system.clock
+    sessions = Sessions(_session_store(system), clock)
+    nats = _nats_figures(system)
+    decisions = system.orchestrator.commits
+    metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
+    decisions.on_ended = metrics.finished
+    draining = asyncio.Event()
+    return Services(
+        executions=system.executions,
+        records=Records(store),
+        catalog=system.catalog,
+        keys=system.keys,
+        store=store,
+        orchestrator=system.orchestrator,
+        tokens=system.tokens,
+        control=LocalControl(system.orchestrator, store, system.keys.credential, system.tokens),
+        clock=clock,
+        access=Access(store, sessions, clock),
+        sessions=sessions,
+        leases=Leases(store, clock),
+        evaluator=evaluator,
+        metrics=metrics,
+        streams=Streams(store, system.orchestrator.audience, metrics, draining),
+        nats=nats,
+        rotate_keys=lambda: rotate_keys(settings, system.keys),
+        draining=draining,
+    )
 
 
 def _database_file(settings: Settings) -> Path | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from noetl.api.edge import Edge
+from noetl.api.edge import Edge, LocalEdge
 from noetl.api.errors import WrongMethod
 from noetl.api.rights import RIGHTS
 from noetl.api.route import JSON, AnyRoute, Caller, Reply
@@ -144,6 +144,11 @@ class Router:
 def build(services: Services, origins: Collection[str] = ()) -> ASGIApp:
     """The ASGI app of a server; pages of these origins may call it, too."""
     return Edge(App(services), services.access, services.metrics, origins=origins)
+
+
+def build_local(services: Services) -> ASGIApp:
+    """The same for callers on this machine that may write the database file."""
+    return LocalEdge(App(services), services.access, services.metrics)
 
 
 class App:

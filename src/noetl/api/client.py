@@ -19,12 +19,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from noetl.api.connection import ANSWER_SECONDS, Lines
+from noetl.api.route import Caller, Reply
 from noetl.engine.program import Program
 from noetl.errors import (
     NoetlError,
@@ -40,6 +41,11 @@ from noetl.model.commands import Answer, Command, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.problems import Problem
 from noetl.settings import without_password
+
+if TYPE_CHECKING:
+    from noetl.api.rights import Principal
+    from noetl.api.route import A, B, Q, Route
+    from noetl.api.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +131,25 @@ class Connection:
         for server in self._servers:
             server.close()
 
+    async def call(
+        self,
+        route: Route[Q, B, A],
+        parameters: dict[str, str],
+        *,
+        query: Q | None,
+        body: B | None,
+        headers: dict[str, str],
+    ) -> A:
+        """See `Transport`."""
+        quoted = {name: quote(value, safe="") for name, value in parameters.items()}
+        chosen = [] if query is None else _pairs(msgspec.to_builtins(query))
+        sent: Any = body if body is None or route.raw else msgspec.json.encode(body)
+        answer = await self.ask(
+            route.method, route.path.format(**quoted), body=sent, params=chosen, headers=headers
+        )
+        found: A = msgspec.json.decode(answer, type=route.answer)
+        return found
+
     async def ask(
         self,
         method: str,
@@ -189,6 +214,16 @@ class Connection:
             self._current = (asked + 1) % len(self._servers)
 
 
+def _pairs(query: dict[str, Any]) -> list[tuple[str, str]]:
+    """A query as it is written; what is None is left out."""
+    return [
+        (name, str(one).lower() if isinstance(one, bool) else str(one))
+        for name, value in query.items()
+        for one in (value if isinstance(value, list | tuple) else [value])
+        if one is not None
+    ]
+
+
 def _cause_of(failure: OSError | None) -> str:
     """Why nobody answered, in a few words."""
     if failure is None:
@@ -215,10 +250,11 @@ def error_of(status: int, body: bytes) -> NoetlError:
 
 
 def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
-    """Errors by code, of all that can be made from a message alone."""
+    """Errors by code, of all that can be made from a message alone. Of those that share a code, the
+    first in the tree stands for all."""
     found = {} if root is PlaybookRejected else {root.code: root}
     for kind in root.__subclasses__():
-        found |= _kinds(kind)
+        found = _kinds(kind) | found
     return found
 
 
@@ -242,8 +278,86 @@ class _Connected:
         self._connection.close()
 
 
+class Transport(Protocol):
+    """A way to the routes of the API."""
+
+    async def call(
+        self,
+        route: Route[Q, B, A],
+        parameters: dict[str, str],
+        *,
+        query: Q | None,
+        body: B | None,
+        headers: dict[str, str],
+    ) -> A:
+        """What the route answers. Raises what went wrong there."""
+
+    def close(self) -> None:
+        """Nothing is called any more."""
+
+
+class InProcess:
+    """Handlers called directly, by a process that holds the database."""
+
+    def __init__(self, services: Services, principal: Principal) -> None:
+        self._services = services
+        self._principal = principal
+
+    async def call(
+        self,
+        route: Route[Q, B, A],
+        parameters: dict[str, str],
+        *,
+        query: Q | None,
+        body: B | None,
+        headers: dict[str, str],
+    ) -> A:
+        self._principal.require(route.right)
+        sent = {name.lower().encode(): value.encode() for name, value in headers.items()}
+        given: dict[str, Any] = {**parameters}
+        if route.query is not None:
+            given["query"] = route.query() if query is None else query
+        if route.body is not None:
+            given["body"] = route.body() if body is None else body
+        caller = Caller(self._principal, headers=sent)
+        answer = await route.handler(self._services, caller, **given)
+        found: A = answer.body if isinstance(answer, Reply) else answer
+        return found
+
+    def close(self) -> None:
+        """Whoever made the services ends them."""
+
+
 class Client(_Connected):
-    """What commands ask of a server: one method per route that people use."""
+    """The API, called by its routes: `await client.call(START, body=StartExecution(path=…))`.
+
+    The same on a server, in this process, and through the socket of the process that holds a
+    database.
+    """
+
+    _transport: Transport | None = None
+
+    @classmethod
+    def through(cls, transport: Transport) -> Self:
+        """A client over another transport than connections to servers."""
+        made = cls(())
+        made._transport = transport
+        return made
+
+    async def call(
+        self,
+        route: Route[Q, B, A],
+        *,
+        query: Q | None = None,
+        body: B | None = None,
+        headers: dict[str, str] | None = None,
+        **parameters: str,
+    ) -> A:
+        """What the route answers; raises the error that it ended with."""
+        transport = self._transport or self._connection
+        return await transport.call(
+            route, parameters, query=query, body=body, headers=headers or {}
+        )
 
     @property
     def url(self) -> str:

@@ -203,9 +203,11 @@ class Lines:
     def __init__(self, url: str, token: str | None = None, *, repeats: bool = False) -> None:
         """`repeats`: whatever is asked may be asked twice, not only what HTTP calls idempotent."""
         self._address = urlsplit(url)
+        self._socket = unquote(self._address.path) if self._address.scheme == "unix" else None
+        """The path of a socket on this machine."""
         self._repeats = repeats
         self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
-        self._prefix = self._address.path.rstrip("/")
+        self._prefix = "" if self._socket is not None else self._address.path.rstrip("/")
         self._head = _head(
             {
                 "Host": self._host(),
@@ -275,6 +277,19 @@ class Lines:
         return None
 
     async def _connected(self) -> Line:
+        line = await (self._over_network() if self._socket is None else self._on_machine())
+        if self._is_closed:
+            line.close()
+            raise ConnectionError("the connection was closed by us")
+        self._all.add(line)
+        return line
+
+    async def _on_machine(self) -> Line:
+        loop = asyncio.get_running_loop()
+        _, line = await loop.create_unix_connection(lambda: Line(self._lost), self._socket)
+        return line
+
+    async def _over_network(self) -> Line:
         loop = asyncio.get_running_loop()
         host = self._address.hostname
         port = self._address.port or (80 if self._tls is None else 443)
@@ -296,10 +311,6 @@ class Lines:
                 )
         except TimeoutError as error:
             raise TimeoutError(f"no connection within {CONNECT_SECONDS:g} s") from error
-        if self._is_closed:
-            line.close()
-            raise ConnectionError("the connection was closed by us")
-        self._all.add(line)
         return line
 
     def _lost(self, line: Line) -> None:
@@ -309,6 +320,8 @@ class Lines:
 
     def _host(self) -> str:
         """As it is written, without user and password; other scripts in their spelling for DNS."""
+        if self._socket is not None:
+            return "localhost"
         host = self._address.netloc.rpartition("@")[2]
         return host if host.isascii() else host.encode("idna").decode()
 

@@ -25,7 +25,7 @@ from noetl.api.access import KNOWN_SECONDS, Access
 from noetl.api.errors import WrongMethod, problem_of
 from noetl.api.metrics import Metrics
 from noetl.api.packing import packed
-from noetl.api.rights import NOBODY, Principal
+from noetl.api.rights import NOBODY, Principal, local
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
@@ -158,6 +158,16 @@ class Edge:
         )
 
 
+class LocalEdge(Edge):
+    """The same for callers that came through the socket beside the database file.
+
+    Only who may write the file can open it, and no browser does.
+    """
+
+    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
+        return local(scope["client"][0] if scope.get("client") else "")
+
+
 class _Line:
     """The line to whoever asks: it ends soon after they are no longer let in.
 
@@ -196,7 +206,7 @@ class _Line:
             with suppress(TimeoutError):
                 async with asyncio.timeout(KNOWN_SECONDS):
                     return await self._receive()
-            if self._principal.kind != "nobody":
+            if self._principal.kind not in ("nobody", "local"):
                 now = await self._access.who(_secret(self._headers))
                 self._is_cut = now != self._principal
         return {"type": "http.disconnect"}

@@ -90,4 +90,4 @@ class Leases:
 
 
 def _is_of(principal: Principal, worker_id: str) -> bool:
-    return principal.kind == "open" or worker_id.startswith(f"{principal.name}/")
+    return principal.is_of_this_machine or worker_id.startswith(f"{principal.name}/")

@@ -26,6 +26,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from noetl.api.local_socket import account_of
 from noetl.model.answers import Error, ErrorAnswer
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         _send_at_once(transport)
         super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == getattr(socket, "AF_UNIX", None):
+            self.client = (account_of(sock), 0)
         self._address = _network(self.client[0] if self.client is not None else "")
         self._of_address[self._address] += 1
         self._begin("head")

@@ -61,7 +61,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever asks, as far as we know them."""
 
     name: str
-    kind: Literal["user", "token", "open", "nobody"]
+    kind: Literal["user", "token", "open", "local", "nobody"]
     roles: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     """Where it may work; everywhere if there are none."""
@@ -76,7 +76,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rights(self) -> frozenset[Right]:
-        return RIGHTS if self.kind == "open" else _rights_of(self.roles)
+        return RIGHTS if self.is_of_this_machine else _rights_of(self.roles)
 
     def may(self, right: Right) -> bool:
         return right == "anyone" or right in self.rights
@@ -102,11 +102,21 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """A worker sees secrets and results of the work it has been given, and no others."""
         return "read" not in self.rights
 
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whoever may write the database file, or reach a server without users, may do all."""
+        return self.kind in ("open", "local")
+
     def worker_name(self, chosen: str) -> str:
         """The worker as leases know it: nobody can pass for a worker of somebody else's."""
-        return chosen if self.kind == "open" else f"{self.name}/{chosen}"
+        return chosen if self.is_of_this_machine else f"{self.name}/{chosen}"
 
 
 OPEN = Principal(name="", kind="open")
 """Everybody, where no users are configured and only this machine can ask."""
 NOBODY = Principal(name="", kind="nobody")
+
+
+def local(account: str) -> Principal:
+    """A process of this machine that may write the database file, by the account it runs under."""
+    return Principal(name=account, kind="local")

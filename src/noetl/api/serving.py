@@ -78,19 +78,9 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve(
-    app: ASGIApp,
-    listener: socket.socket,
-    draining: asyncio.Event,
-    ready: Callable[[], None],
-    proxies: tuple[str, ...] = (),
-) -> None:
-    """Serve until SIGTERM, SIGINT or `draining`.
-
-    `proxies` are networks whose word we take for whom they speak for; nobody else is asked.
-    """
-    _open_as_many_as_allowed()
-    config = uvicorn.Config(
+def configured(app: ASGIApp, proxies: tuple[str, ...] = ()) -> uvicorn.Config:
+    """How connections are served, over the network and on the machine."""
+    return uvicorn.Config(
         app,
         http=Protocol,
         log_config=None,
@@ -104,7 +94,21 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    server = _Server(config, draining)
+
+
+async def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    draining: asyncio.Event,
+    ready: Callable[[], None],
+    proxies: tuple[str, ...] = (),
+) -> None:
+    """Serve until SIGTERM, SIGINT or `draining`.
+
+    `proxies` are networks whose word we take for whom they speak for; nobody else is asked.
+    """
+    _open_as_many_as_allowed()
+    server = _Server(configured(app, proxies), draining)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     watching = asyncio.ensure_future(_end_when(draining, server))
     try:

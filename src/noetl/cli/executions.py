@@ -328,8 +328,19 @@ async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
 @server_option
 def cancel_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
     """Stop an execution for good. What it runs just now is interrupted."""
-    execution_id = _act("cancel", execution, reason or "cancelled by command", db, server)
+    execution_id = asyncio.run(_cancel(settings_for(db, server), execution, reason))
     say(f"execution {execution_id} is cancelled")
+
+
+async def _cancel(settings: Settings, written: str, reason: str) -> str:
+    from noetl.api.routes.executions import CANCEL, Cancel
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    wish = Cancel(reason=reason or "cancelled by command")
+    async with calling(settings) as client:
+        await client.call(CANCEL, execution_id=execution_id, body=wish)
+    return execution_id
 
 
 @command.command("pause")
@@ -343,21 +354,20 @@ def pause_command(execution: str, reason: str, db: str | None, server: str | Non
     Calls that run just now end. The command comes back when every worker that has work of it has
     confirmed that. Sub-playbooks are executions of their own, and go on.
     """
-    execution_id = _act("pause", execution, reason, db, server)
+    execution_id = asyncio.run(_pause(settings_for(db, server), execution, reason))
     say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
 
 
-def _act(action: Any, written: str, reason: str, db: str | None, server: str | None) -> str:
-    from noetl.cli.acting import act, find
+async def _pause(settings: Settings, written: str, reason: str) -> str:
+    from noetl.api.routes.executions import PAUSE, Pause
+    from noetl.cli.acting import calling, find
 
-    settings = settings_for(db, server)
-
-    async def go() -> str:
-        execution_id = await find(settings, written)
-        await act(settings, action, execution_id, reason)
-        return execution_id
-
-    return asyncio.run(go())
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        paused = await client.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
+    for worker in paused.unconfirmed:
+        say(f"worker {worker} has not confirmed the pause; it may begin something yet")
+    return execution_id
 
 
 @command.command("answer")
@@ -400,12 +410,14 @@ def resume_command(
 
 async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bool) -> int:
     from noetl import wiring
-    from noetl.cli.acting import act, find
+    from noetl.api.routes.executions import RESUME
+    from noetl.cli.acting import calling, find
     from noetl.cli.running import run_to_end, working_here
 
     execution_id = await find(settings, written)
     if detach or is_running(settings):
-        await act(settings, "resume", execution_id)
+        async with calling(settings) as client:
+            await client.call(RESUME, execution_id=execution_id)
         where = "in the process that has the database"
         if settings.server_url is not None:
             where = f"on {settings.server_url}"

@@ -90,18 +90,12 @@ async def deliver(
     """Have the event recorded, by whoever has the database. Asking twice records it once."""
     import secrets
 
-    from noetl.cli.acting import send
-    from noetl.control.requests import Request
+    from noetl.api.routes.external import SEND_EVENT, External
+    from noetl.cli.acting import calling
 
-    request = Request(
-        action="signal",
-        execution_id=execution_id,
-        name=name,
-        data=data,
-        step=step,
-        signal_id=signal_id or secrets.token_hex(8),
-    )
-    await send(settings, request)
+    event = External(name=name, data=data, step=step, event_id=signal_id or secrets.token_hex(8))
+    async with calling(settings) as client:
+        await client.call(SEND_EVENT, execution_id=execution_id, body=event)
 
 
 async def left_to_do(settings: Settings, execution_id: str) -> str:

@@ -12,7 +12,6 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, refuse_large
-from noetl.control.requests import Request
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
@@ -300,26 +299,6 @@ class Executions:
         now = self._clock.now()
         signal = received(now, signal_id or new_id(now), name, data, step, actor)
         return signal.signal_id, await self._orchestrator.signal(execution_id, signal)
-
-    async def act(self, request: Request) -> None:
-        """What another process asked for."""
-        actor = Actor(kind="local", name=request.user)
-        match request.action:
-            case "cancel":
-                await self.cancel(request.execution_id, request.reason, actor=actor)
-            case "pause":
-                await self.pause(request.execution_id, request.reason, actor=actor)
-            case "resume":
-                await self.resume(request.execution_id, actor=actor)
-            case "signal":
-                await self.signal(
-                    request.execution_id,
-                    request.name,
-                    request.data,
-                    step=request.step,
-                    signal_id=request.signal_id,
-                    actor=actor,
-                )
 
     async def _refuse_finished(self, execution_id: ExecutionId) -> None:
         state = await self._orchestrator.state(execution_id)

@@ -1,0 +1,146 @@
+"""The API on a Unix socket beside a database file, served by whichever process holds the database.
+
+A command that finds the database held calls the holder through it, with the same routes as over the
+network. Whoever may write the file may call: the socket has mode 0600, and the kernel tells whose
+process is at the other end. The holder of the lock on the database is the only one who binds it, so
+a socket that is there already was left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    from noetl.api.edge import ASGIApp
+
+logger = logging.getLogger(__name__)
+
+PATH_BYTES_MAX = 100
+"""The kernel takes 107 bytes on Linux and 103 on macOS."""
+DRAIN_SECONDS = 2.0
+"""So long a call that is under way may take when the holder ends."""
+BACKLOG = 64
+IS_POSSIBLE = hasattr(socket, "AF_UNIX") and sys.platform != "win32"
+
+
+def path_of(database: Path, runtime_folder: Path) -> Path:
+    """Where the holder of that database listens: beside it, or where that path would be too long,
+    in a folder of the user's, under a digest of the database's path. Raises OSError if that folder
+    is not theirs alone.
+    """
+    beside = database.absolute().with_name(f"{database.name}.sock")
+    if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
+        return beside
+    runtime_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = runtime_folder.lstat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        # Somebody else may have made it, to be called in our place.
+        raise PermissionError(f"{runtime_folder} is not a folder of this user alone")
+    digest = hashlib.sha256(os.fsencode(database.resolve())).hexdigest()[:24]
+    return runtime_folder / f"noetl-{digest}.sock"
+
+
+def url_of(path: Path) -> str:
+    """What a client is told, to call through that socket."""
+    return f"unix://{quote(str(path))}"
+
+
+@asynccontextmanager
+async def serving(path: Path, app: Callable[[], ASGIApp]) -> AsyncIterator[None]:
+    """Answer calls at that path. The app is made when the first one comes: most processes that
+    hold a database are never called, and start without it.
+
+    Being reachable is a convenience. If the socket cannot be made, the process does its work
+    without, and says so in its log.
+    """
+    try:
+        listener = _listening(path)
+    except OSError as error:
+        logger.warning("no calls of other processes can be taken at %s: %s", path, error)
+        yield
+        return
+    connections = _Connections(app)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(connections.protocol, sock=listener)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        server.close()
+        await connections.close()
+
+
+def _listening(path: Path) -> socket.socket:
+    """A socket there that only this user can open. Raises OSError."""
+    if path.is_socket():
+        path.unlink()  # left behind: whoever holds the database is the only one to bind it
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    others = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(others)
+    return listener
+
+
+class _Connections:
+    """The connections to one socket, of the same protocol as those over the network."""
+
+    def __init__(self, app: Callable[[], ASGIApp]) -> None:
+        self._app = app
+        self._config: uvicorn.Config | None = None
+        self._state: ServerState | None = None
+
+    def protocol(self) -> asyncio.Protocol:
+        from uvicorn.server import ServerState
+
+        from noetl.api.protocol import Protocol
+        from noetl.api.serving import configured
+
+        if self._config is None or self._state is None:
+            self._config, self._state = configured(self._app()), ServerState()
+        return Protocol(config=self._config, server_state=self._state, app_state={})
+
+    async def close(self) -> None:
+        """Answer what is being answered, for a moment, and hang up."""
+        if self._state is None:
+            return
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=DRAIN_SECONDS)
+        for task in set(self._state.tasks):
+            task.cancel()
+
+
+def account_of(sock: socket.socket) -> str:
+    """The account of the process at the other end; empty if the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return ""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)  # a container may run under a number that nobody gave a name to
