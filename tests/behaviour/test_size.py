@@ -59,7 +59,7 @@ REFERENCES = """
 
 def test_the_reference_of_a_large_result_can_be_read_beside_what_it_holds():
     assert ran(playbook(REFERENCES)).result == [
-        [4321, 1, "disk", '["y', 5000],
+        [4321, 1, "kv", '["y', 5000],
         "list",
         True,
     ]
