@@ -258,7 +258,7 @@ def test_a_server_names_what_is_wrong_with_a_question(place, tmp_path):
         assert server.ask("GET", "/api/executions/1/logs").status == 404
         for asked in (("--type", "task.dne"), ("--type", "nope")):
             ran = place.run("executions", "events", "last", *asked, *where)
-            assert (ran.returncode, ran.stdout) == (2, "")
+            assert (ran.returncode, ran.stdout) == (2, ""), ran
             assert f'no type of event "{asked[1]}"' in ran.stderr
     finally:
         server.end()
