@@ -18,7 +18,6 @@ from noetl import wiring
 from noetl.version import __version__
 
 if TYPE_CHECKING:
-    from noetl.api.access import Access
     from noetl.api.client import HttpControl
     from noetl.api.edge import ASGIApp
     from noetl.settings import Settings
@@ -112,18 +111,6 @@ async def _announced(system: System, worker: Worker) -> AsyncIterator[None]:
     async with wiring.in_background(beat()):
         yield
     await system.store.leave(me.name)
-
-
-@asynccontextmanager
-async def access(settings: Settings) -> AsyncIterator[Access]:
-    """Users and tokens in a database that no server has."""
-    from noetl.api.access import Access
-    from noetl.api.sessions import Sessions
-    from noetl.control.clock import SystemClock
-
-    clock = SystemClock()
-    async with wiring.open_for_writing(settings, patience=1.0) as store:
-        yield Access(store, Sessions(store, clock), clock)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -230,6 +231,32 @@ def test_it_is_said_when_the_process_that_has_the_database_does_not_answer(place
     assert str(running.pid) in ran.stderr
     time.sleep(1)
     assert [status for _, status in place.executions()] == ["RUNNING"]
+
+
+def test_what_is_kept_can_be_changed_beside_the_process_that_has_the_database(place, running):
+    stored = place.run("credential", "set", "mail", "password=hunter2")
+    again = place.run("credential", "set", "mail", "password=hunter3")
+    kept = place.run("register", "hello.yaml")
+    made = place.run("access", "token", "create", "boss", "--role", "admin")
+    gone = place.run("credential", "delete", "mail")
+    audit = place.json("access", "audit")["entries"]
+
+    assert (stored.stderr, again.stderr) == (
+        'noetl: credential "mail" is stored\n',
+        'noetl: credential "mail" is replaced\n',
+    )
+    assert "version 1" in kept.stderr
+    assert made.stdout.startswith("noetl_t_")
+    assert gone.returncode == 0, gone.stderr
+    actions = [one["action"] for one in audit if one["action"] != "execution.start"]
+    assert actions == [
+        "credential.deleted",
+        "token.created",
+        "playbook.register",
+        "credential.put",
+        "credential.put",
+    ]
+    assert {one["who"] for one in audit} == {getpass.getuser()}
 
 
 def test_pause_and_resume_reach_the_process_that_runs_it(place):

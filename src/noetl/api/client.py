@@ -315,10 +315,15 @@ class InProcess:
         self._principal.require(route.right)
         sent = {name.lower().encode(): value.encode() for name, value in headers.items()}
         given: dict[str, Any] = {**parameters}
+        # Read as if it had been sent: the same is refused here as there.
         if route.query is not None:
-            given["query"] = route.query() if query is None else query
-        if route.body is not None:
-            given["body"] = route.body() if body is None else body
+            written = [] if query is None else _pairs(msgspec.to_builtins(query))
+            given["query"] = route.reader.query(urlencode(written).encode())
+        if route.raw:
+            given["body"] = body
+        elif route.body is not None:
+            sent_body = b"" if body is None else msgspec.json.encode(body)
+            given["body"] = route.reader.body(sent_body)
         caller = Caller(self._principal, headers=sent)
         answer = await route.handler(self._services, caller, **given)
         found: A = answer.body if isinstance(answer, Reply) else answer

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +12,7 @@ from noetl.cli.options import db_option, json_option, server_option, settings_fo
 from noetl.cli.printing import print_json, print_line, printable, say
 
 if TYPE_CHECKING:
-    from noetl.api.access import Access
-    from noetl.api.client import Client
+    from noetl.api.route import A, Route
     from noetl.settings import Settings
 
 ROLES = ("viewer", "operator", "author", "admin", "worker")
@@ -48,73 +44,14 @@ def command() -> None:
     """
 
 
-class Gate(Protocol):
-    """Where users and tokens are kept: behind a server, or in a database."""
+def _ask(settings: Settings, route: Route[Any, Any, A], **given: Any) -> A:
+    """What the route answers: on a server, or on a database, whose writers need nobody's leave."""
 
-    async def ask(self, method: str, noun: str, body: dict[str, Any] | None = None) -> Any: ...
+    async def go() -> A:
+        from noetl.cli.acting import calling
 
-
-@asynccontextmanager
-async def _gate(settings: Settings) -> AsyncIterator[Gate]:
-    if settings.server_url is not None:
-        from noetl.cli.remote import connected
-
-        async with connected(settings) as client:
-            yield _OnServer(client)
-        return
-    from noetl import serving
-
-    async with serving.access(settings) as access:
-        yield _InDatabase(access)
-
-
-class _OnServer:
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def ask(self, method: str, noun: str, body: dict[str, Any] | None = None) -> Any:
-        path = f"/api/access/{noun}"
-        if method == "GET":
-            return await self._client.get(path)
-        if method == "DELETE":
-            return await self._client.delete(path)
-        return await self._client.post(path, body)
-
-
-class _InDatabase:
-    """The same, without a server: whoever can write the database needs nobody's leave."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    async def ask(self, method: str, noun: str, body: dict[str, Any] | None = None) -> Any:
-        from noetl.api.rights import Principal
-        from noetl.api.routes import access as shown
-        from noetl.cli.whoami import user_name
-        from noetl.control.documents import plain
-
-        here = Principal(name=user_name(), kind="open")
-
-        given = body or {}
-        match method, noun.partition("/"):
-            case "POST", ("users", _, _):
-                await self._access.put_user(here, **given)
-            case "DELETE", ("users", _, name):
-                await self._access.delete_user(here, unquote(name))
-            case "POST", ("tokens", _, _):
-                span = given.pop("expires_in", None)
-                return {"token": await self._access.create_token(here, **given, seconds=span)}
-            case "DELETE", ("tokens", _, name):
-                await self._access.delete_token(here, unquote(name))
-            case _:
-                return plain(await shown.look(self._access.store, noun))
-        return None
-
-
-def _ask(settings: Settings, method: str, noun: str, body: dict[str, Any] | None = None) -> Any:
-    async def go() -> Any:
-        async with _gate(settings) as gate:
-            return await gate.ask(method, noun, body)
+        async with calling(settings) as client:
+            return await client.call(route, **given)
 
     return asyncio.run(go())
 
@@ -140,9 +77,11 @@ def add_user(
 
     The password is asked for, or read from standard input.
     """
-    body = {"name": name, "roles": roles, "email": email, "password": _password()}
+    from noetl.api.routes.access import PUT_USER, NewUser
+
+    new = NewUser(name=name, roles=roles, email=email, password=_password())
     settings = settings_for(db, server)
-    _ask(settings, "POST", "users", body)
+    _ask(settings, PUT_USER, body=new)
     say(f'user "{name}" may sign in as {", ".join(roles)}')
     if settings.server_url is not None and settings.token is None:
         say(
@@ -167,7 +106,16 @@ def _password() -> str:
 @server_option
 def list_users(as_json: bool, db: str | None, server: str | None) -> None:
     """Everybody who can sign in."""
-    _print(_ask(settings_for(db, server), "GET", "users"), "users", as_json=as_json)
+    from noetl.api.routes.access import USERS
+
+    found = _ask(settings_for(db, server), USERS)
+    if as_json:
+        print_json(found)
+        return
+    for row in found.users:
+        print_line(printable(f"{row.name}  {', '.join(row.roles)}"))
+    if not found.users:
+        say("there are no users")
 
 
 @user.command("remove")
@@ -176,7 +124,9 @@ def list_users(as_json: bool, db: str | None, server: str | None) -> None:
 @server_option
 def remove_user(name: str, db: str | None, server: str | None) -> None:
     """Remove a user; all sessions end."""
-    _ask(settings_for(db, server), "DELETE", f"users/{quote(name, safe='')}")
+    from noetl.api.routes.access import DELETE_USER
+
+    _ask(settings_for(db, server), DELETE_USER, name=name)
     say(f'user "{name}" is removed')
 
 
@@ -208,17 +158,18 @@ def create_token(
     server: str | None,
 ) -> None:
     """Create a token. It goes to stdout, now and never again."""
+    from noetl.api.routes.access import CREATE_TOKEN, NewToken
     from noetl.model.duration import seconds
 
     span = seconds(expires) if expires is not None else None
     if expires is not None and not span:
         raise click.BadParameter(f'--expires is a time span like 12h or 90d, not "{expires}".')
-    body = {"name": name, "roles": roles, "expires_in": span, "pools": pools}
-    made = _ask(settings_for(db, server), "POST", "tokens", body)
+    new = NewToken(name=name, roles=roles, expires_in=span, pools=pools)
+    made = _ask(settings_for(db, server), CREATE_TOKEN, body=new)
     if as_json:
         print_json(made)
     else:
-        print_line(made["token"])
+        print_line(made.token)
 
 
 @token.command("list")
@@ -227,7 +178,17 @@ def create_token(
 @server_option
 def list_tokens(as_json: bool, db: str | None, server: str | None) -> None:
     """Every token, without what it is."""
-    _print(_ask(settings_for(db, server), "GET", "tokens"), "tokens", as_json=as_json)
+    from noetl.api.routes.access import TOKENS
+
+    found = _ask(settings_for(db, server), TOKENS)
+    if as_json:
+        print_json(found)
+        return
+    for row in found.tokens:
+        until = f"  until {row.expires_at}" if row.expires_at else ""
+        print_line(printable(f"{row.name}  {', '.join(row.roles)}{until}"))
+    if not found.tokens:
+        say("there are no tokens")
 
 
 @token.command("revoke")
@@ -236,7 +197,9 @@ def list_tokens(as_json: bool, db: str | None, server: str | None) -> None:
 @server_option
 def revoke_token(name: str, db: str | None, server: str | None) -> None:
     """Make a token worth nothing."""
-    _ask(settings_for(db, server), "DELETE", f"tokens/{quote(name, safe='')}")
+    from noetl.api.routes.access import DELETE_TOKEN
+
+    _ask(settings_for(db, server), DELETE_TOKEN, name=name)
     say(f'token "{name}" is revoked')
 
 
@@ -246,23 +209,14 @@ def revoke_token(name: str, db: str | None, server: str | None) -> None:
 @server_option
 def audit(as_json: bool, db: str | None, server: str | None) -> None:
     """Who looked at or changed what, newest first."""
-    found = _ask(settings_for(db, server), "GET", "audit")
+    from noetl.api.routes.access import AUDIT
+
+    found = _ask(settings_for(db, server), AUDIT)
     if as_json:
         print_json(found)
         return
-    for row in found["entries"]:
-        where = f"  execution {row['execution_id']}" if row["execution_id"] else ""
-        who = row["who"] or "(open)"
-        line = f"{row['at']}  {who}  {row['action']}  {row['target']}{where}  {row['details']}"
+    for row in found.entries:
+        where = f"  execution {row.execution_id}" if row.execution_id else ""
+        who = row.who or "(open)"
+        line = f"{row.at}  {who}  {row.action}  {row.target}{where}  {row.details}"
         print_line(printable(line.rstrip()))
-
-
-def _print(answer: dict[str, Any], noun: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
-    for row in answer[noun]:
-        until = f"  until {row['expires_at']}" if row.get("expires_at") else ""
-        print_line(printable(f"{row['name']}  {', '.join(row['roles'])}{until}"))
-    if not answer[noun]:
-        say(f"there are no {noun}")

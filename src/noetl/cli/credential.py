@@ -86,10 +86,17 @@ async def _set(
     description: str,
     playbooks: tuple[str, ...] | None,
 ) -> bool:
-    from noetl.cli.keeping import keeping
+    """Store it; whether there was one of that name."""
+    from noetl.api.routes.credentials import LIST, PUT, NewCredential
+    from noetl.cli.acting import calling
 
-    async with keeping(settings) as keeper:
-        return await keeper.put_credential(name, kind, data, description, playbooks)
+    new = NewCredential(
+        name=name, type=kind, data=data, description=description, playbooks=playbooks
+    )
+    async with calling(settings) as client:
+        known = (await client.call(LIST)).credentials
+        await client.call(PUT, body=new)
+    return any(one.name == name for one in known)
 
 
 def _fields(written: tuple[str, ...]) -> dict[str, str]:
@@ -151,12 +158,13 @@ def list_command(as_json: bool, db: str | None, server: str | None) -> None:
 
 async def _list(settings: Settings) -> list[dict[str, Any]]:
     from noetl import wiring
-    from noetl.cli.keeping import keeping
+    from noetl.api.routes.credentials import LIST
+    from noetl.cli.acting import calling
     from noetl.control import documents
 
     if settings.server_url is not None:
-        async with keeping(settings) as keeper:
-            return await keeper.credentials()
+        async with calling(settings) as client:
+            return [documents.plain(one) for one in (await client.call(LIST)).credentials]
     # Reading a database is possible beside whoever writes it.
     async with wiring.looking(settings) as store:
         return [documents.plain(documents.credential(row)) for row in await store.credentials()]
@@ -185,13 +193,15 @@ def show_command(
 
 async def _read(settings: Settings, name: str) -> dict[str, Any]:
     from noetl import wiring
-    from noetl.cli.keeping import keeping
+    from noetl.api.routes.credentials import GET, HowMuch
+    from noetl.cli.acting import calling
     from noetl.control import documents
     from noetl.model.spelling import did_you_mean
 
     if settings.server_url is not None:
-        async with keeping(settings) as keeper:
-            return await keeper.credential(name)
+        async with calling(settings) as client:
+            found = await client.call(GET, name=name, query=HowMuch(include_data=True))
+            return documents.plain(found)
     async with wiring.looking(settings) as store:
         row = await store.credential(name)
         if row is None:
@@ -222,7 +232,8 @@ def delete_command(name: str, db: str | None, server: str | None) -> None:
 
 
 async def _delete(settings: Settings, name: str) -> None:
-    from noetl.cli.keeping import keeping
+    from noetl.api.routes.credentials import DELETE
+    from noetl.cli.acting import calling
 
-    async with keeping(settings) as keeper:
-        await keeper.delete_credential(name)
+    async with calling(settings) as client:
+        await client.call(DELETE, name=name)

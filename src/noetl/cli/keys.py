@@ -41,12 +41,8 @@ def rotate_command(db: str | None, server: str | None) -> None:
 
 
 async def _rotate(settings: Settings) -> int:
-    if settings.server_url is not None:
-        from noetl.cli.remote import connected
+    from noetl.api.routes.credentials import ROTATE
+    from noetl.cli.acting import calling
 
-        async with connected(settings) as client:
-            return int((await client.post("/api/keys/rotate"))["rotated"])
-    from noetl import wiring
-
-    async with wiring.embedded(settings, work=False) as system:
-        return await wiring.rotate_keys(settings, system.keys)
+    async with calling(settings) as client:
+        return (await client.call(ROTATE)).rotated

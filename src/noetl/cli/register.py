@@ -16,7 +16,7 @@ from noetl.cli.printing import print_json, problem_line, say
 from noetl.cli.rewriting import older_dialect
 
 if TYPE_CHECKING:
-    from noetl.cli.keeping import Keeper
+    from noetl.api.client import Client
     from noetl.settings import Settings
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
@@ -43,13 +43,13 @@ def command(files: tuple[str, ...], as_json: bool, db: str | None, server: str |
 
 
 async def _register(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> int:
-    from noetl.cli.keeping import keeping
+    from noetl.cli.acting import calling
 
     kept: list[dict[str, Any]] = []
     wrong = False
-    async with keeping(settings) as keeper:
+    async with calling(settings) as client:
         for found in sources(names):
-            one = await _keep(keeper, found)
+            one = await _keep(client, found)
             if one is None:
                 wrong = True
             else:
@@ -66,34 +66,37 @@ def _said(one: dict[str, Any]) -> str:
     return f"{one['path']} version {one['version']}"
 
 
-async def _keep(keeper: Keeper, found: Source | Unreadable) -> dict[str, Any] | None:
+async def _keep(client: Client, found: Source | Unreadable) -> dict[str, Any] | None:
     """Keep one file; None, and said why, if it cannot be."""
     if isinstance(found, Unreadable):
         say(f"{found.name}: {found.reason}.")
         return None
     if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
-        return await _keep_credential(keeper, found)
-    return await _keep_playbook(keeper, found)
+        return await _keep_credential(client, found)
+    return await _keep_playbook(client, found)
 
 
-async def _keep_playbook(keeper: Keeper, found: Source) -> dict[str, Any] | None:
+async def _keep_playbook(client: Client, found: Source) -> dict[str, Any] | None:
+    from noetl.api.routes.catalog import REGISTER, Register
     from noetl.errors import PlaybookRejected
 
     try:
-        entry, problems = await keeper.playbook(found.text)
+        entry = await client.call(REGISTER, body=Register(content=found.text))
     except PlaybookRejected as error:
         if hint := older_dialect(found.name, found.text, error.problems):
             say(hint)
         for problem in error.problems:
             click.echo(str(problem_line(found.name, problem)), err=True)
         return None
-    for problem in problems:
+    for problem in entry.problems:
         click.echo(str(problem_line(found.name, problem)), err=True)
-    return entry
+    wanted = ("kind", "path", "version", "catalog_id")
+    return {name: getattr(entry, name) for name in wanted}
 
 
-async def _keep_credential(keeper: Keeper, found: Source) -> dict[str, Any] | None:
+async def _keep_credential(client: Client, found: Source) -> dict[str, Any] | None:
     from noetl import wiring
+    from noetl.api.routes.credentials import PUT, NewCredential
 
     try:
         document = wiring.plain_document(found.text)
@@ -110,5 +113,7 @@ async def _keep_credential(keeper: Keeper, found: Source) -> dict[str, Any] | No
         say(f"{found.name}: a credential has a `name`, a `type` and `data`, which is a mapping.")
         return None
     kind = str(together.get("type") or "generic")
-    await keeper.put_credential(name, kind, data, str(together.get("description") or ""))
+    about_it = str(together.get("description") or "")
+    new = NewCredential(name=name, type=kind, data=data, description=about_it)
+    await client.call(PUT, body=new)
     return {"kind": "Credential", "name": name, "type": kind}

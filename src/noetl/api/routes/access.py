@@ -15,14 +15,12 @@ from noetl.model.answers import (
     AuditDocument,
     AuditLog,
     Deleted,
-    Document,
     TokenDocument,
     TokenList,
     UserDocument,
     UserKept,
     UserList,
 )
-from noetl.store.access import AccessStore
 
 Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -55,16 +53,12 @@ class AuditQuery(Query, frozen=True, kw_only=True):
 
 async def users(services: Services, caller: Caller) -> UserList:
     """Everybody who can sign in."""
-    return await _users(services.store)
-
-
-async def _users(store: AccessStore) -> UserList:
     return UserList(
         users=[
             UserDocument(
                 name=row.name, roles=row.roles, email=row.email, created_at=moment(row.created_at)
             )
-            for row in await store.users()
+            for row in await services.store.users()
         ]
     )
 
@@ -85,10 +79,6 @@ async def delete_user(services: Services, caller: Caller, *, name: str) -> Delet
 
 async def tokens(services: Services, caller: Caller) -> TokenList:
     """Every API token, without its secret."""
-    return await _tokens(services.store)
-
-
-async def _tokens(store: AccessStore) -> TokenList:
     return TokenList(
         tokens=[
             TokenDocument(
@@ -98,7 +88,7 @@ async def _tokens(store: AccessStore) -> TokenList:
                 created_at=moment(row.created_at),
                 expires_at=moment(row.expires_at),
             )
-            for row in await store.tokens()
+            for row in await services.store.tokens()
         ]
     )
 
@@ -119,17 +109,6 @@ async def delete_token(services: Services, caller: Caller, *, name: str) -> Dele
 
 async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> AuditLog:
     """Who looked at or changed what, newest first."""
-    return await _audit(services.store, query.limit)
-
-
-async def look(store: AccessStore, noun: str, limit: int = 100) -> Document:
-    """What is kept of one kind, as it may be shown."""
-    if noun == "users":
-        return await _users(store)
-    return await _tokens(store) if noun == "tokens" else await _audit(store, limit)
-
-
-async def _audit(store: AccessStore, limit: int) -> AuditLog:
     return AuditLog(
         entries=[
             AuditDocument(
@@ -140,7 +119,7 @@ async def _audit(store: AccessStore, limit: int) -> AuditLog:
                 execution_id=row.execution_id,
                 details=row.details,
             )
-            for row in await store.audit(limit=limit)
+            for row in await services.store.audit(limit=query.limit)
         ]
     )
 
