@@ -14,16 +14,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
 from noetl.api.errors import STATUS_WORDS
 from noetl.api.route import JSON, AnyRoute, Caller, Query, Route
-from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.model.answers import ErrorAnswer
 from noetl.version import __version__
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 REFERENCE = "#/components/schemas/{name}"
 WITHOUT_BODY = (204, 304)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from noetl.api.access import NAME_MAX, PASSWORD_MAX
 from noetl.api.rights import Principal
 from noetl.api.route import Body, Caller, Header, Reply, Route
-from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.control.documents import moment
 from noetl.errors import BadRequest
@@ -25,6 +24,9 @@ from noetl.model.answers import (
     SignedOut,
 )
 from noetl.store.access import SESSION_SECONDS, StoredSession
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 _FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
 LOGIN_BYTES_MAX = 16 * 1024

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Reply, Route
-from noetl.api.services import Services
 from noetl.control.documents import catalog_entry
-from noetl.dsl import Compiled
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
 from noetl.version import __version__
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+    from noetl.dsl import Compiled
 
 RESOURCES_MAX = 500
 Version = int | Literal["latest"] | None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
 from noetl.api.errors import problem_of
 from noetl.api.rights import Principal
 from noetl.api.route import Caller, Query, Route
-from noetl.api.services import Services
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control.kinds import lease_of_kinds
 from noetl.control.lending import require_child
@@ -29,6 +28,9 @@ from noetl.model.answers import (
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
 from noetl.store.base import Holder
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 SLOTS_MAX = 1000
 REPORT_MAX = 64 * 1024 * 1024

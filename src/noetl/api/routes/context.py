@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Route
-from noetl.api.services import Services
 from noetl.control.rendering import seen_by
 from noetl.errors import BadRequest
 from noetl.model.answers import Rendered
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 
 class Render(Body, frozen=True, kw_only=True):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Route
 from noetl.api.routes.tokens import WORKER
-from noetl.api.services import Services
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
 from noetl.control.lending import require_credential
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
 from noetl.store.base import StoredCredential
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 TAGS = msgspec.Meta(max_length=100)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
-from noetl.api.services import Services
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, task_logs
 from noetl.errors import BadRequest, NotFound
@@ -26,6 +25,9 @@ from noetl.model.answers import (
 )
 from noetl.model.duration import seconds as duration
 from noetl.model.state import TERMINAL
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Route, unknown_field
 from noetl.api.routes.commands import take_report
-from noetl.api.services import Services
 from noetl.errors import BadRequest
 from noetl.model.answers import EventsTaken
 from noetl.model.commands import Report
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 EVENTS_MAX = 1000
 

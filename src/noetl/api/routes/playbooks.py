@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from noetl.api.route import Caller, Reply, Route
-from noetl.api.services import Services
 from noetl.model.net import encode
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 
 async def net(services: Services, caller: Caller, *, digest: str) -> Reply[bytes]:

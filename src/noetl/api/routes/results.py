@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl.api.route import Caller, Header, Reply, Route
 from noetl.api.routes.tokens import WORKER
-from noetl.api.services import Services
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 RESULT_MAX = 512 * 1024 * 1024
 WHOLE_MAX = 1024 * 1024

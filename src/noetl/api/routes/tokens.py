@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noetl.api.route import Caller, Header, Query, Route
-from noetl.api.services import Services
 from noetl.errors import BadRequest, NotFound
 from noetl.model.access_tokens import AccessToken
 from noetl.model.answers import CachedToken, TokenKept
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 WORKER = Header("X-NoETL-Worker", "The worker that asks, as it calls itself.")
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from noetl.api.route import Caller, Route
-from noetl.api.services import Services
 from noetl.control.documents import runtime as about
 from noetl.control.timekeeping import take_over
 from noetl.model.answers import Pool, PoolList, WorkerGone, WorkerKnown
 from noetl.store.base import Runtime
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
 
 LIVE_SECONDS = 60.0
 """A worker that was silent for longer is gone."""
