@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.cli.test_run import Terminal
+from tests.faults.runs import Place
+from tests.server.processes import Server
+
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
 
@@ -86,8 +90,9 @@ workflow:
 
     for said in (ran.err, shown):
         assert "3 of 5 iterations failed: 2 × " in said
-        assert "division by zero" in said
-        assert "no number" in said
+        assert "division by zero (loop.yaml:13)" in said
+        assert "no number (loop.yaml:12)" in said
+    assert "(line " not in ran.err
 
 
 def test_what_failed_says_more_than_its_message_and_steps_have_times(tmp_path, noetl):
@@ -215,6 +220,51 @@ def test_a_file_that_nobody_registered_is_named_in_every_way_of_looking(tmp_path
         assert "<code>" not in said
     for said in (followed.err, rerun.err):
         assert "failed in step start: ZeroDivisionError: division by zero (broken.yaml:11)" in said
+
+
+def test_lines_that_come_while_it_runs_name_the_file(tmp_path, noetl):
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+
+    ran = noetl("run", "broken.yaml")
+    followed = noetl("executions", "follow", "last")
+    terminal = Terminal(Place(tmp_path), "run", "broken.yaml")
+    live = terminal.until("failed in step start")
+
+    assert "start: failed: ZeroDivisionError: division by zero (broken.yaml:11)" in ran.err
+    assert re.search(r"✗ +start .*division by zero \(broken\.yaml:11\)", live)
+    for said in (ran.err, followed.err, live):
+        assert "(line " not in said
+    assert terminal.ended() == 1
+
+
+def test_what_fails_on_a_server_names_the_version_or_the_file(tmp_path):
+    place = Place(tmp_path)
+    place.write("broken.yaml", BROKEN)
+    calls = "workflow:\n  - {step: call, tool: {kind: playbook, path: tests/broken}}\n"
+    place.write("top.yaml", f"{HEAD}metadata: {{name: top, path: tests/top}}\n{calls}")
+    server = Server(tmp_path, kind="dev")
+    where = ("--server", server.url)
+    try:
+        registered = place.run("register", "broken.yaml", *where)
+        waited = place.run("execute", "tests/broken", "--wait", *where).stderr
+        followed = place.run("executions", "follow", "last", *where).stderr
+        file = place.run("run", "broken.yaml", *where).stderr
+        below = place.run("run", "top.yaml", *where).stderr
+    finally:
+        server.end()
+
+    assert registered.returncode == 0, registered.stderr
+    error = "ZeroDivisionError: division by zero"
+    version = "tests/broken version 1"
+    assert f"start: failed: {error} ({version}:11)" in waited
+    for said, name in ((waited, version), (followed, version), (file, "broken.yaml")):
+        assert f"failed in step start: {error} ({name}:11)" in said
+        assert f'File "{name}", line 11, in divide' in said
+    assert f"start: failed: {error} (broken.yaml:11)" in file
+    assert re.search(rf"call: failed: .*{error} \({version}:11\)", below)
+    for said in (waited, followed, file, below):
+        assert "(line " not in said
+        assert "<code>" not in said
 
 
 def test_errors_of_workbook_entries_and_of_children_name_the_lines_of_their_playbook(

@@ -133,7 +133,7 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
     from noetl.cli.results import print_document
     from noetl.cli.running import print_output
     from noetl.cli.showing import execution_rows, shortened, show
-    from noetl.cli.source_lines import NOWHERE, of_execution
+    from noetl.cli.source_lines import of_execution
 
     async with looking(settings) as records:
         execution_id = await records.find(written)
@@ -141,9 +141,7 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
         if as_json:
             await print_document(document, records.body)
             return
-        source = NOWHERE
-        if document["error"] or any(step["error"] for step in document["steps"]):
-            source = await of_execution(records, wiring.compiler(settings), document)
+        source = await of_execution(records, wiring.compiler(settings), document)
         shown = await shortened(source.told(document), records.body)
         show(execution_rows(shown, in_use=is_running(settings)))
         if document["status"] == "FAILED":
@@ -477,15 +475,19 @@ async def _resume_all(settings: Settings) -> int:
 
 async def _watch(system: System, row: Summary) -> int:
     from noetl.cli.lines import Telling
+    from noetl.cli.source_lines import Locator
+    from noetl.control.records import Records
 
     name = f"{row.path} {row.execution_id}"
-    telling = Telling(row.execution_id)
+    locator = Locator(Records(system.store), system.catalog.check)
+    telling = Telling(row.execution_id, locator)
     async for events in system.executions.follow(row.execution_id, after=await _seq(system, row)):
         for event in events:
-            line = telling.line(event)
+            line = await telling.line(event)
             if line is not None:
                 say(f"{name}: {line}")
     document = await system.executions.wait(row.execution_id)
+    document = (await locator.source(document)).told(document)
     error = f": {document['error']['message']}" if document["error"] else ""
     say(f"{name}: {document['status'].lower()}{error}")
     return OK if document["status"] == "COMPLETED" else FAILED

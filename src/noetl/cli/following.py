@@ -9,7 +9,7 @@ from noetl.cli.exits import FAILED
 from noetl.cli.lines import Telling
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
-from noetl.cli.source_lines import NOWHERE, of_execution
+from noetl.cli.source_lines import Locator
 
 if TYPE_CHECKING:
     from noetl.control.records import Following, Records
@@ -27,43 +27,42 @@ async def follow(settings: Settings, written: str) -> int:
 
         return await follow_there(settings, written)
     from noetl import wiring
-    from noetl.cli.running import conclude, print_output
+    from noetl.cli.running import conclude
     from noetl.control.records import Following, Records
 
     async with wiring.looking(settings) as store:
         records = Records(store)
+        locator = Locator(records, wiring.compiler(settings))
         execution_id = await records.find(written)
         followed = Following(store, execution_id, await records.state(execution_id))
         if is_rich(sys.stderr):
-            await _draw(settings, store, records, execution_id, followed)
+            await _draw(settings, store, records, locator, execution_id, followed)
         else:
             # Until something happens there is nothing else to say.
             about = f"{followed.state.path}, {followed.state.status.lower()}"
             say(f"following execution {execution_id} ({about})")
-            await _until_over(settings, followed, speak=True)
+            await _until_over(settings, followed, Telling(execution_id, locator))
         if not followed.state.is_finished:
             say(
                 "no process is running it any more: it was interrupted."
                 f" `noetl executions resume {execution_id}` goes on with it."
             )
             return FAILED
-        document, source = await records.document(execution_id), NOWHERE
-        if document["status"] == "FAILED":
-            source = await of_execution(records, wiring.compiler(settings), document)
-            await print_output(records, execution_id, shown=True, source=source)
-        return await conclude(document, records.body, as_json=False, source=source)
+        document = await records.document(execution_id)
+        return await conclude(document, records, locator, as_json=False)
 
 
-async def _until_over(settings: Settings, followed: Following, *, speak: bool) -> None:
+async def _until_over(
+    settings: Settings, followed: Following, telling: Telling | None = None
+) -> None:
     """Keep up with it until it has ended or nobody has the database."""
     from noetl import wiring
 
     looks = 0
-    telling = Telling(followed.execution_id)
     while True:
         rows = await followed.catch_up()
-        for row in rows if speak else ():
-            line = telling.line(row)
+        for row in rows:
+            line = await telling.line(row) if telling is not None else None
             if line is not None:
                 say(line)
         if followed.state.is_finished:
@@ -78,7 +77,12 @@ async def _until_over(settings: Settings, followed: Following, *, speak: bool) -
 
 
 async def _draw(
-    settings: Settings, store: Store, records: Records, execution_id: str, followed: Following
+    settings: Settings,
+    store: Store,
+    records: Records,
+    locator: Locator,
+    execution_id: str,
+    followed: Following,
 ) -> None:
     from rich.console import Console
 
@@ -88,5 +92,5 @@ async def _draw(
     async def state_of(wanted: str) -> ExecutionState:
         return followed.state if wanted == execution_id else await records.state(wanted)
 
-    over = _until_over(settings, followed, speak=False)
-    await show_live(execution_id, state_of, news_in(store), over, Console(stderr=True))
+    over = _until_over(settings, followed)
+    await show_live(execution_id, state_of, news_in(store), locator, over, Console(stderr=True))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from noetl.cli.printing import counted, one_line
 
 if TYPE_CHECKING:
+    from noetl.cli.source_lines import Locator
     from noetl.model.signals import Listening
     from noetl.store.base import EventRow
 
@@ -18,13 +19,22 @@ DETAIL_MAX = 160
 class Telling:
     """What happens to an execution, one line each; it remembers when steps began."""
 
-    def __init__(self, execution_id: str) -> None:
+    def __init__(self, execution_id: str, locator: Locator) -> None:
         self._execution_id = execution_id
+        self._locator = locator
         self._begun: dict[str, float] = {}
 
-    def line(self, row: EventRow) -> str | None:
+    async def line(self, row: EventRow) -> str | None:
         """The line for an event; None for what would only be noise."""
-        text = plain_line(row, self._execution_id)
+        from noetl.model.events import StepFailed, decode
+
+        if row.type == "step.failed":
+            fact = decode(row.body)
+            assert isinstance(fact, StepFailed)
+            message = await self._locator.message(self._execution_id, fact.step, fact.error)
+            text: str | None = _failed(fact.step, message)
+        else:
+            text = plain_line(row, self._execution_id)
         if row.type == "step.scheduled":
             self._begun[row.step_run_id] = row.at
         elif row.type in ("step.done", "step.failed", "step.cancelled"):
@@ -137,8 +147,8 @@ def _loop(fact: Any) -> str:
     return f"{fact.step}: a loop over {counted(fact.total, 'element')}"
 
 
-def _failed(fact: Any) -> str:
-    return f"{fact.step}: failed: {one_line(fact.error.message)}"
+def _failed(step: str, message: str) -> str:
+    return f"{step}: failed: {one_line(message)}"
 
 
 def _waiting(fact: Any) -> str:
@@ -157,7 +167,7 @@ _NEWS: dict[str, Callable[[Any], str | None]] = {
     "step.scheduled": _undoing,
     "step.started": lambda fact: f"{fact.step}: started",
     "step.done": lambda fact: f"{fact.undone}: undone" if fact.undone else f"{fact.step}: done",
-    "step.failed": _failed,
+    "step.failed": lambda fact: _failed(fact.step, fact.error.message),
     "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
     "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",
     "step.waiting": _waiting,

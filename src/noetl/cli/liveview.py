@@ -18,6 +18,7 @@ from noetl.cli.lines import clock_time, how_to_tell, length, listened_for
 from noetl.cli.printing import one_line
 
 if TYPE_CHECKING:
+    from noetl.cli.source_lines import Locator
     from noetl.model.state import ExecutionState, Run, StepSummary
 
 FRAMES_PER_SECOND = 10
@@ -53,11 +54,12 @@ async def show_live(
     execution_id: str,
     state_of: StateOf,
     news: NewsAfter,
+    locator: Locator,
     ended: Awaitable[object],
     console: Console,
 ) -> None:
     """Draw the execution until `ended` comes back."""
-    view = _View(execution_id, state_of, news, console)
+    view = _View(execution_id, state_of, news, locator, console)
     over = asyncio.ensure_future(ended)
     with Live(
         await view.frame(), console=console, refresh_per_second=FRAMES_PER_SECOND, transient=False
@@ -73,11 +75,17 @@ class _View:
     """Draws one execution; spinners keep turning between frames."""
 
     def __init__(
-        self, execution_id: str, state_of: StateOf, news: NewsAfter, console: Console
+        self,
+        execution_id: str,
+        state_of: StateOf,
+        news: NewsAfter,
+        locator: Locator,
+        console: Console,
     ) -> None:
         self._execution_id = execution_id
         self._state_of = state_of
         self._news_after = news
+        self._locator = locator
         self._console = console
         self._spinner = Spinner("dots", style="cyan")
         self._seen: dict[str, int] = {}
@@ -129,7 +137,10 @@ class _View:
             retry = self._retries.get(execution_id, {}).get(name, "")
             run = running.get(name)
             wait = _wait(run, state) if run is not None and run.waiting else ""
-            rows.append(self._row(name, summary, wait, retry, depth))
+            error = ""
+            if summary.error is not None:
+                error = await self._locator.message(execution_id, name, summary.error)
+            rows.append(self._row(name, summary, wait, retry, error, depth))
             for child in list(run.children)[:3] if run is not None and depth < DEPTH_MAX else ():
                 rows += await self._rows(child, await self._state_of(child), depth + 1)
         return rows
@@ -140,6 +151,7 @@ class _View:
         summary: StepSummary,
         wait: str,
         retry: str,
+        error: str,
         depth: int,
     ) -> tuple[RenderableType, ...]:
         is_running = summary.status == "running"
@@ -148,7 +160,7 @@ class _View:
             mark = Text(*MARKS[summary.status])
         elif wait:
             mark = Text("◷", style="cyan")
-        remark = _remark(summary, wait, retry if is_running else "")
+        remark = _remark(summary, wait, retry if is_running else "", error)
         return (
             mark,
             Text("  " * depth + name),
@@ -177,9 +189,9 @@ def _time_of(summary: StepSummary) -> str:
     return length((summary.ended_at or summary.started_at) - summary.started_at)
 
 
-def _remark(summary: StepSummary, wait: str, retry: str) -> str:
-    if summary.error is not None:
-        return one_line(summary.error.message)[:REMARK_MAX]
+def _remark(summary: StepSummary, wait: str, retry: str, error: str) -> str:
+    if error:
+        return one_line(error)[:REMARK_MAX]
     parts = []
     own = summary.runs - summary.undoes
     if own > 1:

@@ -16,8 +16,8 @@ from noetl.cli.lines import Telling
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import say
 from noetl.cli.remote import WAIT_SECONDS, RemoteExecutions, RemoteFollowing, connected
-from noetl.cli.running import conclude, news_in, print_output
-from noetl.cli.source_lines import NOWHERE, SourceLines, of_execution
+from noetl.cli.running import conclude, news_in
+from noetl.cli.source_lines import Locator, SourceLines
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ async def follow_there(settings: Settings, written: str) -> int:
     """Show an execution until it has ended. Ctrl-C ends the showing and nothing else."""
     async with connected(settings) as client:
         execution_id = await RemoteExecutions(client).find(written)
-        await _show(client, execution_id)
-        return await _conclude(settings, client, execution_id, as_json=False)
+        locator = _locator(settings, client)
+        await _show(client, execution_id, locator)
+        return await _conclude(client, execution_id, locator, as_json=False)
 
 
 async def rerun_there(
@@ -58,43 +59,39 @@ async def to_end(
     as_json: bool,
     file: SourceLines | None = None,
 ) -> int:
-    """Show an execution that was started from here until it has ended; the exit code."""
+    """Show an execution that was started from here until it has ended; the exit code.
+
+    Of a `file` that was run from here, people know the lines.
+    """
+    locator = _locator(settings, client, execution_id, file)
     async with _cancelled_by_ctrl_c(client, execution_id) as was_pressed:
         if not as_json:
-            await _show(client, execution_id)
+            await _show(client, execution_id, locator)
         else:
             followed = RemoteFollowing(client, execution_id, ExecutionState())
-            await _until_over(client, followed, speak=False)
-        code = await _conclude(settings, client, execution_id, as_json=as_json, file=file)
+            await _until_over(client, followed)
+        code = await _conclude(client, execution_id, locator, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
-async def _conclude(
-    settings: Settings,
-    client: Client,
-    execution_id: str,
-    *,
-    as_json: bool,
-    file: SourceLines | None = None,
-) -> int:
-    """How it ended; of a `file` that was run from here, people know the lines."""
+def _locator(
+    settings: Settings, client: Client, execution_id: str = "", file: SourceLines | None = None
+) -> Locator:
     from noetl import wiring
 
+    return Locator(RemoteExecutions(client), wiring.compiler(settings), execution_id, file)
+
+
+async def _conclude(client: Client, execution_id: str, locator: Locator, *, as_json: bool) -> int:
     document = await client.execution(execution_id)
-    remote, source = RemoteExecutions(client), NOWHERE
-    if document["status"] == "FAILED" and not as_json:
-        source = await of_execution(remote, wiring.compiler(settings), document)
-        if file is not None:
-            source = source._replace(name=file.name, first=file.first)
-        await print_output(remote, execution_id, shown=True, source=source)
-    return await conclude(document, remote.body, as_json=as_json, source=source)
+    return await conclude(document, RemoteExecutions(client), locator, as_json=as_json)
 
 
-async def _show(client: Client, execution_id: str) -> None:
+async def _show(client: Client, execution_id: str, locator: Locator) -> None:
     followed = RemoteFollowing(client, execution_id, ExecutionState())
     if not is_rich(sys.stderr):
         say(f"execution {execution_id} on {client.url}")
-        await _until_over(client, followed, speak=True)
+        await _until_over(client, followed, Telling(execution_id, locator))
         return
     from rich.console import Console
 
@@ -113,18 +110,19 @@ async def _show(client: Client, execution_id: str) -> None:
         return state
 
     await followed.catch_up()
-    over = _until_over(client, followed, speak=False)
-    await show_live(execution_id, state_of, news_in(remote), over, Console(stderr=True))
+    over = _until_over(client, followed)
+    await show_live(execution_id, state_of, news_in(remote), locator, over, Console(stderr=True))
 
 
-async def _until_over(client: Client, followed: RemoteFollowing, *, speak: bool) -> None:
+async def _until_over(
+    client: Client, followed: RemoteFollowing, telling: Telling | None = None
+) -> None:
     """Keep up with it until it has ended; while no worker takes what it has to do, say so."""
     patience, told = QUIET_SECONDS, set[str]()
-    telling = Telling(followed.execution_id)
     while not followed.state.is_finished:
         rows = await followed.catch_up(patience)
         for row in rows:
-            line = telling.line(row) if speak else None
+            line = await telling.line(row) if telling is not None else None
             if line is not None:
                 say(line)
         if not rows:

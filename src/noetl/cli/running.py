@@ -14,14 +14,13 @@ from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.lines import Telling, failed_iterations, length, more_about, speaker
 from noetl.cli.paint import is_rich
 from noetl.cli.printing import one_line, printable, say
-from noetl.cli.source_lines import NOWHERE, SourceLines, of_execution
+from noetl.cli.source_lines import NOWHERE, Locator, SourceLines
 from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from noetl.cli.liveview import NewsAfter
-    from noetl.cli.results import Get
     from noetl.model.events import TaskDone
     from noetl.settings import Settings
     from noetl.store.base import EventRow
@@ -48,20 +47,18 @@ async def run_to_end(system: System, execution_id: str, *, as_json: bool) -> int
     """Show an execution that this process runs until it has ended; the exit code."""
     from noetl.control.records import Records
 
+    records = Records(system.store)
+    locator = Locator(records, system.catalog.check)
     console = _console() if is_rich(sys.stderr) and not as_json else None
     async with cancelled_by_ctrl_c(system, execution_id, _teller(console)) as was_pressed:
         if as_json:
             await system.orchestrator.wait_for_end(execution_id)
         elif console is not None:
-            await _show_live(system, execution_id, console)
+            await _show_live(system, execution_id, locator, console)
         else:
-            await _print_lines(system, execution_id)
+            await _print_lines(system, execution_id, locator)
         document = await system.executions.wait(execution_id)
-    records, source = Records(system.store), NOWHERE
-    if document["status"] == "FAILED" and not as_json:
-        source = await of_execution(records, system.catalog.check, document)
-        await print_output(records, execution_id, shown=True, source=source)
-    code = await conclude(document, records.body, as_json=as_json, source=source)
+    code = await conclude(document, records, locator, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
@@ -116,23 +113,24 @@ async def _cancel(system: System, execution_id: str, tell: Callable[[str], None]
 # --- Showing it --------------------------------------------------------------------------------
 
 
-async def _print_lines(system: System, execution_id: str) -> None:
+async def _print_lines(system: System, execution_id: str, locator: Locator) -> None:
     say(f"execution {execution_id}")
-    telling = Telling(execution_id)
+    telling = Telling(execution_id, locator)
     async for rows in system.executions.follow(execution_id):
         for row in rows:
-            line = telling.line(row)
+            line = await telling.line(row)
             if line is not None:
                 say(line)
 
 
-async def _show_live(system: System, execution_id: str, console: Console) -> None:
+async def _show_live(system: System, execution_id: str, locator: Locator, console: Console) -> None:
     from noetl.cli.liveview import show_live
 
     await show_live(
         execution_id,
         system.orchestrator.state,
         news_in(system.store),
+        locator,
         system.orchestrator.wait_for_end(execution_id),
         console,
     )
@@ -175,15 +173,26 @@ def news_in(store: Events) -> NewsAfter:
     return news
 
 
+class Ended(Events, Protocol):
+    """Wherever what an execution left can be read."""
+
+    async def body(self, execution_id: str, key: str) -> bytes: ...
+
+
 async def conclude(
-    document: dict[str, Any], get: Get, *, as_json: bool, source: SourceLines = NOWHERE
+    document: dict[str, Any], records: Ended, locator: Locator, *, as_json: bool
 ) -> int:
     """Print how it ended; the exit code."""
     from noetl.cli.results import print_document, print_value
 
+    execution_id = document["execution_id"]
     if as_json:
-        await print_document(document, get)
+        await print_document(document, records.body)
         return OK if document["status"] == "COMPLETED" else FAILED
+    source = await locator.source(document)
+    document = source.told(document)
+    if document["status"] == "FAILED":
+        await print_output(records, execution_id, shown=True, source=source)
     for warning in document.get("warnings", ()):
         say(f"warning: {one_line(warning['message'])}")
     for step in document["steps"]:
@@ -194,12 +203,12 @@ async def conclude(
     elif document["status"] == "COMPLETED":
         say(f"completed in {length(document['duration_seconds'])}")
         if document["result"] is not None:
-            await print_value(document["result"], document["execution_id"], get)
+            await print_value(document["result"], execution_id, records.body)
     else:
         error = document["error"] or {}
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
-        message = one_line(source.message(error, document.get("failed_step") or ""))
-        say(f"{document['status'].lower()}{where}: {message}")
+        message = error.get("message", "no reason given")
+        say(f"{document['status'].lower()}{where}: {one_line(message)}")
         for line in more_about(error):
             say(f"  {line}")
     return OK if document["status"] == "COMPLETED" else FAILED

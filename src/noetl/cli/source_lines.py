@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from noetl.dsl import Compiled
+    from noetl.model.outcome import TaskError
 
 _IN_CODE = re.compile(r'File "<code>", line (\d+)')
 CHILDREN_DEEP = 5
@@ -75,6 +76,9 @@ class SourceLines(NamedTuple):
             entries = {label.partition(".")[0] for label in self.first}
             named = [name for name in entries if f"{name}: " in text]
             offset = self._offset(named[0], None) if len(named) == 1 else None
+        return self._placed(text, offset)
+
+    def _placed(self, text: str, offset: int | None) -> str:
         if offset is None:
             return text
         return _AT_END.sub(lambda match: f"({self.name}:{int(match[1]) + offset})", text)
@@ -85,9 +89,24 @@ class SourceLines(NamedTuple):
         def placed(error: Any, step: str) -> Any:
             return error and {**error, "message": self.message(error, step)}
 
-        steps = [{**one, "error": placed(one["error"], one["step"])} for one in document["steps"]]
+        steps = [
+            {**one, "error": placed(one["error"], one["step"]), **self._loop(one)}
+            for one in document["steps"]
+        ]
         error = placed(document["error"], document.get("failed_step") or "")
         return {**document, "error": error, "steps": steps}
+
+    def _loop(self, step: dict[str, Any]) -> dict[str, Any]:
+        """The loop of a step, if it has one; of why its iterations failed only the text is kept."""
+        loop = step.get("loop")
+        if not loop:
+            return {}
+        offset = self._offset(step["step"], None)
+        errors = [
+            {**one, "message": self._placed(one["message"], offset)}
+            for one in loop.get("errors", ())
+        ]
+        return {"loop": {**loop, "errors": errors}}
 
 
 NOWHERE = SourceLines()
@@ -107,7 +126,9 @@ async def of_execution(
     document: Mapping[str, Any],
     below: int = CHILDREN_DEEP,
 ) -> SourceLines:
-    """Where the code of an execution stands, and of those below it that failed."""
+    """Where the code of an execution stands, and of those below it; nowhere if nothing failed."""
+    if not _has_failures(document):
+        return NOWHERE
     own = document.get("source")
     version = document["version"]
     found = NOWHERE
@@ -129,3 +150,49 @@ async def of_execution(
         failure=failure if isinstance(failure, dict) else {},
         children=children,
     )
+
+
+def _has_failures(document: Mapping[str, Any]) -> bool:
+    return bool(document["error"]) or any(
+        step["error"] or (step.get("loop") or {}).get("failed") for step in document["steps"]
+    )
+
+
+class Locator:
+    """Lines of files for whoever watches executions as they run: each is looked up once."""
+
+    def __init__(
+        self,
+        records: Looking,
+        compile_text: Callable[[str], Compiled],
+        execution_id: str = "",
+        file: SourceLines | None = None,
+    ) -> None:
+        """`file`: where the code of this execution stands, if its own record does not know."""
+        self._records = records
+        self._compile_text = compile_text
+        self._execution_id = execution_id
+        self._file = file
+        self._found: dict[tuple[str, str | None], SourceLines] = {}
+
+    async def source(self, document: Mapping[str, Any]) -> SourceLines:
+        """Where the code of an execution stands, and of those below it that failed."""
+        found = await of_execution(self._records, self._compile_text, document)
+        if self._file is not None and document["execution_id"] == self._execution_id:
+            found = found._replace(name=self._file.name, first=self._file.first)
+        return found
+
+    async def message(self, execution_id: str, step: str, error: TaskError) -> str:
+        """The message of an error of a step, with the line of the file."""
+        if _AT_END.search(error.message) is None:
+            return error.message
+        details = error.details if isinstance(error.details, dict) else {}
+        child = details.get("execution_id")
+        child = child if isinstance(child, str) else None
+        source = self._found.get((execution_id, child))
+        if source is None:
+            source = await self.source(await self._records.document(execution_id))
+            if source.first if child is None else child in source.children:
+                self._found[execution_id, child] = source
+        known = {"kind": error.kind, "message": error.message, "details": details}
+        return source.message(known, step)
