@@ -15,6 +15,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -747,6 +748,10 @@ NO_OTHERS = {
 """By which they are told that there are none in files and services of the machine."""
 
 
+THREADS_BESIDE_SLOTS = 32
+"""For what else this process does with files, such as a server with a worker in it."""
+
+
 def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
     """What the tools of a worker in this process share, and where its secrets come from.
 
@@ -754,6 +759,9 @@ def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
     their own, and what the operator has opened to them is kept.
     """
     check_sandbox(settings)
+    # Python itself gives a small machine six threads, for files and names of hosts of all calls.
+    threads = ThreadPoolExecutor(slots + THREADS_BESIDE_SLOTS, "noetl-files")
+    asyncio.get_running_loop().set_default_executor(threads)
     made = tool_resources(settings, slots), secret_sources(settings)
     for name in [name for name in os.environ if name.startswith(AMBIENT)]:
         del os.environ[name]

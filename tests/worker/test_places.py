@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import threading
 import time
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -240,6 +243,71 @@ def test_t42_waiting_for_a_thread_is_no_time_of_the_task(monkeypatch):
 
     for run in on_bench(work):
         assert run.document["status"] == "COMPLETED", run.document["error"]
+
+
+def test_t42_waiting_for_a_thread_for_files_is_no_time_of_the_task():
+    async def work(bench):
+        # The only thread is taken, by something that takes long.
+        loop, over = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        taken = loop.run_in_executor(None, over.wait)
+        try:
+            async with holding_back() as (url, _, release):
+                release.set()
+                file = bench.folder / "file"
+                loads = f"kind: http, url: '{url}', download: '{file}'"
+                tool = f"{{{loads}, spec: {{timeout: {LIMIT}}}}}"
+                execution_id = await bench.start(playbook(f"- {{step: start, tool: {tool}}}"))
+                await waits_for_place(bench, execution_id, "a free thread")
+                over.set()
+                return await bench.ended(execution_id), file.exists()
+        finally:
+            over.set()
+            await taken
+
+    run, is_there = on_bench(work)
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+    assert is_there
+
+
+def test_files_of_as_many_calls_as_there_are_slots_are_read_at_once():
+    """Sixteen scripts that stand in pipes: each is read until somebody has written it."""
+
+    async def work(bench):
+        pipes = [bench.folder / f"pipe{number}" for number in range(16)]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        tool = "{kind: python, script: '{{ iter.pipe }}'}"
+        spec = "{mode: parallel, max_in_flight: 16}"
+        loop = f"{{in: '{{{{ workload.pipes }}}}', iterator: pipe, spec: {spec}}}"
+        text = playbook(f"- {{step: start, loop: {loop}, tool: {tool}}}", workload="pipes: []")
+        execution_id = await bench.start(text, {"pipes": [str(pipe) for pipe in pipes]})
+        at_once = 0
+        while pipes:
+            read = await being_read(pipes)
+            at_once = max(at_once, len(read))
+            for pipe, writer in read.items():
+                os.write(writer, b"result = 1")
+                os.close(writer)
+                pipes.remove(pipe)
+        return await bench.ended(execution_id), at_once
+
+    async def being_read(pipes):
+        """Those that can be opened for writing, at once: only while somebody reads them."""
+        end, writers = time.monotonic() + PATIENCE / 6, {}
+        while len(writers) < len(pipes) and time.monotonic() < end:
+            for pipe in pipes:
+                if pipe not in writers:
+                    with suppress(OSError):
+                        writers[pipe] = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            await asyncio.sleep(0.02)
+        return writers
+
+    run, at_once = on_bench(work, slots=16)
+
+    assert at_once == 16
+    assert run.document["status"] == "COMPLETED", run.document["error"]
 
 
 def test_t42_waiting_for_a_connection_is_no_time_of_the_task(monkeypatch):

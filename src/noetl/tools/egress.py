@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl.tools.failures import Refused
+from noetl.tools.limits import to_thread
 
 METADATA = tuple(
     ip_network(text)
@@ -104,7 +105,7 @@ async def check_database(*hosts: str) -> None:
 
 async def _resolved(host: str) -> list[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await to_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     except OSError:
         # The library will say so itself when it cannot reach the host.
         return []

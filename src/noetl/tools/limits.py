@@ -7,11 +7,12 @@ a thread, a connection) stops every limit that is running.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from itertools import islice
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -148,3 +149,32 @@ def waiting(what: str) -> Iterator[None]:
 def listen(listener: Listener) -> None:
     """Tell this listener of all waiting in the current task, and in tasks that it starts."""
     _listener.set(listener)
+
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+TICK_SECONDS = 0.02
+
+
+async def to_thread(
+    work: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
+) -> Result:
+    """As `asyncio.to_thread`, but waiting for a free thread is no time of the task."""
+    context, begun = copy_context(), threading.Event()
+
+    def run() -> Result:
+        begun.set()
+        return context.run(work, *args, **kwargs)
+
+    future = asyncio.get_running_loop().run_in_executor(None, run)
+    try:
+        await asyncio.wait([future], timeout=TICK_SECONDS)
+        if not begun.is_set():
+            with waiting("a free thread"):
+                while not (begun.is_set() or future.done()):
+                    await asyncio.sleep(TICK_SECONDS)
+    except asyncio.CancelledError:
+        # What no thread has begun is not done any more.
+        future.cancel()
+        raise
+    return await future

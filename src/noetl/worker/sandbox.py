@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from noetl.tools.files.results import link_or_copy
-from noetl.tools.limits import waiting
+from noetl.tools.limits import to_thread, waiting
 from noetl.tools.processes.namespaces import INPUTS, OUTPUTS, Room
 from noetl.tools.processes.programs import Spawned, spawner
 from noetl.tools.processes.sandbox import Answer, Call, Crashed
@@ -365,7 +365,7 @@ class SandboxPool:
             try:
                 await self._until_ready(child)
                 if files:
-                    await asyncio.to_thread(child.show, files)
+                    await to_thread(child.show, files)
                 async with asyncio.timeout(timeout):
                     answer = await child.call(message, log)
                 if lines and self._room is not None and not answer.problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from itertools import chain, islice
 from typing import Any
@@ -16,7 +15,7 @@ from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
 from noetl.tools.files.forms import Unreadable, decoded
-from noetl.tools.limits import Gathering
+from noetl.tools.limits import Gathering, to_thread
 from noetl.tools.plain_data import plain
 
 KEY = re.compile(r"[0-9a-f]{8,64}\Z")
@@ -90,7 +89,7 @@ async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> 
             return gathered.rows
 
         try:
-            return plain(await asyncio.to_thread(rows), "database")
+            return plain(await to_thread(rows), "database")
         except TooLarge as error:
             told = f"{error} Here, `offset` and `limit` read it piece by piece."
             raise Failed("client_error", told, code=error.code) from None

@@ -16,6 +16,7 @@ from noetl.tools.container import Container, Mount, policy
 from noetl.tools.container.run import command_of, name_of, split
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.failures import Failed, Refused
+from noetl.tools.limits import to_thread
 from noetl.tools.processes.commands import Output, as_text, ended_badly, ended_well
 from noetl.tools.web.service import ask
 
@@ -110,7 +111,7 @@ async def _cluster(config: Container, context: ToolContext) -> Cluster:
             pair = {"cert": fields["client_cert"], "key": fields.get("client_key")}
             options["client_cert"] = pair
     else:
-        url, token, ca = await asyncio.to_thread(_of_the_pod)
+        url, token, ca = await to_thread(_of_the_pod)
     if url is None:
         told = "Which cluster? Write `auth` with the fields `server`, `token` and `ca`."
         raise Failed("client_error", told)
@@ -123,7 +124,7 @@ async def _cluster(config: Container, context: ToolContext) -> Cluster:
     namespace = config.namespace or text_field(fields, "namespace") or usual
     if not fields and allowed is None:
         # The account is the worker's: without the operator's word its Jobs stay where it is.
-        own = await asyncio.to_thread(_own_namespace)
+        own = await to_thread(_own_namespace)
         if config.namespace not in (None, own):
             told = f'Jobs of this worker run in the namespace "{own}" only (NOETL_CONTAINERS).'
             raise Refused(told)

@@ -7,7 +7,6 @@ name an object: it is read from a copy, and written when the whole file is there
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from noetl.tools.base import Credential, ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import Gateway, check_egress
 from noetl.tools.failures import Failed, Refused, failed_with, lacking
+from noetl.tools.limits import to_thread
 
 if TYPE_CHECKING:
     from obstore import GetResult
@@ -151,9 +151,9 @@ def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None
 
 async def saved(found: GetResult, path: Path) -> None:
     """The content of an object as a file, piece by piece."""
-    with await asyncio.to_thread(path.open, "wb") as file:
+    with await to_thread(path.open, "wb") as file:
         async for piece in found.stream(min_chunk_size=PIECE):
-            await asyncio.to_thread(file.write, piece)
+            await to_thread(file.write, piece)
 
 
 def named(error: Exception, what: str) -> TaskError | None:

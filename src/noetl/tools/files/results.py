@@ -8,7 +8,6 @@ next task that wants it.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 from noetl.errors import Corrupted, NotFound, TooLarge
 from noetl.model import refs
 from noetl.model.ids import derive
+from noetl.tools.limits import to_thread
 
 PART = 8 * 1024 * 1024
 
@@ -72,7 +72,7 @@ class FileCache:
 
     async def close(self) -> None:
         if self._root is not None:
-            await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+            await to_thread(shutil.rmtree, self._root, ignore_errors=True)
             self._root = None
 
 
@@ -114,18 +114,18 @@ class Files:
         """Put a file into the result store; the reference to it."""
         self.allow(path.stat().st_size)
         if self._screen is not None:
-            await asyncio.to_thread(self._screen.file, path, form)
+            await to_thread(self._screen.file, path, form)
             preview = self._screen.shown(preview)
         size = path.stat().st_size
-        checksum = await asyncio.to_thread(_checksum, path)
+        checksum = await to_thread(_checksum, path)
         # Another attempt may yield other bytes: they must not hide behind the same key.
         key = derive(self._action_id, checksum)
         parts = max(1, -(-size // PART))
-        with await asyncio.to_thread(path.open, "rb") as file:
+        with await to_thread(path.open, "rb") as file:
             for number in range(parts):
-                body = await asyncio.to_thread(file.read, PART)
+                body = await to_thread(file.read, PART)
                 await self._put(self._execution_id, _part_key(key, number), body)
-        await asyncio.to_thread(self._cache.add, checksum, path)
+        await to_thread(self._cache.add, checksum, path)
         about = refs.About(
             execution_id=self._execution_id,
             key=key,
@@ -171,11 +171,11 @@ class Files:
             return mine
         found = self._cache.find(about.checksum)
         if found is not None:
-            await asyncio.to_thread(link_or_copy, found, mine)
+            await to_thread(link_or_copy, found, mine)
             return mine
         self.allow(about.size)
         await self._fetch(about, mine)
-        await asyncio.to_thread(self._cache.add, about.checksum, mine)
+        await to_thread(self._cache.add, about.checksum, mine)
         return mine
 
     async def with_paths(
@@ -200,11 +200,11 @@ class Files:
         owner = about.owner(self._execution_id)
         partial = place.with_suffix(".partial")
         seen = hashlib.sha256()
-        with await asyncio.to_thread(partial.open, "wb") as file:
+        with await to_thread(partial.open, "wb") as file:
             for number in range(about.parts):
                 body = await self._get(owner, _part_key(about.key, number))
                 seen.update(body)
-                await asyncio.to_thread(file.write, body)
+                await to_thread(file.write, body)
         if seen.hexdigest() != about.checksum:
             partial.unlink()
             raise Corrupted(
@@ -230,7 +230,7 @@ class Files:
 
     async def close(self) -> None:
         if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             self._folder = None
 
 

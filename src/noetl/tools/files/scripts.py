@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +10,7 @@ from noetl.model.outcome import failed
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.failures import Failed, Refused, failed_with, lacking
 from noetl.tools.files.objects import SPELLINGS, named, opened
+from noetl.tools.limits import to_thread
 from noetl.tools.web.service import ask
 
 BYTES_MAX = 10 * 1024 * 1024
@@ -26,7 +26,7 @@ async def loaded(script: str, auth: Credential | None, context: ToolContext) -> 
             body = await _from_store(script, auth, context)
         else:
             path = context.resources.path(script)
-            body = await asyncio.to_thread(path.read_bytes)
+            body = await to_thread(path.read_bytes)
         return body.decode()
     except Refused as refusal:
         problem = failed("auth", f"script: {refusal}")

@@ -18,7 +18,7 @@ from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import Failed, Refused, lacking
 from noetl.tools.files.forms import form_of
-from noetl.tools.limits import shortest
+from noetl.tools.limits import shortest, to_thread
 from noetl.tools.nats import Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
 
@@ -169,7 +169,7 @@ class Call(msgspec.Struct, frozen=True):
         file = self.context.files.find(value)
         if file is not None:
             self.check_size(file.size)
-            return await asyncio.to_thread((await self.context.files.local(file)).read_bytes)
+            return await to_thread((await self.context.files.local(file)).read_bytes)
         if isinstance(value, dict):
             value = await self.context.read_result(value)
         if value is None:
@@ -339,7 +339,7 @@ async def _object_file(call: Call, store: Any, size: int) -> Any:
     files = call.context.files
     files.allow(size)
     path = files.folder / "object"
-    with await asyncio.to_thread(path.open, "wb") as file:
+    with await to_thread(path.open, "wb") as file:
         await store.get(call.key, writeinto=file)
     return await files.keep(path, form=form_of(call.key) or "bytes")
 
@@ -351,7 +351,7 @@ async def _object_put(call: Call) -> Any:
         info = await store.put(call.key, await call.payload())
         return {"key": call.key, "size": info.size}
     path = await call.context.files.local(file)
-    with await asyncio.to_thread(path.open, "rb") as opened:
+    with await to_thread(path.open, "rb") as opened:
         info = await store.put(call.key, opened)
     return {"key": call.key, "size": info.size}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from noetl.tools.failures import Failed
+from noetl.tools.limits import to_thread
 from noetl.tools.postgres import Copy
 from noetl.tools.sql.rows import quoted
 from noetl.tools.sql.tasks import NOTHING, Statement
@@ -41,13 +41,13 @@ async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> 
     """A file into a table."""
     cursor = connection.cursor()
     try:
-        file = await asyncio.to_thread(path.open, "rb")
+        file = await to_thread(path.open, "rb")
     except FileNotFoundError:
         raise Failed("not_found", f'copy: the file "{how.source}" does not exist.') from None
     with file:
         command = f"COPY {table}{_columns(how)} FROM STDIN {_options(how)}"
         async with cursor.copy(command.encode()) as copy:
-            while data := await asyncio.to_thread(file.read, CHUNK):
+            while data := await to_thread(file.read, CHUNK):
                 await copy.write(data)
     return {**NOTHING, "row_count": cursor.rowcount}
 
@@ -59,7 +59,7 @@ async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> 
     partial = path.with_name(f".{path.name}.partial")
     columns = "" if what.startswith("(") else _columns(how)
     try:
-        with await asyncio.to_thread(partial.open, "wb") as file:
+        with await to_thread(partial.open, "wb") as file:
             command = f"COPY {what}{columns} TO STDOUT {_options(how)}"
             async with cursor.copy(command.encode()) as copy:
                 async for data in copy:
@@ -84,14 +84,14 @@ async def copy_to_table_file(
     shown = ", ".join(postgres_expression(name, type_) for name, type_ in columns)
     command = f"COPY (SELECT {shown} FROM ({query}) AS wanted) TO STDOUT (FORMAT csv)"  # noqa: S608
     path, widest = folder / "rows.csv", 0
-    with await asyncio.to_thread(path.open, "wb") as file:
+    with await to_thread(path.open, "wb") as file:
         async with connection.cursor().copy(command.encode()) as copy:
             async for data in copy:
                 widest = max(widest, len(data))
                 file.write(data)
     halt = Halt(None)
     lines = Lines(path, columns, widest)
-    return await asyncio.to_thread(converted, lines, folder / f"table.{form}", form, halt)
+    return await to_thread(converted, lines, folder / f"table.{form}", form, halt)
 
 
 async def columns_of_query(connection: Connection, query: str) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
 from noetl.tools.files.objects import is_object, parts_of, stored
-from noetl.tools.limits import Gathering, part, shortest
+from noetl.tools.limits import Gathering, part, shortest, to_thread
 from noetl.tools.postgres import Postgres
 from noetl.tools.postgres.connections import Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
@@ -252,7 +252,7 @@ class Task:
         parts = []
         portions = batches(write, VARIABLES_MAX, list(known))
         # The rows may come from a file, and reading it must not hold up the event loop.
-        while (batch := await asyncio.to_thread(next, portions, None)) is not None:
+        while (batch := await to_thread(next, portions, None)) is not None:
             types = [(name, known[name]) for name in batch.columns]
             rows = [
                 [fitted(value, *type_) for value, type_ in zip(row, types, strict=True)]

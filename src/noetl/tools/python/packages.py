@@ -22,6 +22,7 @@ from typing import Any
 from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, failed_with
+from noetl.tools.limits import to_thread
 from noetl.tools.processes.commands import Output, environment, run_command
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[\w,. -]*\])?\s*(.*?)\s*$")
@@ -85,7 +86,7 @@ class Packages:
                 if not place.exists():
                     raise
         finally:
-            await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
+            await to_thread(shutil.rmtree, partial, ignore_errors=True)
 
     async def close(self) -> None:
         """Nothing is open; what is installed stays."""

@@ -22,7 +22,7 @@ import msgspec
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import lacking
-from noetl.tools.limits import shortest
+from noetl.tools.limits import shortest, to_thread
 from noetl.tools.processes.sandbox import Answer, Crashed, Sandbox
 from noetl.tools.quantum import Quantum
 
@@ -162,10 +162,10 @@ class Jobs:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def submit(self, job_id: str, circuit: dict[str, Any]) -> Job:
-        await asyncio.to_thread(self._forget_old)
+        await to_thread(self._forget_old)
         place = self._place(job_id, "job")
         if not place.exists():
-            await asyncio.to_thread(_write, place, circuit)
+            await to_thread(_write, place, circuit)
         return await self.status(job_id)
 
     async def status(self, job_id: str) -> Job:
@@ -174,7 +174,7 @@ class Jobs:
             raise NoSuchJob(job_id)
         done = self._place(job_id, "done")
         if done.exists():
-            return msgspec.json.decode(await asyncio.to_thread(done.read_bytes), type=Job)
+            return msgspec.json.decode(await to_thread(done.read_bytes), type=Job)
         if job_id in self._running:
             return Job("RUNNING")
         lock = _locked(self._place(job_id, "lock"))
@@ -186,9 +186,9 @@ class Jobs:
         return Job("QUEUED")
 
     async def _run(self, job_id: str) -> None:
-        body = await asyncio.to_thread(self._place(job_id, "job").read_bytes)
+        body = await to_thread(self._place(job_id, "job").read_bytes)
         job = await simulated(self._sandbox, msgspec.json.decode(body))
-        await asyncio.to_thread(_write, self._place(job_id, "done"), job)
+        await to_thread(_write, self._place(job_id, "done"), job)
 
     def _over(self, job_id: str, lock: int) -> None:
         os.close(lock)

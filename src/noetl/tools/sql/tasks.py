@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from noetl.tools.failures import Failed
 from noetl.tools.files.forms import form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
+from noetl.tools.limits import to_thread
 from noetl.tools.plain_data import check, plain, read_json
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
@@ -89,7 +89,7 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
         path = await local_input(rows, config, context)
         if form_of(rows) in ("parquet", "arrow") and path.exists():
             return _file_rows(path, form_of(rows) or "")
-        rows = await asyncio.to_thread(_from_file, path, rows)
+        rows = await to_thread(_from_file, path, rows)
     elif isinstance(rows, Mapping):
         rows = await context.read_result(rows)
     if isinstance(rows, Mapping):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import sqlite3
@@ -22,7 +21,7 @@ from noetl.model.outcome import ErrorKind, Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.egress import check_database
 from noetl.tools.failures import Failed, Refused, failed_with, guarded
-from noetl.tools.limits import Gathering, shortest
+from noetl.tools.limits import Gathering, shortest, to_thread
 from noetl.tools.resources import ToolResources
 from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
@@ -88,7 +87,7 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         plan = await planned(config, context, "sql")
         engines = context.resources.shared("sql", Engines)
         confined = context.resources.rules.file_root is not None
-        engine = await asyncio.to_thread(engines.engine, kind, where, config, confined)
+        engine = await to_thread(engines.engine, kind, where, config, confined)
         folder = context.files.folder if config.result_as != "rows" else None
         task = Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
         done = await in_thread(context.resources.threads, task.run, halt, total)
@@ -136,7 +135,7 @@ class Engines:
 
     async def close(self) -> None:
         for engine in self._engines.values():
-            await asyncio.to_thread(engine.dispose)
+            await to_thread(engine.dispose)
         self._engines.clear()
 
 

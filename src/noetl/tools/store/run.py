@@ -20,7 +20,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused, lacking
 from noetl.tools.files.forms import Unreadable, decoded
 from noetl.tools.files.objects import Place, named, opened, saved
-from noetl.tools.limits import shortest
+from noetl.tools.limits import shortest, to_thread
 from noetl.tools.plain_data import NotPlain, plain
 from noetl.tools.store import Store
 
@@ -77,7 +77,7 @@ async def _put(place: Place, config: Store, context: ToolContext) -> Any:
     assert config.key is not None
     key = place.checked(config.key)
     content = await _content(config, context)
-    size, checksum = await asyncio.to_thread(_measured, content)
+    size, checksum = await to_thread(_measured, content)
     attributes = dict(config.metadata)
     if config.content_type is not None:
         attributes["Content-Type"] = config.content_type

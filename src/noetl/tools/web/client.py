@@ -27,7 +27,7 @@ from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.files.forms import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, parts_of, stored
-from noetl.tools.limits import part, shortest, time_limit, waiting
+from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
 from noetl.tools.plain_data import NotPlain, plain
 from noetl.tools.rules import Rules
 from noetl.tools.web.auth import Proof, proof_of
@@ -234,7 +234,7 @@ async def _tls(
         own = {name: _allowed(getattr(certificate, name), context) for name in ("cert", "key")}
         certificate = msgspec.structs.replace(certificate, **own)
     try:
-        return await asyncio.to_thread(session.tls, config, certificate)
+        return await to_thread(session.tls, config, certificate)
     except (OSError, ValueError) as error:
         said = f"`ca` or `client_cert` cannot be used: {_cause(error)}."
         raise Failed("auth", said) from None
@@ -405,7 +405,7 @@ class Body:
     async def _opened(self, path: Path, written: str) -> Any:
         """A file that is sent piece by piece; raises Refused or Failed."""
         try:
-            return self._stack.enter_context(await asyncio.to_thread(path.open, "rb"))
+            return self._stack.enter_context(await to_thread(path.open, "rb"))
         except FileNotFoundError:
             told = f'files: "{written}" does not exist on this worker.'
             raise Failed("not_found", told) from None
@@ -571,12 +571,12 @@ async def saved(
         await stored(path, url_of_store, key, config.store_auth, context)
         return {"path": address, "size": size, "checksum": checksum, "media": media}
     place = context.resources.path(address)
-    await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
+    await to_thread(place.parent.mkdir, parents=True, exist_ok=True)
     # The file appears when it is whole; two that write it at once do not mix.
     partial = place.with_name(f".{place.name}.{context.action_id}.partial")
     try:
         size, checksum = await _written(answer, partial, context)
-        await asyncio.to_thread(partial.replace, place)
+        await to_thread(partial.replace, place)
     finally:
         partial.unlink(missing_ok=True)
     return {"path": address, "size": size, "checksum": checksum, "media": media}
@@ -586,12 +586,12 @@ async def _written(
     answer: aiohttp.ClientResponse, path: Path, context: ToolContext
 ) -> tuple[int, str]:
     size, seen = 0, hashlib.sha256()
-    with await asyncio.to_thread(path.open, "wb") as file:
+    with await to_thread(path.open, "wb") as file:
         async for chunk in answer.content.iter_chunked(CHUNK):
             size += len(chunk)
             context.files.allow(size)
             seen.update(chunk)
-            await asyncio.to_thread(file.write, chunk)
-        await asyncio.to_thread(file.flush)
-        await asyncio.to_thread(os.fsync, file.fileno())
+            await to_thread(file.write, chunk)
+        await to_thread(file.flush)
+        await to_thread(os.fsync, file.fileno())
     return size, seen.hexdigest()
