@@ -70,10 +70,12 @@ class Server:
 
     async def _read(self, path: str) -> int:
         """How many events the stream had, when it has ended."""
-        count = 0
+        count, tail, mark = 0, b"", b"\nevent: "
         async with self._session.get(self._url + path) as answer:
             async for piece in answer.content.iter_any():
-                count += piece.count(b"\nevent: ")
+                joined = tail + piece  # a piece may end within a mark
+                count += joined.count(mark)
+                tail = joined[1 - len(mark) :]
         return count
 
     async def submitted(self, wanted: dict[str, Any], count: int) -> float:
