@@ -164,11 +164,25 @@ class Orchestrator:
         if self.dispatch.backlog.get(apart(pool), 1) == 0:
             return [], True
         if not self.dispatch.is_free(worker_id):
+            # The hint may be a guess. What is opened during the query counts anew.
+            self.dispatch.backlog[apart(pool)] = 0
+            if await self._waits_apart(pool):
+                self.dispatch.backlog[apart(pool)] += 1
             return [], not self.dispatch.drains(worker_id, pool, now)
         found = await self._claim(worker_id, apart(pool), 1)
         for lease in found:
             self.dispatch.watch(worker_id, lease, now)
         return found, True
+
+    async def _waits_apart(self, pool: str) -> bool:
+        """Whether a command of the pool waits for a worker that has nothing else."""
+        if self.dispatch.chosen is None:
+            return apart(pool) in await self._store.free_pools()
+        return any(
+            command.pool == apart(pool) and self.dispatch.is_chosen(command.execution_id)
+            for command, holder, _ in await self._store.open_commands()
+            if holder is None
+        )
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
