@@ -12,7 +12,6 @@ import logging
 import os
 import platform
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -409,9 +408,8 @@ def socket_path(settings: Settings) -> Path | None:
     database = _database_file(settings)
     if database is None or not local_socket.IS_POSSIBLE:
         return None
-    own = os.environ.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/noetl-{os.getuid()}"
     try:
-        return local_socket.path_of(database, Path(own))
+        return local_socket.path_of(database)
     except OSError as error:
         logger.warning("no other process can call this one: %s", error)
         return None

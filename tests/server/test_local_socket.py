@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import os
 import socket
 import stat
 from contextlib import asynccontextmanager
@@ -142,9 +141,7 @@ def test_a_socket_that_was_left_behind_is_in_nobody_s_way(tmp_path):
     assert asyncio.run(work()).executions == []
 
 
-def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path, monkeypatch):
-    runtime = tmp_path / "run"
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path):
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
     settings = settings_in(deep)
@@ -155,10 +152,11 @@ def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path, mo
             assert path.is_socket()
             return await caller.call(executions.LIST, query=executions.Which())
 
-    assert path.parent == runtime
-    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    assert path.parent == local_socket.short_folder()
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert asyncio.run(work()).executions == []
-    runtime.chmod(0o777)
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
     with pytest.raises(PermissionError, match="this user alone"):
-        local_socket.path_of(deep / "noetl.db", runtime)
-    os.rmdir(runtime)
+        local_socket.path_of(deep / "noetl.db", open_to_all)

@@ -120,7 +120,8 @@ def test_t44_five_hundred_idle_streams_cost_nothing(server):
     server.wait_for(waiting, "step.waiting")
 
     async def several() -> float:
-        return sum([await cost(server, entry) for _ in range(5)])
+        # The least of several: a busy machine only adds.
+        return min([await cost(server, entry) for _ in range(7)])
 
     alone = asyncio.run(several())
     with ExitStack() as stack:

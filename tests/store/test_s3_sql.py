@@ -17,7 +17,7 @@ from tests.store.making import credential as made_credential
 from tests.store.test_access import ADA, session, token
 
 SRC = Path(noetl.__file__).parent
-TASKS = SRC / "tools" / "running"
+TASKS = SRC / "tools"
 """There statements are what playbooks say; `tests/tools` attacks those."""
 SENDING = {"execute", "executemany", "executescript", "execute_values", "mogrify"}
 FILES = sorted(path for path in SRC.rglob("*.py") if TASKS not in path.parents)

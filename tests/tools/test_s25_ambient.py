@@ -114,11 +114,14 @@ def test_s25_a_service_of_the_worker_is_refused(careless):
 
 
 LOOK = """
-import json, os
+import asyncio, json, os
 from noetl import wiring
 from noetl.settings import Settings
-settings = Settings.from_environment(os.environ)
-resources, sources = wiring.for_worker(settings, 1)
+
+async def worker():
+    return wiring.for_worker(Settings.from_environment(os.environ), 1)
+
+resources, sources = asyncio.run(worker())
 print(json.dumps([dict(os.environ), dict(resources.rules.opened), dict(sources.environment)]))
 """
 

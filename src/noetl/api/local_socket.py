@@ -38,21 +38,31 @@ BACKLOG = 64
 IS_POSSIBLE = hasattr(socket, "AF_UNIX") and sys.platform != "win32"
 
 
-def path_of(database: Path, runtime_folder: Path) -> Path:
+def short_folder() -> Path:
+    """The user's folder for sockets whose own place has too long a path.
+
+    It depends on the account alone: a holder that cron started and a caller at a terminal have
+    different environments (XDG_RUNTIME_DIR, TMPDIR) and must find each other.
+    """
+    return Path(f"/tmp/noetl-{os.getuid()}")  # noqa: S108  path_of refuses it unless it is ours alone
+
+
+def path_of(database: Path, short: Path | None = None) -> Path:
     """Where the holder of that database listens: beside it, or where that path would be too long,
-    in a folder of the user's, under a digest of the database's path. Raises OSError if that folder
-    is not theirs alone.
+    in the `short` folder, under a digest of the database's path. Raises OSError if that folder is
+    not the user's alone.
     """
     beside = database.absolute().with_name(f"{database.name}.sock")
     if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
         return beside
-    runtime_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = runtime_folder.lstat()
+    folder = short or short_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         # Somebody else may have made it, to be called in our place.
-        raise PermissionError(f"{runtime_folder} is not a folder of this user alone")
+        raise PermissionError(f"{folder} is not a folder of this user alone")
     digest = hashlib.sha256(os.fsencode(database.resolve())).hexdigest()[:24]
-    return runtime_folder / f"noetl-{digest}.sock"
+    return folder / f"noetl-{digest}.sock"
 
 
 def url_of(path: Path) -> str:
