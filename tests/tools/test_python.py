@@ -71,7 +71,9 @@ def test_inputs_named_result_and_main_are_inputs_like_any_other():
 
 
 def test_the_context_is_there_for_code_that_looks():
-    assert value_of("return context['workload']['a']", context={"workload": {"a": 1}}) == 1
+    assert (
+        value_of("return context['workload']['a']", look_around=lambda: {"workload": {"a": 1}}) == 1
+    )
 
 
 def test_dataclasses_and_own_classes_work():

@@ -29,8 +29,9 @@ async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
     coming, names = _brought_by(given)
     if not live.has_references:
         seal = live.state.seal
-        values = (*coming, *names.values())
-        live.has_references = any(refs.holds_reference(value, seal) for value in values)
+        for value in (*coming, *names.values()):
+            if refs.holds_reference(value, seal):
+                live.has_references = True
     if live.has_references:
         await _fetch(store, live, coming, names, write)
 

@@ -33,6 +33,8 @@ DRAINED_SECONDS = 5.0
 """A worker that should run dry for such a command, and does not ask for so long, need not."""
 PASSED_OVER_SECONDS = 0.05
 """So long slots go on with what follows from their reports, while other commands are open."""
+YIELDING_SLOTS = 8
+"""So many slots then take what is open instead. Each costs a claim, so not all of them do."""
 WHOLE_POOL_EVERY = 8
 """One claim of so many is for what is next in the whole pool, whichever server opened it."""
 ABSENT_SECONDS = 1.0
@@ -88,6 +90,8 @@ class Dispatch:
         """Open commands per pool that nobody waited for: a hint when to claim."""
         self.claimed_at: dict[str, float] = {}
         """When open commands of a pool were last looked for."""
+        self._yielding: dict[str, int] = {}
+        """Slots that have passed over what follows, since then."""
         self.turns = Turns()
         self._claims: Counter[str] = Counter()
         self._asked_at: dict[str, float] = {}
@@ -128,7 +132,10 @@ class Dispatch:
         if self.backlog.get(waiter.pool, 0) and now - self.claimed_at.get(waiter.pool, 0) > (
             PASSED_OVER_SECONDS
         ):
-            return
+            yielding = self._yielding.get(waiter.pool, 0) + 1
+            if yielding <= YIELDING_SLOTS:
+                self._yielding[waiter.pool] = yielding
+                return
         self._waiting.setdefault(waiter.pool, deque()).appendleft(waiter)
 
     def stop_waiting(self, waiter: Waiter) -> None:
@@ -141,6 +148,7 @@ class Dispatch:
         # What is opened from here on may not be in what is found.
         self.backlog[pool] = 0
         self.claimed_at[pool] = self._asked_at[pool] = now
+        self._yielding[pool] = 0
         self._claims[pool] += 1
         return self._claims[pool] % WHOLE_POOL_EVERY != 0
 

@@ -33,8 +33,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     iteration: int | None = None
     inputs: dict[str, Any] = {}
     """The task's `args`, rendered."""
-    context: dict[str, Any] = {}
-    """Workload, ctx, vars and ids, for code that wants to look around."""
+    look_around: Callable[[], dict[str, Any]] = dict
+    """Makes `context`; few tools ask for it."""
     timeout: Any = None
     """`spec.timeout`: seconds, or `{connect, read, total}`."""
     spec: dict[str, Any] = {}
@@ -54,6 +54,11 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Files among the results, and a directory for this attempt."""
     shared_tokens: SharedTokens | None = None
     """Access tokens that other workers fetched; None: every worker has its own."""
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """Workload, ctx, vars and ids, for code that wants to look around."""
+        return self.look_around()
 
 
 class Tool(ToolShape, frozen=True, kw_only=True):

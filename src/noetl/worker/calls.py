@@ -73,7 +73,9 @@ class Caller:
         tool = self._tools.get(task.kind)
         if tool is None or tool.has_effect:
             reporter.has_effect = True
-        listen(call.wait)
+            listen(call.wait)
+        elif "rate" in task.spec:
+            listen(call.wait)
         try:
             outcome = await self._attempt(call, tool)
             if outcome.error is not None and outcome.error.retryable:
@@ -142,9 +144,10 @@ class Caller:
             except msgspec.ValidationError as error:
                 message = f"kind {kind}: {call.mask.text(str(error))}"
                 return failed("schema", message, code="config")
-            lacking = unmet(program.task, {**_args(frame), **inputs})
-            if lacking is not None:
-                return lacking
+            if "assert" in program.task.spec:
+                lacking = unmet(program.task, {**_args(frame), **inputs})
+                if lacking is not None:
+                    return lacking
             if "rate" in program.task.spec:
                 with waiting("its turn under spec.rate"):
                     await self._rates.wait(program.task.spec["rate"], kind, config, frame)
@@ -222,7 +225,7 @@ class Call:
             attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
-            context=_surroundings(frame, whole=_looks_around(task, tool)),
+            look_around=lambda: _surroundings(frame, whole=_looks_around(task, tool)),
             timeout=timeout_of(self.program, frame),
             spec=task.spec,
             credential=self._credential,
@@ -350,7 +353,7 @@ def unmet(task: Task, inputs: Mapping[str, Any]) -> Outcome | None:
 
 def asserted(task: Task, outcome: Outcome) -> Outcome:
     """The outcome, or its failure if the result lacks what the task promises."""
-    if not outcome.is_ok or "assert" not in task.spec:
+    if "assert" not in task.spec or not outcome.is_ok:
         return outcome
     shown = view(task.kind, outcome.result)
     if isinstance(shown, Tainted):

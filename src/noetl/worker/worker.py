@@ -189,6 +189,7 @@ class Worker:
             pipelines = self._pipelines.get(lease.command.digest)
             if pipelines is None:
                 pipelines = await self._made_ready(lease.command.digest)
+            command_id, paused = lease.command.command_id, self._paused
             runner = Runner(
                 lease.command,
                 pipelines,
@@ -197,7 +198,7 @@ class Worker:
                 reporter,
                 self._now,
                 self._sleep,
-                lambda: lease.command.command_id in self._paused,
+                lambda: command_id in paused,
             )
             return await runner.run()
         except LeaseLost:
