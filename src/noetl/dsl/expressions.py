@@ -19,7 +19,8 @@ REFUSED_MAX = 256 * 1024
 """Characters of templates that we refuse before the rest of a document is left unread."""
 
 _FAILED = {"status": "error", "error": {"kind": "unknown"}}
-_ANY_ERROR = Scope({"outcome": _FAILED, "output": _FAILED, "error": _FAILED["error"]})
+_ERROR = {"outcome": _FAILED, "output": _FAILED, "error": _FAILED["error"]}
+_ANY_ERROR = Scope(_ERROR)
 
 
 class Expressions:
@@ -68,12 +69,35 @@ class Expressions:
 
     def holds_for_any_error(self, source: str) -> bool:
         """Whether the condition holds for an error of which nothing particular is known."""
-        if self.compiled(source) is None:
+        template = self.compiled(source)
+        if template is None or _asks_for_more(template.expression):
             return False
         try:
             return compile_condition(source).holds(_ANY_ERROR)
         except EvaluationFailed:
             return False
+
+
+def _asks_for_more(expression: nodes.Expr | None) -> bool:
+    """Whether one side of an `and` compares something that not every error has.
+
+    `outcome.status == 'error' and outcome.http.status in [429, 503]` is the usual rule. It is told
+    apart here, because to evaluate a condition once costs more than all else that is done with it.
+    """
+    if isinstance(expression, nodes.And):
+        return _asks_for_more(expression.left) or _asks_for_more(expression.right)
+    if not isinstance(expression, nodes.Compare) or expression.ops[0].op not in ("eq", "in"):
+        return False
+    path = path_of(expression.expr)
+    return path is not None and path[0] in _ERROR and not _has(_ERROR, path)
+
+
+def _has(value: object, path: Path) -> bool:
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return True
 
 
 def guarded(template: Template) -> frozenset[str]:
