@@ -681,17 +681,23 @@ def tool_rules(settings: Settings) -> Rules:
     )
 
 
+def check_task_network(settings: Settings) -> None:
+    """Raise BadSetting if tasks should have no network, and nothing would keep them off it."""
+    from noetl.errors import BadSetting
+
+    if settings.task_network != "allow" and settings.sandbox != "namespaces":
+        raise BadSetting(
+            "NOETL_TASK_NETWORK=refuse holds only with NOETL_SANDBOX=namespaces: processes"
+            " alone have the network of the worker. Set both, or neither."
+        )
+
+
 def _room(settings: Settings) -> Room | None:
     """What code and programs of tasks see, if they are kept in namespaces."""
-    from noetl.errors import BadSetting
     from noetl.tools.processes.namespaces import TMP_BYTES, Room
 
+    check_task_network(settings)
     if settings.sandbox != "namespaces":
-        if settings.task_network != "allow":
-            raise BadSetting(
-                "NOETL_TASK_NETWORK=refuse holds only with NOETL_SANDBOX=namespaces: processes"
-                " alone have the network of the worker. Set both, or neither."
-            )
         return None
     own = [Path(".noetl")]
     own += [Path(settings.secret_files)] if settings.secret_files is not None else []

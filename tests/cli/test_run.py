@@ -415,3 +415,11 @@ def test_the_second_ctrl_c_quits_at_once(place):
     terminal.process.send_signal(signal.SIGINT)
 
     assert terminal.ended() == 130
+
+
+def test_settings_that_contradict_each_other_are_refused_before_anything_is_kept(place):
+    ran = place.run("run", "hello.yaml", NOETL_TASK_NETWORK="refuse")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "Set both, or neither." in ran.stderr
+    assert place.executions() == []

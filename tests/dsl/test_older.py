@@ -553,3 +553,11 @@ def test_output_in_a_later_task_is_the_outcome_of_the_one_before() -> None:
     assert codes(older) == ["older-form"]
     assert codes(today) == []
     assert compiled(migrate_text(NAMED + older, TOOLS).text).net == compiled(today).net
+
+
+def test_a_misspelt_network_of_a_sandbox_is_said() -> None:
+    text = task("kind: python, code: result = 1, spec: {sandbox: {netwrk: true}}")
+
+    assert codes(text) == ["hint-ignored"]
+    assert 'Did you mean "network"?' in told(text)
+    assert codes(text.replace("netwrk", "network")) == []

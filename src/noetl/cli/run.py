@@ -107,6 +107,7 @@ async def _run(
         compiled = found.compiled
         source = Source(name=target, code_lines=dict(compiled.code_lines))
         point_out_misspelt(given, compiled.unwrap())
+    wiring.check_task_network(settings)  # before an execution is kept that nothing could run
     async with wiring.embedded(settings, work=False) as system:
         try:
             chosen = await _chosen(system, target, compiled)

@@ -6,6 +6,7 @@ Each makes an input of what it is told and hands it to the commit loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,8 @@ from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.store.base import Store
+
+logger = logging.getLogger(__name__)
 
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05
@@ -220,9 +223,10 @@ class Orchestrator:
                     expires_at=expires_at,
                     executions=self.dispatch.chosen,
                 )
-            except StoreError:
+            except StoreError as error:
                 if not found:
                     raise
+                logger.warning("the whole pool cannot be looked at just now: %s", error)
         return found
 
     def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:

@@ -67,10 +67,15 @@ TIMEOUT = Either(
 
 
 class _Sandbox(Record):
-    """Further keys are hints."""
+    """Further keys are hints and change nothing. That is said: one may be a misspelt `network`."""
 
     def unknown(self, key: str, node: nodes.Mapping, look: Inspection, hint: str = "") -> None:
-        """They change nothing."""
+        suggestion = hint or look.report.suggest(key, list(self.fields))
+        look.report.add(
+            "hint-ignored",
+            f"`{key[:60]}` of {self.title} is accepted without effect.{suggestion}",
+            node.keys[key],
+        )
 
     def schema(self) -> Schema:
         return super().schema() | {"additionalProperties": True}
