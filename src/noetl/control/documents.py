@@ -317,11 +317,12 @@ def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
     """The envelope of an event (LANGUAGE §10)."""
     # As it was written: to make a fact of it first would take three times as long.
     payload = _decode(row.body)
-    for name in ("type", "at", "step", "step_run_id", "seal"):
+    for name in ("type", "at", "step", "step_run_id", "seal", "recorded_at"):
         payload.pop(name, None)
     kind = _kind(row.type)
-    # What a server says it records in the same moment; old facts of workers do not tell.
-    recorded_at = payload.pop("recorded_at", row.at if kind.source == "server" else None)
+    # A server records what it says in the same moment; rows of earlier versions do not tell when
+    # a worker's report was taken.
+    recorded_at = row.at if kind.source == "server" else row.recorded_at or None
     actor = payload.get("actor")
     return EventDocument(
         event_id=event_id(execution_id, row.seq, row.at),
@@ -355,8 +356,6 @@ def restored(envelope: dict[str, Any]) -> EventRow:
         "step": envelope["step"],
         "step_run_id": envelope["step_run_id"],
     }
-    if envelope.get("recorded_at") not in (None, envelope["timestamp"]):
-        fact["recorded_at"] = at(envelope["recorded_at"])
     return EventRow(
         seq=envelope["seq"],
         type=envelope["event_type"],
@@ -364,6 +363,7 @@ def restored(envelope: dict[str, Any]) -> EventRow:
         step=envelope["step"] or "",
         step_run_id=envelope["step_run_id"] or "",
         body=msgspec.json.encode({name: one for name, one in fact.items() if one is not None}),
+        recorded_at=at(envelope.get("recorded_at") or "") or 0.0,
     )
 
 

@@ -51,13 +51,17 @@ def absorb_report(turn: Turn, report: Report) -> None:
     if closes:
         turn.last_word = report.command_id
     mark = {} if closes else _mark(report)
+    first = True
     astray: TaskError | None = None
     frame = run.loop.frames if run.loop is not None else {}
     for said in report.events:
-        event = _numbered(said, report.command_id, frame) if frame else said
+        event: Any = _numbered(said, report.command_id, frame) if frame else said
         if _is_news(run, event):
-            turn.record(msgspec.structs.replace(event, recorded_at=turn.at, **mark))
-            mark = {}
+            if first or event.recorded_at:
+                # One fact tells for all of the report when it came. No worker tells that.
+                event = msgspec.structs.replace(event, recorded_at=turn.at, **mark)
+                first, mark = False, {}
+            turn.record(event)
             if astray is None and type(event) in DIRECTING:
                 astray = _led_astray(turn, run, event)
     for told in report.suspensions:

@@ -74,4 +74,8 @@ class Reported(Fact, frozen=True, kw_only=True):
     settled: bool = False
     """The report brought the end of a call or an iteration: its command does get somewhere."""
     recorded_at: float = 0.0
-    """When the server took it, by the server's clock; `at` is by the worker's. 0: an old one."""
+    """When the server took it, by the server's clock; `at` is by the worker's.
+
+    The first fact of a report says it for those that follow it in the same row of the log. Where
+    none says it, an earlier version wrote the row.
+    """

@@ -36,6 +36,8 @@ class EventRow(NamedTuple):
     step: str
     step_run_id: str
     body: bytes
+    recorded_at: float = 0.0
+    """When a server took the report that this event came with; 0 where no report brought it."""
 
 
 class NewCommand(NamedTuple):

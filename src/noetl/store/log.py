@@ -32,6 +32,7 @@ class _Shown(msgspec.Struct):
     at: float
     step: str | None = None
     step_run_id: str | None = None
+    recorded_at: float = 0.0
 
 
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -113,7 +114,17 @@ def mark(**field: str) -> bytes:
 def _events(row: LogRow) -> Iterator[EventRow]:
     bodies = _split(row.events)
     first = row.seq - len(bodies) + 1
+    recorded_at = 0.0
     for seq, raw in enumerate(bodies, first):
         body = bytes(raw)
         shown = _shown(body)
-        yield EventRow(seq, shown.type, shown.at, shown.step or "", shown.step_run_id or "", body)
+        recorded_at = shown.recorded_at or recorded_at
+        yield EventRow(
+            seq,
+            shown.type,
+            shown.at,
+            shown.step or "",
+            shown.step_run_id or "",
+            body,
+            recorded_at,
+        )

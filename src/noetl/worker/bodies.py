@@ -102,7 +102,7 @@ class Bodies:
             wrong = TaskError(kind="schema", code="not_json", message=message)
             bad = msgspec.structs.replace(outcome, status="error", result=None, error=wrong)
             return bad, bad
-        if len(body) <= min(inline_max, refs.INLINE_MAX):
+        if len(body) <= inline_max and len(body) <= refs.INLINE_MAX:
             return outcome, outcome
         if len(body) > self._most:
             message = (

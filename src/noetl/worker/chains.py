@@ -453,7 +453,8 @@ async def _tell(passage: Passage, chain: Chain) -> None:
         return
     if frame.ctx_writes:
         runner.reporter.hold(runner.ctx_patch(frame, runner.now()))
-    runner.report_vars(frame)
+    if frame.vars_writes:
+        runner.report_vars(frame)
     # If a call follows, its report will tell.
     local = frame.recorded_local() if chain.again is None else {}
     if local or (chain.recovered and frame.yields):

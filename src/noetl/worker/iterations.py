@@ -89,7 +89,8 @@ async def _iteration(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: 
     frame = _frame(runner, loop, chunk, index, ctx)
     ended: Ending | Suspension
     try:
-        _add_args(runner, frame)
+        if runner.step.iteration_args.source:
+            _add_args(runner, frame)
         ended = await runner.pipeline(runner.pipelines.step(command.step), frame)
     except EvaluationFailed as error:
         ended = Ending(error=error_from(error))
@@ -99,7 +100,8 @@ async def _iteration(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: 
         runner.reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
         return "wait"
     writes = _writes(runner, loop, frame)
-    runner.report_vars(frame)
+    if frame.vars_writes:
+        runner.report_vars(frame)
     if ended.next is not None:
         # A rule ends the loop; the sooner the control plane knows, the less is done for nothing.
         names |= {"next": ended.next, "suppressed": ended.suppressed}
@@ -108,8 +110,8 @@ async def _iteration(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: 
         runner.reporter.say(
             IterationFailed(at=runner.now(), error=ended.error, ctx=writes, **names)
         )
-        step = runner.program.steps[command.step].step
-        tolerant = loop.on_error == "continue" or step.failure_mode == "best_effort"
+        mode = runner.step.step.failure_mode
+        tolerant = loop.on_error == "continue" or mode == "best_effort"
         return "go on" if tolerant else "stop"
     runner.reporter.say(IterationDone(at=runner.now(), result=ended.result, ctx=writes, **names))
     return "stop" if ended.next is not None else "go on"
@@ -136,10 +138,9 @@ def _frame(runner: Runner, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
 
 def _add_args(runner: Runner, frame: Frame) -> None:
     """The step's args that read the iteration; what a token brought stands."""
-    own = runner.program.steps[runner.command.step].iteration_args
-    if own.source:
-        place = f"args of step {runner.command.step}"
-        frame.names["args"] = {**rendered(own, frame.scope, place), **runner.command.args}
+    place = f"args of step {runner.command.step}"
+    own = rendered(runner.step.iteration_args, frame.scope, place)
+    frame.names["args"] = {**own, **runner.command.args}
 
 
 def _writes(runner: Runner, loop: Loop, frame: Frame) -> Values:

@@ -75,6 +75,7 @@ class Reporter:
         self._pulse = pulse
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
+        """What is said until the report under way is taken goes with the next one."""
         self.has_effect = False
         """A tool was called that may have changed the world since all was last known to be
         recorded."""
@@ -91,6 +92,8 @@ class Reporter:
         if self._held and getattr(fact, "progress", None) is not None:
             self._release()
         self._facts.append(fact)
+        if self._flush_wanted:
+            return
         if len(self._facts) >= FLUSH_FACTS:
             self.flush_soon()
         else:
@@ -125,6 +128,7 @@ class Reporter:
         while self._flush_wanted and self._has_news():
             self._flush_wanted = False
             await self._send(self._next_report())
+        self._flush_wanted = False
 
     def _has_news(self) -> bool:
         """Whether there is something to report, with what the sources have to say by now."""

@@ -85,14 +85,14 @@ class Runner:
         self.sleep = sleep
         self.is_paused = is_paused
         """Whether nothing more is to begin under this command."""
-        self._step = self.program.steps[command.step].step
+        self.step = self.program.steps[command.step]
         self._warned: set[str] = set()
 
     async def run(self) -> Ending | None:
         """How the run ended; None if it is a part of a loop, or goes on later."""
         if self.command.steps:
             await self.bodies.fetch_results(self.command)
-        loop = self._step.loop
+        loop = self.step.step.loop
         if self.command.chunk is None and self.is_paused():
             self.reporter.suspend(Suspension(progress=self.command.progress or Progress()))
             return None
@@ -107,7 +107,8 @@ class Runner:
             return ended
         if frame.ctx_writes:
             self.report_ctx(frame, self.now())
-        self.report_vars(frame)
+        if frame.vars_writes:
+            self.report_vars(frame)
         self.reporter.suspend(ended)
         return None
 
@@ -149,7 +150,7 @@ class Runner:
         `top`: not in a loop. `inside`: of a workbook entry, which can only wait where it is.
         """
         own = not inside and not self.command.undoes
-        case = self.program.steps[self.command.step].case if own else None
+        case = self.step.case if own else None
         return go(Passage(runner=self, tasks=tasks, frame=frame, case=case, top=top, inside=inside))
 
     def outcome(
@@ -173,17 +174,13 @@ class Runner:
 
     def report_vars(self, frame: Frame) -> None:
         """What was written to vars since the last time."""
-        if frame.vars_writes:
-            command, values = self.command, dict(frame.vars_writes)
-            frame.vars_writes.clear()
-            self.reporter.say(
-                VarsSet(
-                    at=self.now(),
-                    values=values,
-                    step_run_id=command.step_run_id,
-                    step=command.step,
-                )
+        command, values = self.command, dict(frame.vars_writes)
+        frame.vars_writes.clear()
+        self.reporter.say(
+            VarsSet(
+                at=self.now(), values=values, step_run_id=command.step_run_id, step=command.step
             )
+        )
 
     def ctx_patch(self, frame: Frame, now: float) -> CtxPatched:
         """What was written to ctx since the last time."""

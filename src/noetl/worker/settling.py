@@ -318,7 +318,8 @@ def report(passage: Passage, program: TaskProgram, settled: Settled, *, sink: bo
     if passage.top:
         if frame.ctx_writes:
             runner.report_ctx(frame, now)
-        runner.report_vars(frame)
+        if frame.vars_writes:
+            runner.report_vars(frame)
         if program.task.kind != "noop":
             runner.reporter.flush_soon()
 
