@@ -326,3 +326,30 @@ def test_show_says_who_started_it_here(tmp_path, noetl):
 
     assert f"by local user {getpass.getuser()}" in noetl("executions", "show", "last").out
     assert document(noetl)["actor"]["kind"] == "local"
+
+
+def test_why_a_step_ran_is_told_without_a_server(tmp_path, noetl):
+    flow = """\
+metadata: {name: guards, path: tests/guards}
+workflow:
+  - step: start
+    tool: {kind: noop, result: {total: 3}}
+    next:
+      arcs:
+        - {step: much, when: "{{ start.total > 5 }}"}
+        - {step: little, when: "{{ start.total < 5 }}"}
+  - {step: much, tool: {kind: noop}}
+  - {step: little, tool: {kind: noop}}
+"""
+    (tmp_path / "guards.yaml").write_text(HEAD + flow)
+    noetl("run", "guards.yaml")
+
+    much = noetl("executions", "why", "last", "--step", "much")
+    little = noetl("executions", "why", "last", "--step", "little", "--json")
+    lonely = noetl("executions", "why", "last", "--at", "3")
+
+    assert much.out.strip() == (
+        "`much` did not run: its guard `start.total > 5` was false, `start.total` = 3."
+    )
+    assert json.loads(little.out)["conditions"][0]["verdict"] == "fired"
+    assert lonely.code == 2

@@ -21,12 +21,22 @@ from typing import Any
 import msgspec
 
 import noetl
-from noetl.api.evaluating_child import ANSWER_MAX, COMPUTING_SECONDS, SIZE, Job, Made
+from noetl.api.evaluating_child import (
+    ANSWER_MAX,
+    COMPUTING_SECONDS,
+    SIZE,
+    Compile,
+    Job,
+    Made,
+    Render,
+)
+from noetl.control.explaining import Inquiry
 from noetl.control.rendering import Seen
 from noetl.dsl import Compiled
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, TooMany, UndefinedValue
 from noetl.model import net as nets
 from noetl.model.net import Limits
+from noetl.model.retrospect import StepWhyDocument
 
 PATIENCE_SECONDS = 20.0
 """By the clock on the wall; then the process is killed."""
@@ -61,13 +71,18 @@ class Evaluator:
 
     async def compiled(self, text: str, caller: str) -> Compiled:
         """What became of a text. Raises BudgetExceeded, or TooMany."""
-        made = await self._done(Job(text=text, limits=self._limits), caller)
+        made = await self._done(Compile(text=text, limits=self._limits), caller)
         net = nets.decode(made.net) if made.net is not None else None
         return Compiled(net=net, digest=made.digest, problems=made.problems)
 
     async def rendered(self, template: Any, seen: Seen, caller: str) -> msgspec.Raw:
         """The value as JSON. Raises EvaluationFailed, BudgetExceeded or TooMany."""
-        return (await self._done(Job(template=template, seen=seen), caller)).value
+        return (await self._done(Render(template=template, seen=seen), caller)).value
+
+    async def why(self, asked: Inquiry, caller: str) -> StepWhyDocument:
+        """Why a step ran or did not. Raises BudgetExceeded or TooMany."""
+        made = await self._done(asked, caller)
+        return msgspec.json.decode(made.value, type=StepWhyDocument)
 
     async def close(self) -> None:
         for process in self._idle:

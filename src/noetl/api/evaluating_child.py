@@ -1,4 +1,4 @@
-"""The process that compiles and renders for a server: one job after the other, each in a budget.
+"""The process that compiles and evaluates for a server: one job after the other, each in a budget.
 
 It reads nothing but its jobs, writes nothing but its answers, and ends with the server.
 """
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from noetl.control.explaining import Inquiry, answered
 from noetl.control.rendering import Seen, evaluated
 from noetl.dsl import compile_text
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError
@@ -32,13 +33,21 @@ ANSWER_MAX = 64 * 1024 * 1024
 TOO_MUCH = " Make it smaller, or do it in a Python task."
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is asked: to compile a text, or to render a template."""
+class Compile(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is asked to compile a text."""
 
-    text: str | None = None
-    limits: Limits = Limits()
-    template: Any = None
-    seen: Seen | None = None
+    text: str
+    limits: Limits
+
+
+class Render(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is asked to render a template."""
+
+    template: Any
+    seen: Seen
+
+
+Job = Compile | Render | Inquiry
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +90,13 @@ def _give_up(number: int, frame: Any) -> None:
 def _made(job: Job) -> Made:
     signal.setitimer(signal.ITIMER_PROF, COMPUTING_SECONDS)
     try:
-        return _compiled(job) if job.text is not None else _rendered(job)
+        match job:
+            case Compile():
+                return _compiled(job)
+            case Render():
+                return Made(value=_raw(evaluated(job.template, job.seen)))
+            case Inquiry():
+                return Made(value=_raw(answered(job)))
     except NoetlError as error:
         return _refusal(error)
     except MemoryError:
@@ -97,8 +112,8 @@ def _tools() -> Any:
     return shapes()
 
 
-def _compiled(job: Job) -> Made:
-    compiled = compile_text(job.text or "", tools=_tools(), limits=job.limits)
+def _compiled(job: Compile) -> Made:
+    compiled = compile_text(job.text, tools=_tools(), limits=job.limits)
     return Made(
         net=nets.encode(compiled.net) if compiled.net is not None else None,
         digest=compiled.digest,
@@ -106,9 +121,8 @@ def _compiled(job: Job) -> Made:
     )
 
 
-def _rendered(job: Job) -> Made:
-    assert job.seen is not None
-    return Made(value=msgspec.Raw(msgspec.json.encode(evaluated(job.template, job.seen))))
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _refusal(error: NoetlError) -> Made:

@@ -282,15 +282,50 @@ def follow_command(execution: str, db: str | None, server: str | None) -> None:
 
 @command.command("why")
 @execution_argument
+@click.option("--step", metavar="STEP", help="Why this step ran, or why it did not.")
+@click.option("--at", "seq", type=click.IntRange(1), metavar="SEQ", help="As it was at this event.")
 @json_option
 @db_option
 @server_option
-def why_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """What an unfinished execution waits for.
+def why_command(
+    execution: str,
+    step: str | None,
+    seq: int | None,
+    as_json: bool,
+    db: str | None,
+    server: str | None,
+) -> None:
+    """What an unfinished execution waits for, or why a step ran.
 
-    Which lease, timer, sub-playbook, token or event it is, who has it, and until when.
+    Which lease, timer, sub-playbook, token or event it is, who has it, and until when. With --step
+    the guards that decided are evaluated again on what they could read then, and the answer says
+    what they read.
     """
-    asyncio.run(_why(settings_for(db, server), execution, as_json=as_json))
+    settings = settings_for(db, server)
+    if step is not None:
+        asyncio.run(_why_step(settings, execution, step, seq, as_json=as_json))
+        return
+    if seq is not None:
+        raise click.UsageError("--at goes with --step: why that step ran, or not, up to then.")
+    asyncio.run(_why(settings, execution, as_json=as_json))
+
+
+async def _why_step(
+    settings: Settings, written: str, step: str, seq: int | None, *, as_json: bool
+) -> None:
+    from noetl.api.routes.executions import WHY, WhichWhy
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        found = await client.call(
+            WHY, execution_id=execution_id, query=WhichWhy(step=step, seq=seq)
+        )
+    assert found.step is not None
+    if as_json:
+        print_json(found.step)
+    else:
+        print_line(found.step.text)
 
 
 async def _why(settings: Settings, written: str, *, as_json: bool) -> None:

@@ -42,7 +42,7 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     number = _next_number(turn, step)
     wrong: TaskError | None = None
     try:
-        args, scope = _seen(turn, program, run_id, tokens)
+        args, scope = seen_on_entry(turn, program, run_id, tokens)
         admitted, matched = _admits(program, scope)
         limits = _limits(turn, program, scope)
     except EvaluationFailed as error:
@@ -90,7 +90,7 @@ def start_undoing(turn: Turn, undo: Undo) -> None:
     limits: list[Limit] = []
     if block is None:
         try:
-            given, scope = _seen(turn, program, run_id, [], args)
+            given, scope = seen_on_entry(turn, program, run_id, [], args)
             limits = _limits(turn, program, scope)
         except EvaluationFailed as error:
             wrong = error_from(error)
@@ -133,7 +133,7 @@ def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, 
     return past
 
 
-def _seen(
+def seen_on_entry(
     turn: Turn,
     program: StepProgram,
     run_id: StepRunId,

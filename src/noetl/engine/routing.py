@@ -57,7 +57,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
             sendings = _decided(decided)
         else:
             if not program.routes_plainly:
-                scope = _scope(turn, ended, event, error)
+                scope = ending_scope(turn, ended, event, error)
             chosen = _firing(program, scope, failed=unhandled is not None)
             sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
     except EvaluationFailed as failure:
@@ -113,7 +113,9 @@ def step_end_event(program: StepProgram, error: TaskError | None) -> str:
     return "loop.done" if program.step.loop is not None else "step.done"
 
 
-def _scope(turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None) -> Scope:
+def ending_scope(
+    turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None
+) -> Scope:
     """The finished step's scope, without `iter`."""
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}

@@ -316,14 +316,6 @@ class WaitDocument(Document, frozen=True, kw_only=True):
     form: list[QuestionDocument] | UnsetType = UNSET
 
 
-class WhyDocument(Document, frozen=True, kw_only=True):
-    """What an unfinished execution waits for, most immediate first."""
-
-    execution_id: str
-    status: str
-    waits_for: list[WaitDocument]
-
-
 class EventsTaken(Document, frozen=True, kw_only=True):
     """Events that were taken; of those that were known already, how many there were."""
 

@@ -11,6 +11,7 @@ from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, task_logs
+from noetl.control.explaining import inquiry
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
     Cancelled,
@@ -21,9 +22,9 @@ from noetl.model.answers import (
     Logs,
     Paused,
     Started,
-    WhyDocument,
 )
 from noetl.model.duration import seconds as duration
+from noetl.model.retrospect import StepWhyDocument, WhyDocument
 from noetl.model.state import TERMINAL
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ class Pause(Body, frozen=True, kw_only=True):
     """Why it is paused."""
 
     reason: str = ""
+
+
+class WhichWhy(Query, frozen=True, kw_only=True):
+    """A step, and a moment by the number of an event."""
+
+    step: str | None = None
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
 
 
 class Cancel(Body, frozen=True, kw_only=True):
@@ -278,11 +286,24 @@ def _event_number(last: str) -> int:
     return int(last)
 
 
-async def why(services: Services, caller: Caller, *, execution_id: str) -> WhyDocument:
-    """What an unfinished execution waits for: who has it, until when."""
+async def why(
+    services: Services, caller: Caller, *, execution_id: str, query: WhichWhy
+) -> WhyDocument:
+    """What an unfinished execution waits for: who has it, until when.
+
+    With `step` also why that step ran or did not, up to the event `seq`: guards are evaluated again
+    on what could be read then.
+    """
     state = await services.orchestrator.state(execution_id)
     reasons = await services.executions.why(execution_id)
-    return WhyDocument(execution_id=execution_id, status=state.status, waits_for=reasons)
+    told: StepWhyDocument | None = None
+    if query.step is not None:
+        programs = services.orchestrator.programs
+        asked = await inquiry(services.store, programs, execution_id, query.step, query.seq)
+        told = await services.evaluator.why(asked, caller.name)
+    elif query.seq is not None:
+        raise BadRequest("`seq` goes with `step`: why that step ran, or not, up to that event.")
+    return WhyDocument(execution_id=execution_id, status=state.status, waits_for=reasons, step=told)
 
 
 # --- Acting ------------------------------------------------------------------------------------
@@ -384,7 +405,15 @@ STREAM = Route(
     media="text/event-stream",
     statuses=(204,),
 )
-WHY = Route("executions.why", "GET", f"{ONE}/why", right="read", answer=WhyDocument, handler=why)
+WHY = Route(
+    "executions.why",
+    "GET",
+    f"{ONE}/why",
+    right="read",
+    query=WhichWhy,
+    answer=WhyDocument,
+    handler=why,
+)
 CANCEL = Route(
     "executions.cancel",
     "POST",

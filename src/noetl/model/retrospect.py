@@ -1,0 +1,82 @@
+"""Answers to questions about what was recorded: why a step ran, what a fork would do, how two
+executions differ. One struct per document, as in `answers`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from noetl.model.answers import Document, WaitDocument
+
+# --- Why, and why not --------------------------------------------------------------------------
+
+
+class ReadDocument(Document, frozen=True, kw_only=True):
+    """A value that a condition read."""
+
+    name: str
+    defined: bool = True
+    value: Any | UnsetType = UNSET
+    """Left out where it is long; `text` shows its beginning."""
+    text: str = ""
+    meant: str = ""
+    """Of an undefined one: the name that is there and was probably meant."""
+
+
+class ConditionDocument(Document, frozen=True, kw_only=True):
+    """A guard of an arc, or a rule of admission, evaluated again on what could be read then."""
+
+    source: str
+    """The step whose end asked it; of admission, the step itself."""
+    target: str
+    arc: str = ""
+    """`step#index`, as in `token.created`; empty for admission."""
+    guard: str | None = None
+    """As it is written; None: it always holds."""
+    verdict: Literal["fired", "false", "not_asked", "not_for_failures", "error", "allow", "deny"]
+    """`not_asked`: an arc before it fired, and the step takes one arc only."""
+    seq: int
+    """The event at which it was asked."""
+    reads: list[ReadDocument] = []
+    error: str = ""
+
+
+class PlacedTokenDocument(Document, frozen=True, kw_only=True):
+    """A token that a run began with."""
+
+    token_id: str
+    seq: int
+    """The event that placed it."""
+    source: str
+    """The step that sent it; empty for the first token of an execution."""
+    arc: str = ""
+
+
+class StepWhyDocument(Document, frozen=True, kw_only=True):
+    """Why a step ran, or why it did not."""
+
+    step: str
+    at_seq: int
+    """The moment that was asked about."""
+    outcome: Literal["ran", "running", "waiting", "skipped", "cancelled", "not_run"]
+    text: str
+    """The answer for people, in a sentence."""
+    run: int | None = None
+    """Which run of the step this is about; the last one up to that moment."""
+    seq: int | None = None
+    """The event by which it ran or was skipped."""
+    tokens: list[PlacedTokenDocument] = []
+    conditions: list[ConditionDocument] = []
+    """What decided it."""
+
+
+class WhyDocument(Document, frozen=True, kw_only=True):
+    """What an unfinished execution waits for, most immediate first."""
+
+    execution_id: str
+    status: str
+    waits_for: list[WaitDocument]
+    step: StepWhyDocument | None = None
+    """Why the step that was asked about ran, or did not."""
