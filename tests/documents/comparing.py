@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from tests.documents.running import Life, place_of, plain
+from noetl.model.events import Event
+from tests.documents.running import place_of, plain
 
 Fact = dict[str, Any]
 Course = dict[str, list[Fact]]
@@ -58,12 +60,14 @@ rules are arcs nothing answers it. Chains of other stages (pages, sinks) are not
 _ID = re.compile(r"\b[0-9a-f]{16,64}\b")
 
 
-def course(life: Life) -> Course:
-    """The events of a run, without what differs between any two runs."""
+def course(events: Iterable[Event], url: str) -> Course:
+    """The events of a run, without what differs between any two runs; `url` is that of the demo
+    service, which has another port each time.
+    """
     found: Course = {}
     step_of: dict[str, str] = {}
-    for event in life.run.events:
-        fact = _comparable(plain(msgspec.json.decode(msgspec.json.encode(event)), life.url))
+    for event in events:
+        fact = _comparable(plain(msgspec.json.decode(msgspec.json.encode(event)), url))
         if not fact["type"].startswith(tuple(OF_THE_HANDING_OUT)):
             found.setdefault(place_of(event, step_of), []).append(fact)
     if rest := found.get("the execution"):

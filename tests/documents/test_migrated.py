@@ -67,7 +67,7 @@ def test_a_migrated_example_does_what_it_did(name: str, postgres: dict[str, Any]
         life_of(name, TEXTS[name], postgres),
         lived(text, postgres, DRIVEN.get(name)),
     ]
-    old, new = (of_any_time(name, course(life)) for life in lives)
+    old, new = (of_any_time(name, course(life.run.events, life.url)) for life in lives)
 
     assert seen(name, lives[1]) == seen(name, lives[0])
     assert new == with_arcs_for_rules(old, new)

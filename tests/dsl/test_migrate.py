@@ -304,3 +304,37 @@ def test_what_comes_through_a_merge_key_is_left_alone() -> None:
 )
 def test_only_the_name_itself_is_replaced_in_a_template(source: str, expected: str) -> None:
     assert replace_names(source, output_is_outcome) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "becomes"),
+    [
+        ("{{ outcome.status | default('none') | upper }}", "{{ 'none' | upper }}"),
+        ("{{ outcome.x | d(workload.a + 1, true) * 2 }}", "{{ (workload.a + 1) * 2 }}"),
+        ("{{ outcome | default }}-{{ 1 }}", "{{ '' }}-{{ 1 }}"),
+        ("{{ response is defined }}", "{{ false }}"),
+        ("{{ response.x is not defined and workload.a }}", "{{ true and workload.a }}"),
+        ("{{ response is not undefined or workload.a }}", "{{ false or workload.a }}"),
+        ("{{ outcome.x | default([1, {'k': 2}][0]) }}", "{{ ([1, {'k': 2}][0]) }}"),
+    ],
+)
+def test_a_reserved_name_that_is_not_there_gives_way_to_what_its_guard_answers(
+    template: str, becomes: str
+) -> None:
+    before = steps(f'  - step: start\n    tool: {{ kind: noop, result: "{template}" }}\n')
+    found = migrated(before)
+
+    assert found.text == before.replace(template, becomes)
+    assert [change.line for change in found.changes] == [7]
+    assert not compile_text(found.text, tools=TOOLS).problems
+
+
+def test_a_reserved_name_that_is_also_read_without_a_guard_stays_with_a_reason() -> None:
+    text = steps(
+        "  - step: start\n    tool:\n      kind: noop\n"
+        '      result: "{{ outcome.x if outcome is defined else 5 }}"\n'
+    )
+    found = migrated(text)
+
+    assert found.text == text
+    assert "`outcome`: not there in this place" in found.remarks[0].message

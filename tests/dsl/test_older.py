@@ -520,7 +520,7 @@ def test_a_problem_names_the_path_where_the_older_form_was_written() -> None:
 def test_a_reserved_name_that_is_guarded_everywhere_is_only_warned_about() -> None:
     guarded = step("args: {a: \"{{ outcome.x | default('none') }}\"}, tool: {kind: noop}")
 
-    assert codes(guarded) == ["unknown-name"]
+    assert codes(guarded) == ["guarded-name"]
     assert codes(guarded.replace(" | default('none')", "")) == ["not-in-scope"]
 
 

@@ -110,7 +110,7 @@ def test_a_reserved_name_exists_exactly_where_the_scope_table_says(expression, p
     complaint = "secret-outside-tool" if expression.startswith("keychain") else "not-in-scope"
     if "default" in expression:
         # Every use is guarded: it is undefined, which is worth a warning.
-        complaint = "unknown-name"
+        complaint = "guarded-name"
     expected = [] if place in VISIBLE[expression] else [complaint]
     if expression.startswith("output") and place == "later task":
         expected = ["older-form"]

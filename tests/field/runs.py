@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ import yaml
 
 from noetl.control import documents
 from noetl.dsl.migrate import migrate_text
+from noetl.model.events import Event
 from noetl.tools.registry import shapes
 from tests.examples.system import PATIENCE, Bench, running
 from tests.server.processes import Server
@@ -49,6 +50,8 @@ class Ran(NamedTuple):
 
     document: dict[str, Any]
     events: list[dict[str, Any]]
+    facts: Sequence[Event] = ()
+    """The same as facts, of a run in this process."""
 
     @property
     def results(self) -> dict[str, Any]:
@@ -112,7 +115,7 @@ class Embedded:
             document = msgspec.to_builtins(await system.executions.wait(execution_id))
         rows = await system.store.events(execution_id, limit=1_000_000)
         events = msgspec.to_builtins([documents.event(execution_id, row) for row in rows])
-        return Ran(document, events)
+        return Ran(document, events, await self.bench.events(execution_id))
 
 
 @contextmanager

@@ -85,6 +85,8 @@ class Building:
         """Generated label (`step.task`) → the place it was generated from."""
         self.code_lines: dict[str, int] = {}
         """Task (`step.task`) → the line of the document at which its code begins."""
+        self.absent: dict[Place, set[str]] = {}
+        """Reserved names that do not exist where a template reads them, all uses guarded."""
         self._places: dict[tuple[int, str], Place] = {}
         self._marked: list[object] = []
 

@@ -100,6 +100,7 @@ ANALYSIS = _errors(
     shadowed_arc="An earlier arc without guard always wins.",
     endless_cycle="Steps that lead round and round with no way out.",
     join_never_completes="A join that waits for a token that cannot come.",
+    guarded_name="A reserved name that does not exist here; a guard answers for it each time.",
     unknown_name="A name that is never defined anywhere in the playbook.",
     undefined_key="A key that the workload, the args or the known result of a step does not have.",
     error_falls_through="An error that no rule names goes on as if nothing had happened.",

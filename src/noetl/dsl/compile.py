@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -33,6 +33,8 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """Generated task label (`step.task`) → the place of the sugar it was generated from."""
     code_lines: Mapping[str, int] = {}
     """Task (`step.task`) → the line of the text at which its code begins."""
+    absent: Mapping[Place, Set[str]] = {}
+    """Template → reserved names that it reads, guarded, and that are undefined where it stands."""
 
     def unwrap(self) -> Net:
         """The net, or PlaybookRejected with the problems."""
@@ -79,4 +81,5 @@ def compile_text(
         problems=problems,
         debug=building.debug,
         code_lines=building.code_lines,
+        absent=building.absent,
     )

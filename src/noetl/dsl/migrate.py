@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from noetl.dsl.compile import compile_text
 from noetl.dsl.fmt import read_data, write_canonical
-from noetl.dsl.fmt_tree import Branch, Entry, parse_tree
+from noetl.dsl.fmt_tree import Branch, Entry, Leaf, parse_tree
 from noetl.dsl.migrate_edit import (
     Change,
     Remark,
@@ -23,6 +24,7 @@ from noetl.dsl.migrate_edit import (
     is_null,
     items,
     listing,
+    located,
     make_room,
     mapping,
     mapping_at,
@@ -43,10 +45,11 @@ from noetl.dsl.migrate_tasks import (
     move_retry,
     tasks_of,
 )
-from noetl.dsl.migrate_templates import rewrite
+from noetl.dsl.migrate_templates import rewrite, take_out
 from noetl.dsl.older import rewrite as rewrite_older_forms
 from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.step_shapes import STEP
+from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
 __all__ = ["Change", "Migration", "Remark", "migrate_text"]
@@ -71,7 +74,29 @@ def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
         _migrate_step(work, entry)
     _migrate_workbook(work, root)
     migrated = write_canonical(root) if work.changes else text
+    if _take_out_absent_names(work, root, migrated):
+        migrated = write_canonical(root)
     return Migration(migrated, tuple(sorted(work.changes)), tuple(sorted(work.remarks)))
+
+
+def _take_out_absent_names(work: Work, root: Branch, migrated: str) -> bool:
+    """Reserved names that do not exist where templates read them: what the guards answer stays."""
+    compiled = compile_text(migrated, tools=work.tools)
+    if not compiled.absent:
+        return False
+    done = len(work.changes)
+    entries = dict(located(root))
+    for problem in compiled.problems:
+        names = compiled.absent.get(Place(problem.line, problem.column), frozenset())
+        entry = entries.get(problem.path)
+        if problem.code != "guarded-name" or entry is None or not isinstance(entry.value, Leaf):
+            continue
+        listed = " and ".join(f"`{name}`" for name in sorted(names))
+        if take_out(work, entry.value, names):
+            work.changed(entry, f"{listed}: not there in this place, so its guard answered for it.")
+        else:
+            work.kept(entry, f"{listed}: not there in this place. Write what the template means.")
+    return len(work.changes) > done
 
 
 # --- The document ------------------------------------------------------------------------------

@@ -99,6 +99,15 @@ def leaves(tree: Tree | None) -> Iterator[Leaf]:
         yield from leaves(entry.value)
 
 
+def located(tree: Tree, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """Every entry below by its path, spelled as in problems (`workflow[2].tool.url`)."""
+    for index, entry in enumerate(children(tree)):
+        is_map = isinstance(tree, Branch) and tree.is_map
+        here = f"{path}[{index}]" if not is_map else f"{path}.{entry.name}".lstrip(".")
+        yield here, entry
+        yield from located(entry.value, here)
+
+
 # --- Making ------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from jinja2.exceptions import TemplateSyntaxError
 
@@ -61,9 +61,14 @@ def rewrite(tree: Tree | None, replacement: Replacement) -> bool:
 
 
 def _rewrite_leaf(leaf: Leaf, replacement: Replacement) -> bool:
+    return edit(leaf, lambda source: replace_names(source, replacement))
+
+
+def edit(leaf: Leaf, new: Callable[[str], str]) -> bool:
+    """Write a template anew. Says whether anything changed."""
     if not is_template(leaf.value):
         return False
-    value = replace_names(leaf.value, replacement)
+    value = new(leaf.value)
     if value == leaf.value:
         return False
     is_escaped = (leaf.style == '"' and "\\" in leaf.raw) or (
@@ -72,32 +77,95 @@ def _rewrite_leaf(leaf: Leaf, replacement: Replacement) -> bool:
     if is_escaped:
         leaf.raw, leaf.style = quoted(value), '"'
     else:
-        leaf.raw = replace_names(leaf.raw, replacement)
+        leaf.raw = new(leaf.raw)
     leaf.value = value
     return True
 
 
 def replace_names(source: str, replacement: Replacement) -> str:
     """The template with its paths replaced, everything else as written."""
-    try:
-        tokens = [(kind, text) for _, kind, text in SYNTAX.lex(source)]
-    except TemplateSyntaxError:
-        return source
-    if "".join(text for _, text in tokens) != source:
-        return source
+    return _each_path(source, lambda tokens, at: _replaced(tokens, at, replacement))
+
+
+def take_out(work: Work, leaf: Leaf, absent: Set[str]) -> bool:
+    """Take out names that are undefined where a template stands: of `x | default(y)` stays `y`,
+    and `x is defined` is `false`. If they are read in another way too, the template stays.
+    """
+
+    def without(source: str) -> str:
+        return _each_path(source, lambda tokens, at: _without_guard(tokens, at, absent))
+
+    paths = reads_of(work, Leaf(without(leaf.value), ""))
+    if paths is None or not absent.isdisjoint(path[0] for path in paths):
+        return False
+    return edit(leaf, without)
+
+
+def _each_path(source: str, written_for: Callable[[list[Token], int], tuple[str, int]]) -> str:
+    """The template with something else written for its paths, everything else as it is."""
+    tokens = _lexed(source)
     written: list[str] = []
     before: Token = ("", "")
     position = 0
     while position < len(tokens):
         end = position + 1
         if tokens[position][0] == "name" and before not in _INSIDE_A_PATH:
-            text, end = _replaced(tokens, position, replacement)
+            text, end = written_for(tokens, position)
         else:
             text = tokens[position][1]
         written.append(text)
         before = tokens[end - 1] if tokens[end - 1][0] != "whitespace" else before
         position = end
     return "".join(written)
+
+
+def _lexed(source: str) -> list[Token]:
+    """The template in tokens, which joined are the text again."""
+    try:
+        tokens = [(kind, text) for _, kind, text in SYNTAX.lex(source)]
+    except TemplateSyntaxError:
+        tokens = []
+    return tokens if "".join(text for _, text in tokens) == source else [("data", source)]
+
+
+def _without_guard(tokens: list[Token], position: int, absent: Set[str]) -> tuple[str, int]:
+    """What to write for a guarded path, and where its guard ends; else the first name alone."""
+    path, ends = _path(tokens, position)
+    as_it_is = tokens[position][1], position + 1
+    if path[0] not in absent:
+        return as_it_is
+    rest = [n for n in range(ends[-1], len(tokens)) if tokens[n][0] != "whitespace"]
+    words = [tokens[n][1] for n in rest[:3]]
+    match words:
+        case ["is", "defined", *_] | ["is", "not", "undefined"]:
+            return "false", rest[len(words) - 1 if words[1] == "not" else 1] + 1
+        case ["is", "undefined", *_] | ["is", "not", "defined"]:
+            return "true", rest[len(words) - 1 if words[1] == "not" else 1] + 1
+        case ["|", "default" | "d", "("]:
+            return _first_argument(tokens, rest[2]) or as_it_is
+        case ["|", "default" | "d", *_]:
+            return "''", rest[1] + 1
+        case _:
+            return as_it_is
+
+
+def _first_argument(tokens: list[Token], opening: int) -> tuple[str, int] | None:
+    """The first argument of a call, and where the call ends; None if it goes by a name."""
+    depth = 0
+    first: list[Token] = []
+    is_first = True
+    for position in range(opening, len(tokens)):
+        kind, text = tokens[position]
+        depth += (text in "([{") - (text in ")]}") if kind == "operator" else 0
+        if depth == 0:
+            value = "".join(text for _, text in first[1:]).strip()
+            is_single = len([one for one in first[1:] if one[0] != "whitespace"]) == 1
+            return (value if is_single else f"({value})") if value else "''", position + 1
+        is_first = is_first and not (depth == 1 and (kind, text) == ("operator", ","))
+        if is_first and depth == 1 and (kind, text) == ("operator", "="):
+            return None
+        first += [tokens[position]] if is_first else []
+    return None
 
 
 def _replaced(tokens: list[Token], position: int, replacement: Replacement) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from noetl.model.toolshape import ToolShape
 
 Tools = Mapping[str, ToolShape]
 
-OLDER = frozenset({"older-form", "hint-ignored"})
+OLDER = frozenset({"older-form", "hint-ignored", "guarded-name"})
 """What `strict` refuses."""
 HOOKS = ("before", "after", "finally")
 METADATA_KEYS = ("name", "path", "version", "description", "desc", "labels", "tags", "owner")

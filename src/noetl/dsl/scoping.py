@@ -89,10 +89,13 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
     if name in RESERVED or (name in _PAGES and name in IN_SCOPE[use.where]):
         if name not in _visible(use):
             is_guarded = name in guarded(template)
-            code = "not-in-scope" if not is_guarded else "unknown-name"
+            code = "not-in-scope" if not is_guarded else "guarded-name"
+            if is_guarded:
+                building.absent.setdefault(use.place, set()).add(name)
             building.report.add(
                 code if name != "keychain" else "secret-outside-tool",
-                _elsewhere(use, name) + (" Here it is undefined." if is_guarded else ""),
+                _elsewhere(use, name)
+                + (" Here it is undefined. `noetl migrate` takes it out." if is_guarded else ""),
                 use.place,
             )
         elif name == "output" and use.where is Where.LATER:
