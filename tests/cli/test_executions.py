@@ -47,6 +47,30 @@ def place(tmp_path):
     return found
 
 
+def test_executions_are_labelled_listed_and_counted_by_label(place):
+    first = place.run("run", "hello.yaml", "--label", "team=sales", "--label", "day=mon", "--json")
+    second = place.run("run", "hello.yaml", "--label", "team=billing", "--json")
+    assert (first.returncode, second.returncode) == (0, 0)
+    execution_id = json.loads(first.stdout)["execution_id"]
+
+    listed = place.run(
+        "executions", "list", "--label", "team=sales", "--label", "day=mon", "--json"
+    )
+    counted = place.run("executions", "labels", "team")
+    shown = place.run("executions", "show", execution_id)
+    refused = place.run("run", "hello.yaml", "--label", "a b=c")
+
+    [row] = json.loads(listed.stdout)["executions"]
+    assert row["execution_id"] == execution_id
+    assert [line.split() for line in counted.stdout.splitlines()] == [
+        ["1", "billing"],
+        ["1", "sales"],
+    ]
+    assert "labels     day=mon, team=sales" in shown.stdout
+    assert refused.returncode == 2
+    assert "cannot be the name of a label" in refused.stderr
+
+
 @pytest.fixture
 def running(place):
     """An execution that another process runs just now."""

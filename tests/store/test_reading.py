@@ -178,6 +178,7 @@ async def fill(store: Store) -> None:
             ended_at=NOON if failed else None,
             requested_at=NOON + number // 2 * MINUTE,
             parent_execution_id="00" if number % 4 == 1 else None,
+            labels={"team": "a" if number < 7 else "b", "third": str(number % 3)} if number else {},
         )
         await store.commit([start(row.execution_id, summary=row)])
 
@@ -198,6 +199,11 @@ async def fill(store: Store) -> None:
         ({"parent": "00", "path": "even"}, ""),
         ({"status": "FAILED", "since": NOON + 3 * MINUTE}, "09 06"),
         ({"path": "odd", "since": NOON + 4 * MINUTE}, "11 09"),
+        ({"labels": {"team": "b"}}, "11 10 09 08 07"),
+        ({"labels": {"team": "b", "third": "0"}}, "09"),
+        ({"labels": {"team": "a"}, "path": "odd", "status": "RUNNING"}, "05 01"),
+        ({"labels": {"team": "a"}, "parent": "00", "since": NOON + MINUTE}, "05"),
+        ({"labels": {"team": "c"}}, ""),
     ],
 )
 async def test_summaries_newest_first(store: Store, chosen: dict[str, Any], expected: str):
@@ -208,7 +214,10 @@ async def test_summaries_newest_first(store: Store, chosen: dict[str, Any], expe
     assert " ".join(row.execution_id for row in found) == expected
 
 
-@pytest.mark.parametrize("chosen", [{}, {"status": "RUNNING"}, {"path": "odd"}, {"parent": "00"}])
+@pytest.mark.parametrize(
+    "chosen",
+    [{}, {"status": "RUNNING"}, {"path": "odd"}, {"parent": "00"}, {"labels": {"team": "a"}}],
+)
 async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, chosen: dict[str, Any]):
     await fill(store)
     whole = await store.summaries(**chosen)
@@ -219,6 +228,17 @@ async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, chos
 
     assert len(whole) > 2
     assert pages == whole
+
+
+async def test_labels_are_kept_and_their_values_counted(store: Store):
+    await fill(store)
+
+    found = await store.summary("08")
+    assert found is not None
+    assert found.labels == {"team": "b", "third": "2"}
+    assert await store.label_counts("team") == [("a", 6), ("b", 5)]
+    assert await store.label_counts("team", since=NOON + 3 * MINUTE) == [("b", 5), ("a", 1)]
+    assert await store.label_counts("third", limit=1) == [("1", 4)]
 
 
 async def test_variables_are_set_replaced_and_deleted(store: Store):

@@ -215,10 +215,16 @@ class Connection:
 
 
 def _pairs(query: dict[str, Any]) -> list[tuple[str, str]]:
-    """A query as it is written; what is None is left out."""
+    """A query as it is written; what is None is left out, and a table is written key by key."""
+    flat: list[tuple[str, Any]] = []
+    for name, value in query.items():
+        if isinstance(value, dict):
+            flat += [(f"{name}.{key}", one) for key, one in value.items()]
+        else:
+            flat.append((name, value))
     return [
         (name, str(one).lower() if isinstance(one, bool) else str(one))
-        for name, value in query.items()
+        for name, value in flat
         for one in (value if isinstance(value, list | tuple) else [value])
         if one is not None
     ]

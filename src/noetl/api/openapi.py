@@ -168,6 +168,9 @@ def _parameters(route: AnyRoute, components: dict[str, Any]) -> list[dict[str, A
         for name, schema in described["properties"].items():
             shown = {key: value for key, value in schema.items() if key != "description"}
             parameter = {"name": name, "in": "query", "schema": shown}
+            if shown.get("type") == "object":
+                # Written `label.team=x`, which OpenAPI has no word for.
+                parameter |= {"name": f"{name}.*", "schema": {"type": "string"}}
             if "description" in schema:
                 parameter["description"] = schema["description"]
             parameter["required"] = name in described.get("required", ())

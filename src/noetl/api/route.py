@@ -221,6 +221,13 @@ class Reader:
             for one in fields
             if isinstance(one.type, msgspec.inspect.VarTupleType | msgspec.inspect.ListType)
         )
+        self._tables = frozenset(
+            one.encode_name for one in fields if isinstance(one.type, msgspec.inspect.DictType)
+        )
+        """Written key by key: `name.key=value`."""
+        self._written_keys = tuple(
+            f"{key}.NAME" if key in self._tables else key for key in self._keys
+        )
         self.query = lru_cache(QUERIES_REMEMBERED)(self._read_query)
         self._is_raw = route.raw
         self._takes_yaml = route.yaml
@@ -237,10 +244,12 @@ class Reader:
         for key, value in pairs:
             if key in self._several:
                 given.setdefault(key, []).append(value)
-            elif key in self._keys:
+            elif key in self._keys and key not in self._tables:
                 given[key] = value
+            elif (found := key.partition("."))[0] in self._tables and found[2]:
+                given.setdefault(found[0], {})[found[2]] = value
             elif key != LET_THROUGH and not self._is_of_workers:
-                raise _unknown("the query", key, self._keys)
+                raise _unknown("the query", key, self._written_keys)
         if self._query is None:
             return None
         try:

@@ -10,6 +10,8 @@ import click
 
 from noetl.cli.options import (
     json_option,
+    label_option,
+    labels_of,
     payload_option,
     server_option,
     set_option,
@@ -22,6 +24,7 @@ from noetl.cli.options import (
 @click.option("--version", type=click.IntRange(1), help="By default the newest.")
 @set_option
 @payload_option
+@label_option
 @click.option("--wait", is_flag=True, help="Follow it to its end, and exit as `run` would.")
 @click.option("--key", help="Your own name for this start: the same again starts nothing new.")
 @json_option
@@ -31,6 +34,7 @@ def command(
     version: int | None,
     sets: tuple[str, ...],
     payload: str | None,
+    labels: tuple[str, ...],
     wait: bool,
     key: str | None,
     as_json: bool,
@@ -49,6 +53,8 @@ def command(
     from noetl.cli.run_there import execute_there
 
     request: dict[str, Any] = {"path": path, "workload": workload(sets, payload)}
+    if labels:
+        request["labels"] = labels_of(labels)
     if version is not None:
         request["version"] = version
     settings = settings_for_server(server)

@@ -14,6 +14,7 @@ from noetl.cli.options import (
     db_option,
     execution_argument,
     json_option,
+    labels_of,
     local_settings,
     payload_option,
     server_option,
@@ -65,6 +66,13 @@ def is_running(settings: Settings) -> bool:
     help="Only these. What was interrupted counts as running.",
 )
 @click.option("--path", help="Only executions of this playbook.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only those with this label, e.g. --label team=sales.",
+)
 @click.option("--since", metavar="TIME", help="Only those started since, e.g. 1h, 30m, 2d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @json_option
@@ -73,6 +81,7 @@ def is_running(settings: Settings) -> bool:
 def list_command(
     status: str | None,
     path: str | None,
+    labels: tuple[str, ...],
     since: str | None,
     limit: int,
     as_json: bool,
@@ -80,20 +89,26 @@ def list_command(
     server: str | None,
 ) -> None:
     """Executions, newest first."""
+    begin = _begin(since)
+    chosen = labels_of(labels)
+    settings = settings_for(db, server)
+    asyncio.run(_list(settings, status, path, chosen, begin, limit, as_json=as_json))
+
+
+def _begin(since: str | None) -> float | None:
     from noetl.model.duration import seconds
 
     span = seconds(since) if since is not None else None
     if since is not None and span is None:
         raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
-    settings = settings_for(db, server)
-    begin = time.time() - span if span is not None else None
-    asyncio.run(_list(settings, status, path, begin, limit, as_json=as_json))
+    return time.time() - span if span is not None else None
 
 
 async def _list(
     settings: Settings,
     status: str | None,
     path: str | None,
+    labels: dict[str, str],
     since: float | None,
     limit: int,
     *,
@@ -104,7 +119,9 @@ async def _list(
     from noetl.control.documents import summary
 
     async with looking(settings) as records:
-        found = await records.summaries(status=status, path=path, since=since, limit=limit + 1)
+        found = await records.summaries(
+            status=status, path=path, since=since, limit=limit + 1, labels=labels
+        )
     shown = found[:limit]
     if as_json:
         more = f"{shown[-1].requested_at}/{shown[-1].execution_id}" if found[limit:] else None
@@ -115,6 +132,35 @@ async def _list(
         say(f"there are more; --limit {limit * 10} shows them")
     if not found:
         say("no executions match")
+
+
+@command.command("labels")
+@click.argument("label", metavar="NAME")
+@click.option("--since", metavar="TIME", help="Only executions started since, e.g. 1h, 30m, 2d.")
+@json_option
+@db_option
+@server_option
+def labels_command(
+    label: str, since: str | None, as_json: bool, db: str | None, server: str | None
+) -> None:
+    """The values of a label, and how many executions have each."""
+    asyncio.run(_labels(settings_for(db, server), label, _begin(since), as_json=as_json))
+
+
+async def _labels(settings: Settings, label: str, since: float | None, *, as_json: bool) -> None:
+    from noetl.cli.printing import one_line
+    from noetl.cli.remote import looking
+
+    async with looking(settings) as records:
+        found = await records.label_counts(label, since=since)
+    if as_json:
+        values = [{"value": value, "executions": count} for value, count in found]
+        print_json({"label": label, "values": values})
+        return
+    for value, count in found:
+        print_line(f"{count:>8}  {one_line(value)}")
+    if not found:
+        say(f'no execution has a label "{one_line(label)}"')
 
 
 @command.command("show")

@@ -33,9 +33,31 @@ set_option = click.option(
 payload_option = click.option(
     "--payload", metavar="JSON", help="The workload as JSON, or @FILE with JSON in it."
 )
+label_option = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A label of the execution, e.g. --label team=sales.",
+)
 execution_argument = click.argument(
     "execution", metavar="ID", shell_complete=executions_beginning_with
 )
+
+
+def labels_of(written: tuple[str, ...]) -> dict[str, str]:
+    """`--label NAME=VALUE`, any number of times."""
+    from noetl.model.labels import problems
+
+    found: dict[str, str] = {}
+    for item in written:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f'"{item}" is not NAME=VALUE, e.g. --label team=sales.')
+        found[name.strip()] = value
+    if wrong := problems(found):
+        raise click.BadParameter(" ".join(wrong))
+    return found
 
 
 def settings_for(db: str | None, server: str | None = None) -> Settings:

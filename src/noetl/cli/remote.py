@@ -68,8 +68,16 @@ class Executions(Protocol):
     ) -> Logs: ...
 
     async def summaries(
-        self, *, status: str | None, path: str | None, since: float | None, limit: int
+        self,
+        *,
+        status: str | None,
+        path: str | None,
+        since: float | None,
+        limit: int,
+        labels: dict[str, str] | None = None,
     ) -> list[Summary]: ...
+
+    async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]: ...
 
 
 @asynccontextmanager
@@ -197,8 +205,20 @@ class RemoteExecutions:
         )
         return msgspec.convert(found, Logs)
 
+    async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]:
+        found = await self.client.get(
+            f"/api/labels/{quote(label, safe='')}", since=documents.moment(since)
+        )
+        return [(one["value"], one["executions"]) for one in found["values"]]
+
     async def summaries(
-        self, *, status: str | None, path: str | None, since: float | None, limit: int
+        self,
+        *,
+        status: str | None,
+        path: str | None,
+        since: float | None,
+        limit: int,
+        labels: dict[str, str] | None = None,
     ) -> list[Summary]:
         page = await self.client.get(
             "/api/executions",
@@ -206,6 +226,7 @@ class RemoteExecutions:
             path=path,
             since=documents.moment(since),
             limit=min(limit, PAGE),
+            **{f"label.{name}": value for name, value in (labels or {}).items()},
         )
         return [_summary(row) for row in page["executions"]]
 
@@ -226,6 +247,7 @@ def _summary(row: dict[str, Any]) -> Summary:
         parent_execution_id=row["parent_execution_id"],
         current_steps=tuple(row["current_steps"]),
         error=row["error"],
+        labels=row["labels"],
     )
 
 

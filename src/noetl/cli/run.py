@@ -15,6 +15,8 @@ from noetl.cli.exits import WRONG
 from noetl.cli.options import (
     db_option,
     json_option,
+    label_option,
+    labels_of,
     payload_option,
     server_option,
     set_option,
@@ -49,6 +51,7 @@ class Chosen(NamedTuple):
 @click.argument("target", metavar="FILE_OR_PATH")
 @set_option
 @payload_option
+@label_option
 @json_option
 @db_option
 @server_option
@@ -62,6 +65,7 @@ def command(
     target: str,
     sets: tuple[str, ...],
     payload: str | None,
+    labels: tuple[str, ...],
     as_json: bool,
     db: str | None,
     server: str | None,
@@ -83,16 +87,23 @@ def command(
     from noetl.cli.payload import workload
 
     given = workload(sets, payload)
+    named = labels_of(labels)
     settings = settings_for(db, server)
     if settings.server_url is not None:
         from noetl.cli.run_there import run_there
 
-        sys.exit(asyncio.run(run_there(settings, target, given, as_json=as_json)))
-    sys.exit(asyncio.run(_run(settings, target, given, as_json=as_json, resume=resume)))
+        sys.exit(asyncio.run(run_there(settings, target, given, named, as_json=as_json)))
+    sys.exit(asyncio.run(_run(settings, target, given, named, as_json=as_json, resume=resume)))
 
 
 async def _run(
-    settings: Settings, target: str, given: dict[str, Any], *, as_json: bool, resume: bool | None
+    settings: Settings,
+    target: str,
+    given: dict[str, Any],
+    labels: dict[str, str],
+    *,
+    as_json: bool,
+    resume: bool | None,
 ) -> int:
     from noetl import wiring
     from noetl.cli.running import run_to_end, working_here
@@ -121,7 +132,7 @@ async def _run(
             return WRONG
         if execution_id is None:
             execution_id = await system.executions.start(
-                *chosen, given, actor=local_actor(), source=source
+                *chosen, given, actor=local_actor(), source=source, labels=labels
             )
         elif given:
             say("going on with the workload it was started with; --new starts with another")

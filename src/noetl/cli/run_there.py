@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 async def run_there(
-    settings: Settings, target: str, given: dict[str, Any], *, as_json: bool
+    settings: Settings,
+    target: str,
+    given: dict[str, Any],
+    labels: dict[str, str],
+    *,
+    as_json: bool,
 ) -> int:
     """Register the file with what it calls, or take the path, and run that to its end."""
     from noetl import wiring
@@ -40,7 +45,9 @@ async def run_there(
             request = await _registered(client, found, folder, wiring.compiler(settings))
             file = SourceLines(target, found.compiled.code_lines)
         try:
-            started = await client.post("/api/execute", {**request, "workload": given})
+            started = await client.post(
+                "/api/execute", {**request, "workload": given, "labels": labels}
+            )
         except NotFound as error:
             say(str(error))
             return WRONG

@@ -105,6 +105,9 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
     yield _fact("status", status_word(status, in_use=in_use), ROLES.get(status, "kind"))
     if document["parent_execution_id"] is not None:
         yield _fact("called by", document["parent_execution_id"])
+    if document.get("labels"):
+        named = [f"{name}={one_line(value)}" for name, value in document["labels"].items()]
+        yield _fact("labels", ", ".join(named))
     by = f" by {document['actor']['text']}" if document.get("actor") else ""
     yield _fact("started", f"{document['start_time']}{by}")
     for act in document.get("acts", ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from noetl.control.programs import Programs, merged, refuse_large
@@ -10,6 +11,7 @@ from noetl.errors import NotFound, TooLarge, TooMany
 from noetl.model.events import Actor, ChildFinished, ExecutionRequested
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
+from noetl.model.labels import combined
 from noetl.model.outcome import TaskError
 
 
@@ -34,11 +36,17 @@ class Family(NamedTuple):
 
 
 async def child_start(
-    programs: Programs, family: Family, effect: StartChild, now: float, seal: str
+    programs: Programs,
+    family: Family,
+    effect: StartChild,
+    now: float,
+    seal: str,
+    labels: Mapping[str, str],
 ) -> Start | ChildEnded:
     """The start of a child; if there is no such playbook, its end.
 
-    It has its parent's `seal`: each can read what the other keeps.
+    It has its parent's `seal`, so each can read what the other keeps, and its `labels`, unless its
+    playbook says others.
     """
     parent, request = effect.parent, effect.request
     try:
@@ -59,6 +67,7 @@ async def child_start(
         payload=request.workload,
         parent=parent,
         actor=Actor(kind="playbook", name=parent.execution_id),
+        labels=combined(labels, program.labels),
         seal=seal,
     )
     return Start(

@@ -304,7 +304,12 @@ class CommitLoop:
                 case StartChild():
                     self._dispatch.choose(effect.child)
                     given = await child_start(
-                        self._programs, self._family, effect, now, live.state.seal
+                        self._programs,
+                        self._family,
+                        effect,
+                        now,
+                        live.state.seal,
+                        live.state.labels,
                     )
                     batch.follow(live.execution_id, given)
                 case TellParent():

@@ -92,6 +92,7 @@ def execution(
         error=error(state.failure),
         failed_step=state.failed_step or None,
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,
+        labels=state.labels,
         actor=_actor(state.actor),
         source=state.source,
         acts=[
@@ -254,6 +255,7 @@ def summary(row: Summary) -> ExecutionSummary:
         parent_execution_id=row.parent_execution_id,
         current_steps=list(row.current_steps),
         error=row.error,
+        labels=row.labels,
     )
 
 

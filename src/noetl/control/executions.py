@@ -15,7 +15,8 @@ from noetl.control.programs import merged, refuse_large
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
-from noetl.errors import Conflict, Finished, KeyReused, NotFound, StoreError
+from noetl.errors import BadRequest, Conflict, Finished, KeyReused, NotFound, StoreError
+from noetl.model import labels as label_rules
 from noetl.model.answers import ExecutionDocument, WaitDocument
 from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent, StepScheduled, decode
 from noetl.model.facts import Source
@@ -82,13 +83,17 @@ class Executions:
         is_newest: bool = False,
         actor: Actor | None = None,
         source: Source | None = None,
+        labels: dict[str, str] | None = None,
     ) -> ExecutionId:
         """Start an execution. Under a key that was used before for the same request, it is that
         execution; raises KeyReused for another request.
 
         A `parent` is listed as such; it does not wait for this one, as a playbook step would. With
         `is_newest` no version was asked for: under the same key, an older one is the same.
+        `labels` are put over those of the playbook.
         """
+        if wrong := label_rules.problems(labels or {}):
+            raise BadRequest(" ".join(wrong))
         asked = _Asked(path, None if is_newest else digest, payload, parent)
         if key is not None:
             known = await self._store.by_key(key)
@@ -108,6 +113,7 @@ class Executions:
             parent=await self._parent(parent),
             actor=actor,
             source=source,
+            labels=label_rules.combined(program.labels, labels or {}),
             seal=new_seal(),
         )
         try:
@@ -338,6 +344,7 @@ class Executions:
             rerun_of=execution_id,
             actor=actor,
             source=old.source,
+            labels=old.labels,
             # What it reuses may be references that the first one made.
             seal=old.seal if old.seal or step is not None else new_seal(),
         )

@@ -159,6 +159,7 @@ def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None
         idempotency_key=key,
         current_steps=tuple(sorted({run.step for run in state.runs.values()})),
         error=state.failure.message if state.failure is not None else None,
+        labels=state.labels,
     )
 
 

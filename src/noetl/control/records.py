@@ -94,10 +94,22 @@ class Records:
         return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
 
     async def summaries(
-        self, *, status: str | None, path: str | None, since: float | None, limit: int
+        self,
+        *,
+        status: str | None,
+        path: str | None,
+        since: float | None,
+        limit: int,
+        labels: dict[str, str] | None = None,
     ) -> list[Summary]:
         """Executions, newest first."""
-        return await self._store.summaries(status=status, path=path, since=since, limit=limit)
+        return await self._store.summaries(
+            status=status, path=path, since=since, limit=limit, labels=labels
+        )
+
+    async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]:
+        """The values of a label, and how many executions have each."""
+        return await self._store.label_counts(label, since=since)
 
     async def require(
         self, execution_id: ExecutionId, types: tuple[str, ...], step: str | None

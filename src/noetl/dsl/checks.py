@@ -11,6 +11,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Mapping
 from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
+from noetl.model import labels
 from noetl.model.net import Jump, Net
 from noetl.model.problems import Place
 
@@ -65,6 +66,18 @@ def check_document(building: Building, root: Mapping) -> None:
                 f"`{key}` stands at the root and in `metadata`. Keep the one in `metadata`.",
                 root.keys[key],
             )
+
+
+def check_labels(building: Building, root: Mapping) -> None:
+    """What stands in `metadata.labels` and cannot be a label of an execution."""
+    for name, node in entries(field(field(root, "metadata"), "labels")).items():
+        value = labels.text_of(nodes.plain(node))
+        if value is None:
+            said = f'label "{name}" is not a single value, so executions do not have it.'
+        else:
+            said = labels.problem(name, value) or ""
+        if said:
+            building.report.add("label-not-kept", said, node.place)
 
 
 def _unique(building: Building, code: str, what: str, named: Iterable[tuple[str, Place]]) -> None:

@@ -54,6 +54,7 @@ SHAPE = _errors(
     root_hoisted="`name` or `path` at the root; they belong into `metadata`.",
     older_form="An older way to write something; it is read as today's, which the message names.",
     hint_ignored="A key that is accepted and has no effect here.",
+    label_not_kept="A label of the playbook that its executions cannot have.",
 )
 
 RULES = _errors(

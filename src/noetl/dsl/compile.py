@@ -9,7 +9,7 @@ import msgspec
 from noetl.dsl.analysis import ANALYSES, check_templates
 from noetl.dsl.build import build
 from noetl.dsl.building import Building
-from noetl.dsl.checks import CHECKS, check_document
+from noetl.dsl.checks import CHECKS, check_document, check_labels
 from noetl.dsl.grammar import Inspection
 from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.read import read
@@ -63,6 +63,7 @@ def compile_text(
     PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
     building = Building(report, tools, limits or Limits(), text)
     check_document(building, root)
+    check_labels(building, root)
     net = build(building, root)
     check_templates(building)
     for check in CHECKS:

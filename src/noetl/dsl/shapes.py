@@ -68,7 +68,7 @@ METADATA = _Metadata(
         "version": Field(Text(numbers=True), "The author's own version."),
         "description": Field(Text(), "What it is for."),
         "desc": Field(Text(), same_as="description"),
-        "labels": Field(VALUES, "Free keys for your own use."),
+        "labels": Field(VALUES, "Labels of its executions, to find and count them by."),
         "tags": Field(ListOf(Text(), "texts"), "Words to find it by."),
         "owner": Field(Text(), "Whom to ask."),
     },

@@ -197,7 +197,7 @@ def _beginning(
         case ExecutionRequested():
             state.path, state.digest, state.version = fact.path, fact.digest, fact.version
             state.parent, state.payload = fact.parent, fact.payload
-            state.seal, state.source = fact.seal, fact.source
+            state.seal, state.source, state.labels = fact.seal, fact.source, fact.labels
             state.requested_at, state.actor = fact.at, fact.actor
         case RequestEvaluated():
             state.workload = fact.workload

@@ -12,6 +12,7 @@ from msgspec import Struct, to_builtins
 
 from noetl.engine.actions import RouteProgram
 from noetl.engine.cases import CaseProgram
+from noetl.model import labels
 from noetl.model.net import Arc, Block, Collect, Net, Patch, Step, Values
 from noetl.templates import Condition, compile_condition, compile_value
 from noetl.templates.views import LOOP
@@ -179,6 +180,8 @@ class Program:
     def __init__(self, net: Net, digest: str) -> None:
         self.net = net
         self.digest = digest
+        self.labels = labels.of_playbook(net.labels)
+        """Of its executions."""
         self.steps = {
             step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
         }

@@ -167,6 +167,7 @@ class ExecutionDocument(Document, frozen=True, kw_only=True):
     error: FailureDocument | None
     failed_step: str | None
     parent_execution_id: str | None
+    labels: dict[str, str]
     actor: ActorDocument | None
     source: Source | None
     """The file that it was started from, if the catalog does not have it."""
@@ -204,6 +205,22 @@ class ExecutionSummary(Document, frozen=True, kw_only=True):
     parent_execution_id: str | None
     current_steps: list[str]
     error: str | None
+    labels: dict[str, str]
+
+
+class LabelCount(Document, frozen=True, kw_only=True):
+    """A value of a label."""
+
+    value: str
+    executions: int
+    """How many have it."""
+
+
+class LabelCounts(Document, frozen=True, kw_only=True):
+    """The values of a label, most frequent first."""
+
+    label: str
+    values: list[LabelCount]
 
 
 class ExecutionPage(Document, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     rerun_of: ExecutionId | None = None
     actor: Actor | None = None
     source: Source | None = None
+    labels: dict[str, str] = {}
     seal: str = ""
     """The key under which its references are marked, shared with its children and reruns. Only
     servers and workers know it."""

@@ -258,6 +258,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     parent: Parent | None = None
     seal: str = ""
     """Marks its references; see `model.refs`."""
+    labels: dict[str, str] = {}
     requested_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None

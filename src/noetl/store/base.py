@@ -8,7 +8,7 @@ a test suite; a new store joins it by one fixture.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -62,6 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     current_steps: tuple[str, ...] = ()
     error: str | None = None
+    labels: dict[str, str] = {}
 
 
 class Write(msgspec.Struct, kw_only=True):
@@ -261,8 +262,15 @@ class Store(AccessStore, Protocol):
         since: float | None = None,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
-        """Executions, newest first; `before` is where the last page ended (requested_at, id)."""
+        """Executions, newest first; `before` is where the last page ended (requested_at, id). With
+        `labels`, those that have all of them."""
+
+    async def label_counts(
+        self, label: str, *, since: float | None = None, limit: int = 100
+    ) -> list[tuple[str, int]]:
+        """The values of a label and how many executions have each, most frequent first."""
 
     async def by_key(self, key: str) -> Summary | None:
         """The execution that was started under this idempotency key."""

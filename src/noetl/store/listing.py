@@ -12,6 +12,7 @@ from noetl.model.ids import ExecutionId
 from noetl.store.base import Summary
 
 _decode_steps = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def statement(
@@ -21,9 +22,16 @@ def statement(
     since: float | None,
     before: tuple[float, ExecutionId] | None,
     limit: int,
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Each way to ask has a statement that walks the index made for it: its name and values."""
-    if parent is not None:
+    # The walk is along the first label; the others are looked up for each row.
+    wanted = list((labels or {}).items())
+    label, value = wanted[0] if wanted else (None, None)
+    others = dict(wanted[1:])
+    if label is not None:
+        name = "summaries_of_label"
+    elif parent is not None:
         name = "summaries_of_parent"
     elif path is not None and status is not None:
         name = "summaries_of_path_and_status"
@@ -42,7 +50,20 @@ def statement(
         "before_at": before_at,
         "before_id": before_id,
         "limit": limit,
+        "label": label,
+        "value": value,
+        "labels": encode_labels(others),
     }
+
+
+def counts(label: str, since: float | None, limit: int) -> dict[str, Any]:
+    """The values of `label_counts`."""
+    return {"label": label, "since": -math.inf if since is None else since, "limit": limit}
+
+
+def encode_labels(labels: Mapping[str, str]) -> str | None:
+    """Labels as their column holds them: null where there are none."""
+    return msgspec.json.encode(labels, order="sorted").decode() if labels else None
 
 
 def summary_of(row: Mapping[str, Any]) -> Summary:
@@ -51,4 +72,12 @@ def summary_of(row: Mapping[str, Any]) -> Summary:
     except msgspec.DecodeError:
         # Damaged. A list shows it as it is, for the sake of the other rows.
         steps = (row["current_steps"],)
-    return Summary(**{**row, "current_steps": steps})
+    labels = _labels(row["labels"]) if row["labels"] is not None else {}
+    return Summary(**{**row, "current_steps": steps, "labels": labels})
+
+
+def _labels(written: str) -> dict[str, str]:
+    try:
+        return _decode_labels(written)
+    except msgspec.DecodeError:
+        return {"": written}  # Damaged, and shown as it is.

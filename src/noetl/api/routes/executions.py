@@ -19,6 +19,8 @@ from noetl.model.answers import (
     ExecutionDocument,
     ExecutionPage,
     ExecutionStatus,
+    LabelCount,
+    LabelCounts,
     Logs,
     Paused,
     Started,
@@ -50,6 +52,8 @@ class StartExecution(Body, frozen=True, kw_only=True):
     payload: dict[str, Any] | None = None
     """Another name for workload."""
     parent_execution_id: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Put over those of the playbook."""
 
 
 class Pause(Body, frozen=True, kw_only=True):
@@ -95,6 +99,16 @@ class Which(Query, frozen=True, kw_only=True):
     cursor: str | None = None
     """`next_cursor` of the page before."""
     limit: Limit = 50
+    label: dict[str, str] = msgspec.field(default_factory=dict)
+    """`label.NAME=VALUE`: those with this label; of several, those with all of them."""
+
+
+class Labelled(Query, frozen=True, kw_only=True):
+    """Which executions count."""
+
+    since: str | None = None
+    """A moment (RFC 3339) or a span like `1h`."""
+    limit: Limit = 100
 
 
 class WhichEvents(Query, frozen=True, kw_only=True):
@@ -143,6 +157,7 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
         parent=body.parent_execution_id,
         is_newest=version is None and body.catalog_id is None,
         actor=caller.actor,
+        labels=body.labels,
     )
     services.metrics.started.inc()
     return await _started(services, execution_id)
@@ -178,11 +193,20 @@ async def listing(services: Services, caller: Caller, *, query: Which) -> Execut
         since=None if query.since is None else _since(query.since, services.clock.now()),
         before=None if query.cursor is None else _cursor_read(query.cursor),
         limit=query.limit + 1,
+        labels=query.label,
     )
     shown = found[: query.limit]
     has_more = len(found) > query.limit
     more = _cursor(shown[-1].requested_at, shown[-1].execution_id) if has_more else None
     return ExecutionPage(executions=[documents.summary(row) for row in shown], next_cursor=more)
+
+
+async def labels(services: Services, caller: Caller, *, name: str, query: Labelled) -> LabelCounts:
+    """The values of a label, and how many executions have each."""
+    since = None if query.since is None else _since(query.since, services.clock.now())
+    found = await services.store.label_counts(name, since=since, limit=query.limit)
+    values = [LabelCount(value=value, executions=count) for value, count in found]
+    return LabelCounts(label=name, values=values)
 
 
 def _since(text: str, now: float) -> float:
@@ -366,6 +390,16 @@ LIST = Route(
     answer=ExecutionPage,
     handler=listing,
 )
+LABELS = Route(
+    "executions.labels",
+    "GET",
+    "/api/labels/{name}",
+    right="read",
+    query=Labelled,
+    answer=LabelCounts,
+    handler=labels,
+    deep=True,
+)
 GET = Route("executions.get", "GET", ONE, right="read", answer=ExecutionDocument, handler=show)
 STATUS = Route(
     "executions.status",
@@ -441,4 +475,4 @@ RESUME = Route(
     answer=Started,
     handler=resume,
 )
-ROUTES = (START, RERUN, LIST, GET, STATUS, EVENTS, LOGS, STREAM, WHY, CANCEL, PAUSE, RESUME)
+ROUTES = (START, RERUN, LIST, LABELS, GET, STATUS, EVENTS, LOGS, STREAM, WHY, CANCEL, PAUSE, RESUME)

@@ -19,6 +19,7 @@ from noetl.model.ids import ExecutionId
 from noetl.store.access import AuditEntry
 from noetl.store.base import NewCommand, Write
 from noetl.store.checksums import Head, chain_start
+from noetl.store.listing import encode_labels
 from noetl.store.log import row_of
 from noetl.store.postgres.line import Value
 
@@ -46,6 +47,7 @@ class ExecutionLine(msgspec.Struct, omit_defaults=True):
     idempotency_key: str | None = None
     current_steps: str | None = None
     error: str | None = None
+    labels: str | None = None
 
 
 class LogLine(msgspec.Struct):
@@ -209,6 +211,7 @@ def _execution_line(write: Write, before: Head, end: Head) -> ExecutionLine:
         current_steps=as_json(summary.current_steps),
         # A text of PostgreSQL cannot hold NUL. This one is for lists; the event has it whole.
         error=summary.error.replace("\0", "\ufffd") if summary.error is not None else None,
+        labels=encode_labels(summary.labels) if write.seq_before == 0 else None,
     )
 
 

@@ -15,19 +15,25 @@ WITH given AS MATERIALIZED (
         execution_id text, seq_before bigint, checksum_before bigint, seq bigint, checksum bigint,
         path text, version integer, digest text, status text, requested_at double precision,
         ended_at double precision, parent_execution_id text, idempotency_key text,
-        current_steps text, error text
+        current_steps text, error text, labels text
       )
 ), created AS (
     INSERT INTO noetl.execution (
         execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-        parent_execution_id, idempotency_key, current_steps, error
+        parent_execution_id, idempotency_key, current_steps, error, labels
     )
     SELECT execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-           parent_execution_id, idempotency_key, current_steps, error
+           parent_execution_id, idempotency_key, current_steps, error, labels
       FROM given
      WHERE seq_before = 0
         ON CONFLICT DO NOTHING
-    RETURNING execution_id
+    RETURNING execution_id, requested_at, labels
+), labelled AS (
+    INSERT INTO noetl.label (execution_id, name, value, requested_at)
+    SELECT execution_id, label.key, label.value, requested_at
+      FROM created
+     CROSS JOIN LATERAL json_each_text(created.labels::json) AS label
+     WHERE created.labels IS NOT NULL
 ), advanced AS (
     UPDATE noetl.execution AS stored
        SET seq = given.seq, checksum = given.checksum,
@@ -190,19 +196,19 @@ SELECT seq, checksum
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE execution_id = %(execution_id)s
 
 -- summary_by_key --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE idempotency_key = %(key)s
 
 -- summaries --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE requested_at >= %(since)s
    AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
@@ -211,7 +217,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_parent --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE parent_execution_id = %(parent)s
    AND (%(path)s::text IS NULL OR path = %(path)s)
@@ -221,9 +227,34 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
  ORDER BY requested_at DESC, execution_id DESC
  LIMIT %(limit)s
 
+-- summaries_of_label --
+-- Those with one label, newest first; what else is wanted of them is looked at row by row.
+SELECT found.execution_id, path, version, digest, status, found.requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error, labels
+  FROM noetl.label AS label
+  JOIN noetl.execution AS found ON found.execution_id = label.execution_id
+ WHERE label.name = %(label)s AND label.value = %(value)s
+   AND label.requested_at >= %(since)s
+   AND (label.requested_at, label.execution_id) < (%(before_at)s, %(before_id)s)
+   AND (%(parent)s::text IS NULL OR parent_execution_id = %(parent)s)
+   AND (%(path)s::text IS NULL OR path = %(path)s)
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+   AND (%(labels)s::text IS NULL OR found.labels::jsonb @> %(labels)s::jsonb)
+ ORDER BY label.requested_at DESC, label.execution_id DESC
+ LIMIT %(limit)s
+
+-- label_counts --
+-- How many executions have each value of a label.
+SELECT value, count(*) AS executions
+  FROM noetl.label
+ WHERE name = %(label)s AND requested_at >= %(since)s
+ GROUP BY value
+ ORDER BY executions DESC, value
+ LIMIT %(limit)s
+
 -- summaries_of_path --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE path = %(path)s
    AND requested_at >= %(since)s
@@ -233,7 +264,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_path_and_status --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE path = %(path)s
    AND status = %(status)s
@@ -244,7 +275,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_status --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl.execution
  WHERE status = %(status)s
    AND requested_at >= %(since)s

@@ -5,7 +5,7 @@ What the methods promise is written in `noetl.store.base`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -142,9 +142,16 @@ class PostgresStore(AccessMethods):
         since: float | None = None,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
-        name, chosen = listing.statement(status, path, parent, since, before, limit)
+        name, chosen = listing.statement(status, path, parent, since, before, limit, labels)
         return [listing.summary_of(row) for row in await self._database.all(name, chosen)]
+
+    async def label_counts(
+        self, label: str, *, since: float | None = None, limit: int = 100
+    ) -> list[tuple[str, int]]:
+        found = await self._database.all("label_counts", listing.counts(label, since, limit))
+        return [(row["value"], row["executions"]) for row in found]
 
     async def by_key(self, key: str) -> Summary | None:
         row = await self._database.one("summary_by_key", {"key": key})

@@ -16,6 +16,7 @@ from noetl.model.ids import ExecutionId
 from noetl.store.base import NewCommand, Summary, Write
 from noetl.store.checksums import chain_start
 from noetl.store.heads import Heads
+from noetl.store.listing import encode_labels
 from noetl.store.log import row_of
 from noetl.store.sqlite import access, queries
 
@@ -26,6 +27,7 @@ encode_json = msgspec.json.Encoder().encode
 # clearing, so that what one write both sets and clears is gone afterwards.
 STATEMENTS = (
     "insert_execution",
+    "insert_label",
     "update_execution",
     "progress_execution",
     "advance_execution",
@@ -42,7 +44,7 @@ STATEMENTS = (
     "put_audit",
 )
 
-GUARDED = frozenset(STATEMENTS[1:4])
+GUARDED = frozenset(STATEMENTS[2:5])
 """These change one row each, unless the execution does not stand where it is thought to."""
 
 Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
@@ -213,6 +215,11 @@ class _Batch:
             )
         if status is None:
             rows["insert_execution"].append(_execution_row(summary, seq, checksum))
+            if summary.labels:
+                rows["insert_label"] += [
+                    (execution_id, name, value, summary.requested_at)
+                    for name, value in summary.labels.items()
+                ]
         elif status == summary.status:
             changing = (seq, checksum, _steps(summary), summary.error)
             rows["progress_execution"].append((*changing, execution_id, *standing))
@@ -237,6 +244,7 @@ def _execution_row(summary: Summary, seq: int, checksum: int) -> tuple[Any, ...]
         summary.idempotency_key,
         _steps(summary),
         summary.error,
+        encode_labels(summary.labels),
     )
 
 

@@ -14,8 +14,11 @@ SELECT execution_id FROM noetl_execution WHERE idempotency_key = ?
 -- insert_execution --
 INSERT INTO noetl_execution (
     execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-    parent_execution_id, idempotency_key, current_steps, error
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    parent_execution_id, idempotency_key, current_steps, error, labels
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- insert_label --
+INSERT INTO noetl_label (execution_id, name, value, requested_at) VALUES (?, ?, ?, ?)
 
 -- update_execution --
 -- What was requested never changes, so its columns and their indexes are left alone. Nothing is
@@ -90,19 +93,19 @@ SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = :executi
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE execution_id = ?
 
 -- summary_by_key --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE idempotency_key = ?
 
 -- summaries --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE requested_at >= :since
    AND (requested_at, execution_id) < (:before_at, :before_id)
@@ -111,7 +114,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_parent --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE parent_execution_id = :parent
    AND (:path IS NULL OR path = :path)
@@ -121,9 +124,38 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
  ORDER BY requested_at DESC, execution_id DESC
  LIMIT :limit
 
+-- summaries_of_label --
+-- Those with one label, newest first; what else is wanted of them is looked at row by row.
+SELECT found.execution_id, path, version, digest, status, found.requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error, labels
+  FROM noetl_label AS label
+ CROSS JOIN noetl_execution AS found ON found.execution_id = label.execution_id
+ WHERE label.name = :label AND label.value = :value
+   AND label.requested_at >= :since
+   AND (label.requested_at, label.execution_id) < (:before_at, :before_id)
+   AND (:parent IS NULL OR parent_execution_id = :parent)
+   AND (:path IS NULL OR path = :path)
+   AND (:status IS NULL OR status = :status)
+   AND NOT EXISTS (SELECT 1 FROM json_each(:labels) AS wanted
+                    WHERE NOT EXISTS (SELECT 1 FROM noetl_label AS other
+                                       WHERE other.execution_id = found.execution_id
+                                         AND other.name = wanted.key
+                                         AND other.value = wanted.value))
+ ORDER BY label.requested_at DESC, label.execution_id DESC
+ LIMIT :limit
+
+-- label_counts --
+-- How many executions have each value of a label.
+SELECT value, count(*) AS executions
+  FROM noetl_label
+ WHERE name = :label AND requested_at >= :since
+ GROUP BY value
+ ORDER BY executions DESC, value
+ LIMIT :limit
+
 -- summaries_of_path --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE path = :path
    AND requested_at >= :since
@@ -133,7 +165,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_path_and_status --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE path = :path
    AND status = :status
@@ -144,7 +176,7 @@ SELECT execution_id, path, version, digest, status, requested_at, ended_at,
 
 -- summaries_of_status --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error
+       parent_execution_id, idempotency_key, current_steps, error, labels
   FROM noetl_execution
  WHERE status = :status
    AND requested_at >= :since

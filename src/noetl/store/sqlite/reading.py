@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -79,9 +79,16 @@ def summaries(
     since: float | None,
     before: tuple[float, ExecutionId] | None,
     limit: int,
+    labels: Mapping[str, str] | None,
 ) -> list[Summary]:
-    name, chosen = listing.statement(status, path, parent, since, before, limit)
+    name, chosen = listing.statement(status, path, parent, since, before, limit, labels)
     return [_summary(row) for row in db.execute(QUERIES[name], chosen)]
+
+
+def label_counts(
+    db: sqlite3.Connection, label: str, since: float | None, limit: int
+) -> list[tuple[str, int]]:
+    return db.execute(QUERIES["label_counts"], listing.counts(label, since, limit)).fetchall()
 
 
 def _summary(row: tuple[Any, ...]) -> Summary:

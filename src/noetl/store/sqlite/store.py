@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -254,10 +254,16 @@ class SqliteStore(AccessMethods):
         since: float | None = None,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
         return await self._read(
-            lambda db: reading.summaries(db, status, path, parent, since, before, limit)
+            lambda db: reading.summaries(db, status, path, parent, since, before, limit, labels)
         )
+
+    async def label_counts(
+        self, label: str, *, since: float | None = None, limit: int = 100
+    ) -> list[tuple[str, int]]:
+        return await self._read(lambda db: reading.label_counts(db, label, since, limit))
 
     async def by_key(self, key: str) -> Summary | None:
         return await self._read(lambda db: reading.by_key(db, key))
