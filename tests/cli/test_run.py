@@ -197,6 +197,25 @@ def test_a_playbook_that_is_registered_runs_by_its_path(place):
     assert document["result"] == "hello world"
 
 
+def test_a_misspelt_credential_gets_a_hint_among_those_that_the_playbook_may_use(place):
+    place.run("credential", "set", "shop", "token=canary-of-shop")
+    place.run("credential", "set", "shoq", "token=canary-of-shoq", "--for", "other/*")
+    place.write(
+        "slip.yaml",
+        HEAD
+        + "metadata: {name: slip, path: tests/slip}\n"
+        + "workflow:\n"
+        + "- {step: start, tool: {kind: http, url: 'http://127.0.0.1:1', auth: shopp}}\n",
+    )
+
+    ran = place.run("run", "slip.yaml")
+
+    assert ran.returncode == 1
+    assert 'there is no credential "shopp". Did you mean "shop"?' in ran.stderr
+    assert place.run("credential", "delete", "shop").returncode == 0
+    assert "Did you mean" not in place.run("run", "slip.yaml").stderr
+
+
 def test_a_missing_credential_fails_the_execution_before_anything_runs(place):
     place.write(
         "needs.yaml",

@@ -126,10 +126,11 @@ def test_an_answer_by_flags_goes_on_and_a_bad_one_is_refused_by_its_field(place,
 
     bad = place.run("executions", "answer", "last", "--set", "approved=perhaps")
     missing = place.run("executions", "answer", "last", "--set", "comment=hm")
-    good = place.run(
-        "executions", "answer", "last", "--set", "approved=no", "--set", "comment=dear"
-    )
+    wrong = place.run("executions", "answer", "last", "approved")
+    good = place.run("executions", "answer", "last", "approved=no", "--set", "comment=dear")
 
+    assert wrong.returncode == 2
+    assert '"approved" is not FIELD=VALUE, e.g. approved=yes' in wrong.stderr
     assert (bad.returncode, missing.returncode, good.returncode) == (2, 2, 0)
     assert "field \"approved\" takes true or false, not 'perhaps'" in bad.stderr
     assert 'field "approved" is missing' in missing.stderr

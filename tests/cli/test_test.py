@@ -406,6 +406,34 @@ def test_a_playbook_that_is_wrong_or_not_there_is_said(tests_of, noetl, tmp_path
     assert '`playbook` names "nowhere.yaml", which cannot be read' in lost.err
 
 
+def test_the_story_names_the_line_of_the_file_that_failed_also_of_a_playbook_called(tests_of):
+    code = """
+    tool:
+      kind: python
+      code: |
+        x = 1
+        raise ValueError("boom")
+"""
+    own = tests_of(
+        f"{HEAD}metadata: {{name: own, path: tests/own}}\nworkflow:\n  - step: start{code}",
+        "  - name: x\n",
+    )
+    assert own.code == 1
+    assert "(line " not in own.out
+    assert "start: failed: ValueError: boom (playbook.yaml:10)" in own.out
+    assert '"message":"ValueError: boom (playbook.yaml:10)"' in own.out
+
+    below = tests_of(
+        f"{HEAD}metadata: {{name: own, path: tests/own}}\n"
+        "workflow: [{step: start, tool: {kind: playbook, path: tests/child}}]\n",
+        "  - name: x\n",
+        child=f"{HEAD}metadata: {{name: c, path: tests/child}}\nworkflow:\n  - step: start{code}",
+    )
+    assert below.code == 1
+    assert "(line " not in below.out
+    assert "boom (tests/child version 1:10)" in below.out
+
+
 @pytest.mark.parametrize("path", TESTED, ids=lambda path: path.stem)
 def test_the_json_schema_knows_test_files(noetl, path):
     schema = json.loads(noetl("schema", "--tests").out)

@@ -98,6 +98,18 @@ def test_s26_a_worker_reads_the_credentials_that_its_playbook_names(guarded: Gua
     assert read(agent, "s26-other", second).status == 200
 
 
+def test_s26_a_misspelt_name_is_answered_with_one_that_the_playbook_may_use(guarded: Guarded):
+    agent = Agent(guarded.server, token(guarded, "slipper", "s26s").json["token"])
+    put(guarded, "warehouse-pg", "s26s/*")
+    for path in ("s26s/slips", "elsewhere/slips"):
+        execution_id = started(guarded, path, "s26s", NAMES % "warehose-pg")
+        agent.lease("s26s")
+        answer = read(agent, "warehose-pg", execution_id)
+        assert (answer.status, answer.code) == (404, "not_found")
+        said = 'Did you mean "warehouse-pg"?' in answer.json["error"]["message"]
+        assert said == path.startswith("s26s/")
+
+
 def test_s26_a_worker_starts_the_children_that_its_playbook_names(guarded: Guarded):
     agent = Agent(guarded.server, token(guarded, "caller", "s26c").json["token"])
     started(guarded, "s26/secret", "nowhere", NOOP)

@@ -59,7 +59,7 @@ def _chosen(asking: dict[str, Form], step: str | None, execution_id: str) -> str
 
 
 def _given(form: Form, sets: tuple[str, ...]) -> dict[str, Any]:
-    """`--set field=value`: texts, which the field's type makes what they are; JSON for json."""
+    """`field=value`: texts, which the field's type makes what they are; JSON for json."""
     from noetl.cli.payload import json_text
 
     types = {field["name"]: field["type"] for field in form}
@@ -67,7 +67,7 @@ def _given(form: Form, sets: tuple[str, ...]) -> dict[str, Any]:
     for item in sets:
         name, equals, text = item.partition("=")
         if not equals or not name.strip():
-            raise click.BadParameter(f'"{item}" is not FIELD=VALUE, e.g. --set approved=yes.')
+            raise click.BadParameter(f'"{item}" is not FIELD=VALUE, e.g. approved=yes.')
         name = name.strip()
         is_json = types.get(name) == "json"
         values[name] = json_text(text, f"the value of {name}") if is_json else text

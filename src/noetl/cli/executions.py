@@ -451,22 +451,34 @@ async def _pause(settings: Settings, written: str, reason: str) -> str:
 
 @command.command("answer")
 @execution_argument
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--step", help="Which step, if several wait for an answer.")
 @click.option(
-    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Say it here: --set approved=yes."
+    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="The same as FIELD=VALUE."
 )
 @db_option
 @server_option
 def answer_command(
-    execution: str, step: str | None, sets: tuple[str, ...], db: str | None, server: str | None
+    execution: str,
+    fields: tuple[str, ...],
+    step: str | None,
+    sets: tuple[str, ...],
+    db: str | None,
+    server: str | None,
 ) -> None:
     """Answer what a waiting step asks.
 
-    On a terminal the fields of its form are asked for one by one, unless --set answers them.
+    On a terminal the fields of its form are asked for one by one, unless FIELD=VALUE answers
+    them.
+
+    \b
+    Examples:
+      noetl executions answer 380937164380631313
+      noetl executions answer 380937164380631313 approved=yes note="looks right"
     """
     from noetl.cli.answer import answer
 
-    asyncio.run(answer(settings_for(db, server), execution, step, sets))
+    asyncio.run(answer(settings_for(db, server), execution, step, (*fields, *sets)))
 
 
 @command.command("resume")

@@ -14,8 +14,10 @@ from noetl.cli.options import json_option
 from noetl.cli.printing import counted, print_json, print_line, printable, problem_line, say
 
 if TYPE_CHECKING:
+    from noetl.cli.source_lines import SourceLines
     from noetl.settings import Settings
     from noetl.trials.files import Loaded
+    from noetl.trials.playbooks import Playbooks
     from noetl.trials.verdict import Difference
     from noetl.trials.world import Story
 
@@ -29,6 +31,8 @@ class Judged(NamedTuple):
     name: str
     story: Story
     differences: list[Difference]
+    source: SourceLines
+    """Where code stands that failed."""
 
     @property
     def passed(self) -> bool:
@@ -131,7 +135,25 @@ async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> Asyn
                 if only.lower() in trial.name.lower():
                     story = await run_trial(file.whole(trial), playbooks, around)
                     found = differences(trial.expect or Expect(), story, playbooks.nets)
-                    yield Judged(name, trial.name, story, found)
+                    source = await _source(settings, story, playbooks)
+                    yield Judged(name, trial.name, story, found, source)
+
+
+async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
+    """Where the code stands that failed, in the file of the playbook and in those it calls."""
+    from noetl import wiring
+    from noetl.cli.source_lines import of_execution
+
+    class Records:
+        async def document(self, execution_id: str) -> dict[str, Any]:
+            return dict(story.below[execution_id])
+
+        async def text(self, path: str, version: int) -> str | None:
+            return next(
+                (text for text, net in playbooks.children.items() if net.path == path), None
+            )
+
+    return await of_execution(Records(), wiring.compiler(settings), story.execution)
 
 
 # --- Showing what came of it -------------------------------------------------------------------
@@ -148,13 +170,31 @@ def _show(judged: Judged) -> None:
     for complaint in judged.story.complaints:
         for line in complaint.splitlines():
             print_line(f"    {printable(line)}")
+    placed = _placed(judged)
     for what, expected, found in judged.differences:
         print_line(f"    {printable(what)}")
         print_line(f"      expected  {_written(expected)}")
-        print_line(f"      found     {_written(found)}")
+        print_line(f"      found     {_written(found, placed)}")
     print_line("    what happened")
     for line in _story(judged.story):
-        print_line(f"      {line}")
+        print_line(f"      {_with_places(line, placed)}")
+
+
+def _placed(judged: Judged) -> dict[str, str]:
+    """Messages of errors as recorded → with the file and its lines."""
+    document = judged.story.execution
+    told = judged.source.told(dict(document))
+    errors = [(document["error"], told["error"])] + [
+        (one["error"], other["error"])
+        for one, other in zip(document["steps"], told["steps"], strict=True)
+    ]
+    return {one["message"]: other["message"] for one, other in errors if one is not None}
+
+
+def _with_places(text: str, placed: dict[str, str]) -> str:
+    for message, with_place in placed.items():
+        text = text.replace(printable(message), printable(with_place))
+    return text
 
 
 def _mark(passed: bool) -> str:
@@ -163,11 +203,11 @@ def _mark(passed: bool) -> str:
     return "ok  " if passed else "FAIL"
 
 
-def _written(value: Any) -> str:
+def _written(value: Any, placed: dict[str, str] | None = None) -> str:
     import msgspec
 
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return printable(text)
+    return _with_places(printable(text), placed or {})
 
 
 def _story(story: Story) -> Iterator[str]:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noetl.control.clock import Clock
-from noetl.control.lending import require_playbook
-from noetl.errors import NoetlError, NotFound
+from noetl.control.lending import no_credential, require_playbook
+from noetl.errors import NoetlError
 from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry, Net
 from noetl.model.outcome import TaskError
@@ -111,7 +111,7 @@ class Keys:
         """
         row = await self._store.credential(name)
         if row is None:
-            raise NotFound(f'there is no credential "{name}".')
+            raise await no_credential(self._store, name)
         fields = (await self.vault()).open(name, row.data)
         now = self._clock.now()
         await self._store.put_cached_secret(
@@ -161,10 +161,7 @@ class Keys:
             require_playbook(row, path)
         found = await self.credential(name)
         if found is None:
-            raise NotFound(
-                f'there is no credential "{name}", which the keychain needs.'
-                f" `noetl credential set {name} KEY=VALUE …` stores one."
-            )
+            raise await no_credential(self._store, name, path)
         return found
 
     async def delete(self, name: str) -> bool:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from noetl.engine.program import Program
-from noetl.errors import NotAllowed
+from noetl.errors import NotAllowed, NotFound
 from noetl.model import net as nets
 from noetl.model.ids import ExecutionId
+from noetl.model.spelling import did_you_mean
 from noetl.store.base import Store, StoredCredential
 from noetl.templates import is_template
 
@@ -64,13 +65,26 @@ async def require_credential(
 
 def require_playbook(credential: StoredCredential, path: str) -> None:
     """Raises NotAllowed unless the credential is for playbooks of this path."""
-    allowed = credential.playbooks
-    if allowed and not any(fnmatchcase(path, pattern) for pattern in allowed):
+    if not _is_for(credential, path):
         raise NotAllowed(
-            f'the credential "{credential.name}" is for {", ".join(allowed)}, and not for the'
-            f' playbook "{path}". `noetl credential set {credential.name} … --for {path}` says'
-            " otherwise."
+            f'the credential "{credential.name}" is for {", ".join(credential.playbooks)}, and'
+            f' not for the playbook "{path}". `noetl credential set {credential.name} … --for'
+            f" {path}` says otherwise."
         )
+
+
+def _is_for(credential: StoredCredential, path: str) -> bool:
+    allowed = credential.playbooks
+    return not allowed or any(fnmatchcase(path, pattern) for pattern in allowed)
+
+
+async def no_credential(store: Store, name: str, path: str | None = None) -> NotFound:
+    """There is no such credential; the hint names only what playbooks of this path may use."""
+    known = [row for row in await store.credentials() if path is None or _is_for(row, path)]
+    hint = did_you_mean(name, [row.name for row in known])
+    return NotFound(
+        f'there is no credential "{name}".{hint} `noetl credential set {name} …` stores one.'
+    )
 
 
 async def require_child(orchestrator: Orchestrator, path: str, execution_id: ExecutionId) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from noetl.control.lending import require_credential
+from noetl.control.lending import no_credential, require_credential
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
@@ -70,9 +70,8 @@ class LocalControl:
         await require_credential(self._orchestrator, self._store, name, execution_id)
         found = await self._credentials(name)
         if found is None:
-            raise NotFound(
-                f'there is no credential "{name}". `noetl credential set {name} …` stores one.'
-            )
+            state = await self._orchestrator.state(execution_id)
+            raise await no_credential(self._store, name, state.path)
         return found
 
     async def access_token(self, key: str, execution_id: ExecutionId) -> AccessToken | None:

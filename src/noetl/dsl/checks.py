@@ -14,6 +14,7 @@ from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
 from noetl.model import labels
 from noetl.model.net import Jump, Net
 from noetl.model.problems import Place
+from noetl.model.spelling import is_slip
 
 NOT_FOR_STEPS = frozenset(
     {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
@@ -288,6 +289,26 @@ def sinks_have_something_to_store(building: Building, net: Net) -> None:
             )
 
 
+def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
+    """Which credentials are stored nobody knows here; a slip beside the keychain shows."""
+    declared = [entry.name for entry in net.keychain]
+    if not declared:
+        return
+    for body in bodies(net):
+        for task in all_tasks(body):
+            for key in ("auth", "credential"):
+                name = task.config.get(key)
+                if not isinstance(name, str) or name in declared or not is_slip(name, declared):
+                    continue
+                building.report.add(
+                    "undeclared-keychain",
+                    f'`{key}` of task "{task.name}" names "{name}", which the keychain does not'
+                    f" have.{building.report.suggest(name, declared)} A stored credential of that"
+                    " name would be used.",
+                    building.at(task),
+                )
+
+
 def cursors_belong_to_steps(building: Building, net: Net) -> None:
     """A claim is leased and recorded frame by frame, which one call of an entry cannot be."""
     for block in net.workbook:
@@ -302,6 +323,7 @@ def cursors_belong_to_steps(building: Building, net: Net) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
+    auth_is_spelled_as_declared,
     names_are_unique,
     names_are_usable,
     entry_exists,

@@ -105,7 +105,8 @@ ANALYSIS = _errors(
     unknown_name="A name that is never defined anywhere in the playbook.",
     undefined_key="A key that the workload, the args or the known result of a step does not have.",
     error_falls_through="An error that no rule names goes on as if nothing had happened.",
-    undeclared_keychain="A keychain entry that is not declared under `keychain`.",
+    undeclared_keychain="A keychain entry that is not declared under `keychain`, or an `auth` that"
+    " is one slip of the keyboard away from an entry and may be a stored credential.",
     limit_applied="More is asked for than a limit allows; the limit holds.",
     wait_never_ends="A step that waits for the world, and no rule of it ends the wait.",
     not_waiting="`timers`, `form` or `match` on a step that does not wait.",

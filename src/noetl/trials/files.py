@@ -43,6 +43,7 @@ from noetl.dsl.schema import DIALECT
 from noetl.dsl.walk import all_tasks, bodies
 from noetl.errors import NotFound
 from noetl.model.duration import DURATION_PATTERN
+from noetl.model.facts import Source
 from noetl.model.net import Net
 from noetl.model.outcome import ErrorKind
 from noetl.model.problems import Place, Problem
@@ -471,7 +472,8 @@ def load(name: str, text: str, compile_text: Compile, beside: Beside) -> Loaded 
     children = _children(compiled.net, compile_text, beside(place.parent))
     if isinstance(children, list):
         return children
-    playbooks = Playbooks(compiled.net, children)
+    source = Source(name=str(place), code_lines=dict(compiled.code_lines))
+    playbooks = Playbooks(compiled.net, children, source)
     problems = check_names(found.root, playbooks.nets)
     if problems:
         return [Wrong(name, problem) for problem in problems]

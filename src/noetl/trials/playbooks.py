@@ -12,6 +12,7 @@ import msgspec
 
 from noetl.dsl.walk import all_tasks
 from noetl.errors import NotFound
+from noetl.model.facts import Source
 from noetl.model.net import KeychainEntry, Net, Step, Task
 from noetl.model.spelling import did_you_mean
 
@@ -99,6 +100,8 @@ class Playbooks(NamedTuple):
     net: Net
     children: Mapping[str, Net]
     """By text."""
+    source: Source | None = None
+    """The file of the one that is tested."""
 
     @property
     def nets(self) -> Sequence[Net]:
@@ -122,7 +125,7 @@ def adapted(
         )
 
     children = {text: made(child) for text, child in playbooks.children.items()}
-    return Playbooks(made(playbooks.net), children)
+    return Playbooks(made(playbooks.net), children, playbooks.source)
 
 
 def _harmless(entry: KeychainEntry, secrets: Mapping[str, Any]) -> KeychainEntry:

@@ -76,7 +76,23 @@ class World:
         await self.orchestrator.programs.keep(net, digest(net))
         for text, child in playbooks.children.items():
             await Catalog(self._store, _compiles_to(child), self._clock).register(text)
-        return await self.executions.start(digest(net), net.path, None, workload)
+        return await self.executions.start(
+            digest(net), net.path, None, workload, source=playbooks.source
+        )
+
+    async def below(self, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """The executions that errors of this one come from, and those of theirs, by id."""
+        found: dict[str, Mapping[str, Any]] = {}
+        ahead = [document]
+        while ahead:
+            one = ahead.pop()
+            for error in (one["error"], *(step["error"] for step in one["steps"])):
+                details = (error or {}).get("details")
+                child = details.get("execution_id") if isinstance(details, dict) else None
+                if isinstance(child, str) and child not in found:
+                    found[child] = await self.executions.document(child)
+                    ahead.append(found[child])
+        return found
 
     async def send(
         self, execution_id: str, signals: list[Signal], complain: Callable[[object, str], None]
@@ -161,6 +177,8 @@ class Story(NamedTuple):
 
     execution: Mapping[str, Any]
     """The document of the execution."""
+    below: Mapping[str, Mapping[str, Any]]
+    """The documents of executions that it started and that failed, by id."""
     events: Sequence[EventRow]
     calls: Counter[Target]
     elapsed: float
@@ -187,8 +205,10 @@ async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) ->
             execution_id = await world.start(tested, trial.workload or {})
             async with in_background(world.send(execution_id, trial.signals or [], stop.complain)):
                 await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+            execution = await world.executions.document(execution_id)
             return Story(
-                execution=await world.executions.document(execution_id),
+                execution=execution,
+                below=await world.below(execution),
                 events=await world.events(execution_id),
                 calls=stand_ins.calls,
                 elapsed=clock.elapsed,

@@ -10,8 +10,8 @@ from noetl.api.route import Body, Caller, Query, Route
 from noetl.api.routes.tokens import WORKER
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
-from noetl.control.lending import require_credential
-from noetl.errors import BadRequest, NotFound
+from noetl.control.lending import no_credential, require_credential
+from noetl.errors import BadRequest
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
 from noetl.store.base import StoredCredential
 
@@ -78,7 +78,10 @@ async def show(
         await services.leases.require_execution(who, worker, execution_id, family=False)
     elif query.include_data:
         who.require("secrets.read")
-    row = await _named(services, name)
+    path = None
+    if who.is_bound_to_leases and execution_id is not None:
+        path = (await services.orchestrator.state(execution_id)).path
+    row = await _named(services, name, path)
     if who.is_bound_to_leases and execution_id is not None:
         parts = services.orchestrator, services.store
         await require_credential(*parts, row.name, execution_id)
@@ -108,15 +111,15 @@ async def rotate(services: Services, caller: Caller) -> KeysRotated:
     return KeysRotated(rotated=moved)
 
 
-async def _named(services: Services, name: str) -> StoredCredential:
-    """The credential of that name, or of that id."""
+async def _named(services: Services, name: str, path: str | None = None) -> StoredCredential:
+    """The credential of that name, or of that id; `path` is that of the playbook it is for."""
     row = await services.store.credential(name)
     if row is not None:
         return row
     for row in await services.store.credentials():
         if credential_id(row.name) == name:
             return row
-    raise NotFound(f'there is no credential "{name}". `noetl credential set {name} …` stores one.')
+    raise await no_credential(services.store, name, path)
 
 
 ALL, ONE = "/api/credentials", "/api/credentials/{name}"
