@@ -189,7 +189,7 @@ def test_the_public_promise_is_small():
     assert len(noetl.__all__) <= PUBLIC_NAMES_MAX
 
 
-@pytest.mark.parametrize("package", [noetl.dsl, noetl.templates], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("package", [noetl, noetl.dsl, noetl.templates], ids=lambda p: p.__name__)
 def test_every_public_name_is_documented(package):
     for name in package.__all__:
         thing = getattr(package, name)

@@ -13,7 +13,7 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from noetl.store.access import SessionStore
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
+    from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
     from noetl.tools.registry import Known
     from noetl.tools.resources import ToolResources
@@ -61,12 +62,14 @@ EMBEDDED = "embedded-"
 """What the names of workers begin with that live in the process of their control plane."""
 
 
-def compiler(settings: Settings) -> Callable[[str], Compiled]:
-    """Text → compiled playbook, with the installed tool kinds and the operator's limits."""
+def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[[str], Compiled]:
+    """Text → compiled playbook, with the installed tool kinds, those `added` to them, and the
+    operator's limits.
+    """
     from noetl.dsl import compile_text
     from noetl.tools.registry import shapes
 
-    tools = shapes()
+    tools = shapes(added)
     limits, strict = settings.limits, settings.strict
     return lambda text: compile_text(text, tools=tools, limits=limits, strict=strict)
 
@@ -149,13 +152,19 @@ class System(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def embedded(
-    settings: Settings, *, work: bool = True, patience: float = 1.0, serves: bool = False
+    settings: Settings,
+    *,
+    work: bool = True,
+    patience: float = 1.0,
+    serves: bool = False,
+    tools: Sequence[Tool] = (),
 ) -> AsyncIterator[System]:
     """A whole system in this process: store, orchestrator and worker, joined by plain calls.
 
     Without `work` nothing runs: for commands that act on executions which have stopped. If another
     process has the database for longer than `patience` seconds, StoreBusy is raised. A process that
-    `serves` looks after all executions of a shared database, together with its neighbours.
+    `serves` looks after all executions of a shared database, together with its neighbours. `tools`
+    are kinds of the program itself.
     """
     from noetl.control.catalog import Catalog
     from noetl.control.children import Family
@@ -174,11 +183,11 @@ async def embedded(
         family = Family(settings.max_depth, settings.max_children)
         orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
         membership = Membership(store, clock, me)
-        services = _LazyServices(settings)
+        services = _LazyServices(settings, tools)
         stack.push_async_callback(services.close)
         services.system = system = System(
             executions=Executions(orchestrator, store, clock, keys.missing, membership.owns),
-            catalog=Catalog(store, compiler(settings), clock),
+            catalog=Catalog(store, compiler(settings, tools), clock),
             keys=keys,
             tokens=Tokens(store, keys, clock),
             store=store,
@@ -196,7 +205,7 @@ async def embedded(
             if not work:
                 yield system
                 return
-            async with working(system, settings):
+            async with working(system, settings, tools=tools):
                 yield system
 
 
@@ -289,7 +298,10 @@ async def _neighbours(system: System) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def working(
-    system: System, settings: Settings, chosen: set[ExecutionId] | None = None
+    system: System,
+    settings: Settings,
+    chosen: set[ExecutionId] | None = None,
+    tools: Sequence[Tool] = (),
 ) -> AsyncIterator[None]:
     """Let executions go on: these with their children, or all that have not ended."""
     from noetl.control.timekeeping import family, recover
@@ -298,14 +310,7 @@ async def working(
         system.orchestrator.dispatch.chosen = await family(system.store, chosen)
     if system.store.exclusive:
         await recover(system.orchestrator, system.store)
-    async with _at_work(system, settings):
-        yield
-
-
-@asynccontextmanager
-async def _at_work(system: System, settings: Settings) -> AsyncIterator[None]:
-    """Timers that fire, leases that lapse, and a worker that runs what is handed out."""
-    async with keeping_time(system), local_worker(system, settings):
+    async with keeping_time(system), local_worker(system, settings, tools):
         yield
 
 
@@ -320,8 +325,10 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
 
 
 @asynccontextmanager
-async def local_worker(system: System, settings: Settings) -> AsyncIterator[Worker]:
-    """A worker in this process."""
+async def local_worker(
+    system: System, settings: Settings, added: Sequence[Tool] = ()
+) -> AsyncIterator[Worker]:
+    """A worker in this process, which also knows the tools `added`."""
     from noetl.control.local import LocalControl
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker
@@ -329,7 +336,7 @@ async def local_worker(system: System, settings: Settings) -> AsyncIterator[Work
     resources, sources = for_worker(settings, settings.slots)
     worker = Worker(
         LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
-        tools(),
+        tools(added),
         resources,
         worker_id=f"{EMBEDDED}{_process_name()}",
         slots=settings.slots,
@@ -501,15 +508,17 @@ class _LazyServices:
 
     system: System
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self._settings = settings
+        self._tools = tools
         self._made: Services | None = None
 
     def __call__(self) -> Services:
         if self._made is None:
             from noetl.api.evaluating import Evaluator
 
-            evaluator = Evaluator(self._settings.limits)
+            settings, tools = self._settings, self._tools
+            evaluator = Evaluator(settings.limits, compiler(settings, tools) if tools else None)
             self._made = _services(self.system, self._settings, evaluator)
         return self._made
 

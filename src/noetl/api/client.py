@@ -15,7 +15,7 @@ import random
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from noetl.api.rights import Principal
     from noetl.api.route import A, B, Q, Route
     from noetl.api.services import Services
+    from noetl.model.answers import EventDocument, ExecutionDocument, Registered, Started
+
+    Events = AsyncIterator[EventDocument]
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,9 @@ PASSING = (Unreachable, StoreError, TooMany)
 WHATEVER = (NoetlError,)
 """A worker without work asks for ever: whatever is wrong may be put right."""
 WORKER_HEADER = "X-NoETL-Worker"
+FOLLOW_EVENTS, FOLLOW_SECONDS = 1000, 20.0
+LAST_EVENT = "playbook.processed"
+"""Nothing is recorded of an execution after it."""
 PATH_SAFE = "/%:@!$&'()*+,;=?"
 """What a path may hold as it is: parts of it are quoted already."""
 _TRY_AGAIN = frozenset({502, 503, 504})
@@ -391,6 +397,56 @@ class Client(_Connected):
 
     async def delete(self, path: str) -> Any:
         return msgspec.json.decode(await self._connection.ask("DELETE", path))
+
+    # --- What programs do most ---
+
+    async def register(self, content: str) -> Registered:
+        """Keep a playbook, written in YAML, in the catalog. The same text again is the same
+        version. Raises PlaybookRejected with all of its problems.
+        """
+        from noetl.api.routes.catalog import REGISTER, Register
+
+        return await self.call(REGISTER, body=Register(content=content))
+
+    async def start(
+        self,
+        path: str,
+        workload: dict[str, Any] | None = None,
+        *,
+        version: int | None = None,
+        labels: dict[str, str] | None = None,
+        key: str | None = None,
+    ) -> Started:
+        """Start a playbook of the catalog. With the same `key` it is started once, however often
+        this is called.
+        """
+        from noetl.api.routes.executions import START, StartExecution
+
+        body = StartExecution(path=path, workload=workload, version=version, labels=labels or {})
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return await self.call(START, body=body, headers=headers)
+
+    async def follow(self, execution_id: ExecutionId, *, after: int = 0) -> Events:
+        """The events of an execution as they happen, until its last one."""
+        from noetl.api.routes.executions import EVENTS, WhichEvents
+
+        while True:
+            query = WhichEvents(after=after, limit=FOLLOW_EVENTS, wait=FOLLOW_SECONDS)
+            page = await self.call(EVENTS, query=query, execution_id=execution_id)
+            for event in page.events:
+                yield event
+                if event.event_type == LAST_EVENT:
+                    return
+            after = page.next_after
+
+    async def wait(self, execution_id: ExecutionId) -> ExecutionDocument:
+        """The execution as it is when it has ended: its status, result or error, and its steps."""
+        from noetl.api.routes.executions import EVENTS, GET, WhichEvents
+
+        query = WhichEvents(type=(LAST_EVENT,), wait=FOLLOW_SECONDS)
+        while not (await self.call(EVENTS, query=query, execution_id=execution_id)).events:
+            pass
+        return await self.call(GET, execution_id=execution_id)
 
     # --- Executions ---
 

@@ -98,6 +98,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def ok(result: Any = None, **fields: Any) -> Outcome:
+    """A success with what the call yields; `fields` are those of the outcome."""
     return Outcome(status="ok", result=result, **fields)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -60,14 +61,24 @@ BUILT_IN: tuple[Tool, ...] = (
 )
 
 
-def shapes() -> dict[str, ToolShape]:
+def shapes(added: Iterable[Tool] = ()) -> dict[str, ToolShape]:
     """Every tool kind by its name. No kind may be provided twice, not even to improve on ours."""
-    return dict(tools())
+    return dict(tools(added))
 
 
-def tools() -> dict[str, Tool]:
-    """Every tool kind by its name, ready to run where this version can run it."""
-    return {kind: known.tool for kind, known in kinds().items()}
+def tools(added: Iterable[Tool] = ()) -> dict[str, Tool]:
+    """Every tool kind by its name, ready to run where this version can run it; also those `added`
+    by the program that NoETL is embedded in.
+    """
+    found = {kind: known.tool for kind, known in kinds().items()}
+    for tool in added:
+        if tool.kind in found:
+            raise PluginRejected(
+                f'this program adds the tool kind "{tool.kind}", which exists already.'
+                " Give it another name."
+            )
+        found[tool.kind] = tool
+    return found
 
 
 class Known(NamedTuple):

@@ -1,0 +1,40 @@
+"""NoETL inside another program: its database, its decisions and its worker live in that process.
+
+This is what `noetl run` does, for programs that have an event loop of their own. What runs is as
+durable as anywhere: after a crash, the next `embedded` on the same database goes on with it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from noetl.api.client import Client, InProcess
+from noetl.api.rights import local
+from noetl.settings import Settings
+from noetl.tools.base import Tool
+from noetl.wiring import embedded as whole_system
+
+
+@asynccontextmanager
+async def embedded(
+    database: str | None = None, *, tools: Sequence[Tool] = (), slots: int | None = None
+) -> AsyncIterator[Client]:
+    """A client of a whole system in this process.
+
+    `database` is a URL such as `sqlite:///orders.db`; without one, `NOETL_DATABASE_URL` or its
+    default says which. `tools` are tool kinds of this program, which its playbooks can name beside
+    the installed ones. `slots` is how many tasks run at the same time. All else comes from the
+    environment, as for every command. Raises StoreBusy if another process has the database.
+    """
+    settings = Settings.from_environment(os.environ)
+    if database is not None:
+        settings = msgspec.structs.replace(settings, database_url=database)
+    if slots is not None:
+        settings = msgspec.structs.replace(settings, slots=slots)
+    async with whole_system(settings, tools=tools) as system:
+        yield Client.through(InProcess(system.services(), local(getpass.getuser())))

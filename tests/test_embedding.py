@@ -1,0 +1,142 @@
+"""The public names, and NoETL inside another program."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import noetl
+
+ROOT = Path(__file__).parent.parent
+COUNTING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: counting, path: demo/counting}
+workload: {numbers: [1, 2, 3]}
+workflow:
+  - step: count
+    loop: {in: "{{ workload.numbers }}", iterator: number}
+    tool: {kind: count, number: "{{ iter.number }}"}
+    next: end
+  - step: end
+    tool: {kind: noop}
+"""
+
+
+class Number(msgspec.Struct, forbid_unknown_fields=True):
+    number: int
+
+
+def counter(seen: list[int]) -> noetl.Tool:
+    async def count(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        seen.append(config.number)
+        return noetl.ok(config.number * 10)
+
+    return noetl.Tool(kind="count", summary="Counts.", config=Number, run=count)
+
+
+def test_every_public_name_is_there():
+    for name in noetl.__all__:
+        assert getattr(noetl, name) is not None
+    assert sorted(noetl.__all__) == noetl.__all__ == dir(noetl)
+
+
+def test_a_name_that_is_not_public_is_missing_as_in_any_module():
+    with pytest.raises(AttributeError, match="has no attribute 'Engine'"):
+        noetl.Engine  # noqa: B018
+
+
+def test_to_import_it_imports_nothing_heavy():
+    code = "import noetl, sys; print('asyncio' in sys.modules, 'noetl.wiring' in sys.modules)"
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout == "False False\n"
+
+
+def test_the_example_does_what_it_shows(tmp_path):
+    said = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "embedding.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    lines = said.stdout.splitlines()
+    assert lines[-1] == "COMPLETED ['Hello, Ann!', 'Hello, Bob!', 'Hello, Zoe!']"
+    assert lines[-2].split() == ["34", "playbook.processed"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_runs_its_own_tool_and_hears_what_happens(tmp_path):
+    seen: list[int] = []
+
+    async def work() -> tuple[list[str], str, object]:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[counter(seen)]) as client:
+            kept = await client.register(COUNTING)
+            assert (kept.path, kept.version) == ("demo/counting", 1)
+            started = await client.start("demo/counting", {"numbers": [4, 5]}, key="one")
+            again = await client.start("demo/counting", {"numbers": [4, 5]}, key="one")
+            assert again.execution_id == started.execution_id
+            types = [event.event_type async for event in client.follow(started.execution_id)]
+            ended = await client.wait(started.execution_id)
+            return types, ended.status, ended.steps[0].result["results"]
+
+    types, status, results = asyncio.run(work())
+    assert (status, results, seen) == ("COMPLETED", [40, 50], [4, 5])
+    assert types[0] == "playbook.execution.requested"
+    assert types[-1] == "playbook.processed"
+    assert types.count("task.done") == 3
+
+
+def test_what_was_started_goes_on_when_the_program_starts_again(tmp_path):
+    database = f"sqlite:///{tmp_path}/a.db"
+    seen: list[int] = []
+    begun = asyncio.Event()
+
+    async def endless(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    stuck = noetl.Tool(kind="count", summary="Never ends.", config=Number, run=endless)
+
+    async def work() -> str:
+        async with noetl.embedded(database, tools=[stuck]) as client:
+            await client.register(COUNTING)
+            started = await client.start("demo/counting")
+            await asyncio.wait_for(begun.wait(), 30)
+        async with noetl.embedded(database, tools=[counter(seen)]) as client:
+            ended = await asyncio.wait_for(client.wait(started.execution_id), 60)
+            return ended.status
+
+    assert asyncio.run(work()) == "COMPLETED"
+    assert seen == [1, 2, 3]
+
+
+def test_problems_of_a_playbook_come_as_an_error_that_lists_them(tmp_path):
+    async def work() -> None:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db") as client:
+            await client.register(COUNTING)
+
+    with pytest.raises(noetl.PlaybookRejected, match=r'no tool kind "count"'):
+        asyncio.run(work())
+
+
+def test_a_tool_may_not_take_the_name_of_another(tmp_path):
+    async def nothing(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return noetl.ok()
+
+    http = noetl.Tool(kind="http", summary="Pretends.", config=Number, run=nothing)
+
+    async def work() -> None:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[http]):
+            raise AssertionError
+
+    with pytest.raises(noetl.NoetlError, match='kind "http", which exists already'):
+        asyncio.run(work())
