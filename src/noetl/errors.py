@@ -18,6 +18,7 @@ Every error a caller of this package can meet:
     - TooLarge             it is larger than we read
     - BadText              a text holds what no database keeps
     - UnknownKey           there is no such key; it may be misspelt
+    - BadQuery             a query of executions cannot be read
     - KeyReused            the same Idempotency-Key came with another request
     - SignalRefused        the execution takes no such event, or the answer no such field
   + NotAllowed             whoever asks may not do this                               (caller)
@@ -177,6 +178,17 @@ class UnknownKey(BadRequest):
     """A key of the query or the body that is not known there. Nothing was done."""
 
     code = "unknown_key"
+
+
+class BadQuery(BadRequest):
+    """A query of executions cannot be read. `at` and `length` are the place in its text."""
+
+    code = "bad_query"
+
+    def __init__(self, message: str, *, at: int = 0, length: int = 0) -> None:
+        super().__init__(message)
+        self.at = at
+        self.length = length
 
 
 class KeyReused(BadRequest):

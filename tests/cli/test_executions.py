@@ -373,3 +373,19 @@ def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
     assert "goes on in the process that has the database" in ran.stderr
     assert (followed.returncode, followed.stdout) == (0, "woke up\n")
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
+
+
+def test_list_takes_a_query_as_the_api_does(place):
+    place.run("run", "hello.yaml")
+    place.run("run", "fails.yaml")
+
+    [failed] = place.json("executions", "list", "status:failed took:<10m")["executions"]
+    assert failed["status"] == "FAILED"
+    [done] = place.json("executions", "list", "since:1h -status:failed")["executions"]
+    assert done["status"] == "COMPLETED"
+    assert (
+        "start: ValueError: it had to be" in place.run("executions", "list", "status:failed").stdout
+    )
+    wrong = place.run("executions", "list", "status:faild")
+    assert wrong.returncode == 2
+    assert 'character 8: there is no status "faild". Did you mean "failed"?' in wrong.stderr

@@ -14,6 +14,7 @@ import psycopg
 from noetl.control import neighbours, wakeup
 from noetl.control.timekeeping import fire_timers
 from noetl.engine.signalling import received
+from noetl.model.execution_query import exactly
 from noetl.store.base import Write
 from noetl.wiring import System
 from tests.control.servers import (
@@ -142,7 +143,7 @@ def test_a_parent_hears_of_its_child_from_a_server_with_an_old_state(database_ur
 
 async def until_called(system: System, execution_id: str) -> None:
     """The parent waits for its child, whose first step may or may not have been done."""
-    while not (await system.store.summaries(parent=execution_id)):
+    while not (await system.store.summaries(exactly(parent=execution_id))):
         await asyncio.sleep(0.005)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from noetl import wiring
 from noetl.errors import Finished
+from noetl.model.execution_query import exactly
 from noetl.settings import Settings
 from tests.examples.system import Bench, on_bench, playbook
 
@@ -168,7 +169,7 @@ def test_while_it_waits_for_a_sub_playbook_which_is_cancelled_too():
             return file.exists() and bool(file.read_text())
 
         await until(written)
-        [called] = await bench.system.store.summaries(parent=execution_id)
+        [called] = await bench.system.store.summaries(exactly(parent=execution_id))
         await cancel_and_check(bench, execution_id)
         assert (await bench.ended(called.execution_id)).document["status"] == "CANCELLED"
         await until(lambda: is_gone(int(file.read_text())), seconds=5)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import get_args
 
 import psycopg
 import pytest
 
 from noetl.errors import StoreError
+from noetl.model.execution_query import Field
 from noetl.store.migrations import Migration
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.connections import connect
@@ -82,6 +84,7 @@ async def test_who_only_looks_creates_nothing(new_database_url: str):
 
 READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes", "runtimes"}
 READS_EVERYTHING |= {"users", "tokens", "forget_cached_secrets"}
+STATEMENTS = {name for name in QUERIES if not name.startswith("where_")}
 
 
 def test_no_query_walks_a_whole_table(database_url: str):
@@ -89,7 +92,8 @@ def test_no_query_walks_a_whole_table(database_url: str):
     walks = {}
     with psycopg.connect(database_url) as db:
         db.execute("SET enable_seqscan = off")
-        for name, query in QUERIES.items():
+        for name in STATEMENTS:
+            query = QUERIES[name]
             if not name.startswith("check_") and name not in READS_EVERYTHING:
                 values = dict.fromkeys(re.findall(r"%\((\w+)\)s", query))
                 plan = db.execute(f"EXPLAIN {query}".encode(), values).fetchall()
@@ -104,4 +108,6 @@ def test_every_query_is_used():
     own, shared = folder.glob("*.py"), folder.parent.glob("*.py")
     source = "".join(file.read_text() for file in (*own, *shared))
 
-    assert [name for name in QUERIES if f'"{name}"' not in source] == []
+    assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
+    conditions = {name for name in QUERIES if name.startswith("where_")}
+    assert conditions == {f"where_{field}" for field in get_args(Field)}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noetl.model.execution_query import exactly
 from noetl.store.base import Store
 from tests.store.making import (
     MINUTE,
@@ -187,7 +188,6 @@ async def fill(store: Store) -> None:
     ("chosen", "expected"),
     [
         ({}, "11 10 09 08 07 06 05 04 03 02 01 00"),
-        ({"limit": 3}, "11 10 09"),
         ({"status": "FAILED"}, "09 06 03 00"),
         ({"status": "PAUSED"}, ""),
         ({"path": "odd"}, "11 09 07 05 03 01"),
@@ -209,7 +209,7 @@ async def fill(store: Store) -> None:
 async def test_summaries_newest_first(store: Store, chosen: dict[str, Any], expected: str):
     await fill(store)
 
-    found = await store.summaries(**chosen)
+    found = await store.summaries(exactly(**chosen))
 
     assert " ".join(row.execution_id for row in found) == expected
 
@@ -220,9 +220,10 @@ async def test_summaries_newest_first(store: Store, chosen: dict[str, Any], expe
 )
 async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, chosen: dict[str, Any]):
     await fill(store)
-    whole = await store.summaries(**chosen)
+    wanted = exactly(**chosen)
+    whole = await store.summaries(wanted)
     pages, before = [], None
-    while page := await store.summaries(**chosen, before=before, limit=2):
+    while page := await store.summaries(wanted, before=before, limit=2):
         pages += page
         before = (page[-1].requested_at, page[-1].execution_id)
 

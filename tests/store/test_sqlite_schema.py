@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import sqlite3
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from noetl.errors import StoreError
+from noetl.model.execution_query import Field, parse
+from noetl.store.listing import composed
 from noetl.store.migrations import Migration
 from noetl.store.queries import read_queries
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite.reading import DIALECT
 from noetl.store.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.store.making import ONE, events, start
 
@@ -142,36 +146,38 @@ READS_EVERYTHING = {
     *("newest_entries", "credentials", "open_commands", "queue_sizes"),
     *("installation", "probe"),  # one row
     *("holders", "lapsed", "renew_leases"),  # the leases: no more than all workers have slots
+    *("executions_count", "executions_histogram"),  # of all executions, unless a query says less
 }
-PAGED = {"log_after", "log_before", "due_timers"} | {
-    name for name in QUERIES if name.startswith("summaries")
-}
+PAGED = ("log_after", "log_before", "due_timers", "summaries")
+STATEMENTS = {name for name in QUERIES if not name.startswith(("check_", "where_"))}
 
 
-def plan_of(name: str) -> list[str]:
+def plan_of(query: str) -> list[str]:
     db = connect(None, "writer")
     migrate(db, ":memory:")
-    named = dict.fromkeys(re.findall(r":(\w+)", QUERIES[name]))
-    numbered = set(re.findall(r"\?\d", QUERIES[name]))
-    parameters = named or [None] * (len(numbered) or QUERIES[name].count("?"))
-    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + QUERIES[name], parameters)]
+    named = dict.fromkeys(re.findall(r":(\w+)", query))
+    numbered = set(re.findall(r"\?\d", query))
+    parameters = named or [None] * (len(numbered) or query.count("?"))
+    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + query, parameters)]
     db.close()
     return plan
 
 
-@pytest.mark.parametrize("name", sorted(name for name in QUERIES if not name.startswith("check_")))
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
 def test_no_query_walks_a_whole_table(name: str):
     if name in READS_EVERYTHING:
         return
     # `noetl_command` is a view; how its tables are gone through stands in other lines.
-    walks = [line for line in plan_of(name) if re.match(r"SCAN noetl_(?!command$)\w+$", line)]
+    walks = [
+        line for line in plan_of(QUERIES[name]) if re.match(r"SCAN noetl_(?!command$)\w+$", line)
+    ]
 
     assert walks == []
 
 
-@pytest.mark.parametrize("name", sorted(PAGED))
+@pytest.mark.parametrize("name", PAGED)
 def test_a_page_costs_what_is_on_it(name: str):
-    plan = plan_of(name)
+    plan = plan_of(QUERIES[name])
 
     assert any("INDEX" in line or "PRIMARY KEY" in line for line in plan)
     assert [line for line in plan if "TEMP B-TREE" in line] == []
@@ -182,7 +188,9 @@ def test_every_query_is_used():
     own, shared = folder.glob("*.py"), folder.parent.glob("*.py")
     source = "".join(file.read_text() for file in (*own, *shared))
 
-    assert [name for name in QUERIES if f'"{name}"' not in source] == []
+    assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
+    conditions = {name for name in QUERIES if name.startswith("where_")}
+    assert conditions == {f"where_{field}" for field in get_args(Field)}
 
 
 def test_two_queries_of_one_name_are_refused():
@@ -190,7 +198,20 @@ def test_two_queries_of_one_name_are_refused():
         read_queries("-- a --\nSELECT 1\n\n-- a --\nSELECT 2")
 
 
-def test_executions_of_a_playbook_in_a_status_have_an_index():
-    plan = plan_of("summaries_of_path_and_status")
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("", "newest"),
+        ("status:failed", "status"),
+        ("path:shop/orders", "path"),
+        ("path:shop/orders status:failed", "path_status"),
+        ("parent:71", "parent"),
+        ("parent:71 status:failed", "parent"),
+    ],
+)
+def test_a_page_of_a_query_walks_the_index_made_for_it(query: str, index: str):
+    statement, _ = composed(DIALECT, "summaries", parse(query, 0.0), 0.0)
+    plan = plan_of(statement)
 
-    assert any("noetl_execution_path_status (path=? AND status=?" in line for line in plan), plan
+    assert any(f"noetl_execution_{index} " in line for line in plan), plan
+    assert [line for line in plan if "TEMP B-TREE" in line] == []

@@ -7,6 +7,7 @@ from typing import Any
 
 from noetl.api.route import Malformed
 from noetl.errors import (
+    BadQuery,
     BadRequest,
     BadText,
     Conflict,
@@ -81,6 +82,9 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     if not isinstance(error, NoetlError) or status_of(error) >= 500:
         return _own_fault(error, request_id)
     details: Any = error.details if isinstance(error, Malformed) else None
+    if isinstance(error, BadQuery):
+        place = {"at": error.at, "length": error.length}
+        details = [{"key": "q", "message": str(error), "source": "query", **place}]
     if isinstance(error, PlaybookRejected):
         details = {"problems": list(error.problems)}
     return status_of(error), ErrorAnswer(

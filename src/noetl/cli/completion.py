@@ -59,8 +59,8 @@ async def _executions(db: str | None, server: str | None) -> list[tuple[str, str
     from noetl.cli.remote import looking
 
     async with asyncio.timeout(PATIENCE), looking(settings_for(db, server)) as records:
-        rows = await records.summaries(status=None, path=None, since=None, limit=IDS_SHOWN)
-    return [(row.execution_id, f"{row.path} {row.status.lower()}") for row in rows]
+        page = await records.listed("", limit=IDS_SHOWN)
+    return [(row.execution_id, f"{row.path} {row.status.lower()}") for row in page.executions]
 
 
 @click.command(short_help="Print what a shell needs to complete noetl commands.")

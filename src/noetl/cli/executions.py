@@ -60,12 +60,13 @@ def is_running(settings: Settings) -> bool:
 
 
 @command.command("list")
+@click.argument("query", nargs=-1)
 @click.option(
     "--status",
     type=click.Choice(STATUSES, case_sensitive=False),
     help="Only these. What was interrupted counts as running.",
 )
-@click.option("--path", help="Only executions of this playbook.")
+@click.option("--path", help="Only executions of this playbook; * stands for anything.")
 @click.option(
     "--label",
     "labels",
@@ -79,6 +80,7 @@ def is_running(settings: Settings) -> bool:
 @db_option
 @server_option
 def list_command(
+    query: tuple[str, ...],
     status: str | None,
     path: str | None,
     labels: tuple[str, ...],
@@ -88,11 +90,31 @@ def list_command(
     db: str | None,
     server: str | None,
 ) -> None:
-    """Executions, newest first."""
-    begin = _begin(since)
-    chosen = labels_of(labels)
-    settings = settings_for(db, server)
-    asyncio.run(_list(settings, status, path, chosen, begin, limit, as_json=as_json))
+    """Executions, newest first, perhaps those that match a QUERY only.
+
+    A query has terms that must all hold; a comma means or, a minus before a term not. A word
+    without a key is looked for in the path, the error and the id.
+
+    \b
+      status:failed,paused   also waiting, active, ended
+      path:shop/*            took:>5m         since:2d      until:2026-01-31
+      version:>3             step:load        error:"duplicate key"
+      parent:ID              parent:none      id:4711       label.team=x
+
+    \b
+    Examples:
+      noetl executions list 'status:failed took:>5m'
+      noetl executions list 'path:shop/* -status:completed since:2d'
+    """
+    from noetl.model.execution_query import quoted
+
+    _begin(since)
+    words = [" ".join(query)]
+    words += [f"status:{status}"] if status is not None else []
+    words += [f"path:{path}" if "*" in path else f"path:{quoted(path)}"] if path is not None else []
+    words += [f"since:{since}"] if since is not None else []
+    words += [f"label.{name}={quoted(value)}" for name, value in labels_of(labels).items()]
+    asyncio.run(_list(settings_for(db, server), " ".join(words).strip(), limit, as_json=as_json))
 
 
 def _begin(since: str | None) -> float | None:
@@ -104,33 +126,19 @@ def _begin(since: str | None) -> float | None:
     return time.time() - span if span is not None else None
 
 
-async def _list(
-    settings: Settings,
-    status: str | None,
-    path: str | None,
-    labels: dict[str, str],
-    since: float | None,
-    limit: int,
-    *,
-    as_json: bool,
-) -> None:
+async def _list(settings: Settings, query: str, limit: int, *, as_json: bool) -> None:
     from noetl.cli.remote import looking
     from noetl.cli.showing import list_rows, show
-    from noetl.control.documents import summary
 
     async with looking(settings) as records:
-        found = await records.summaries(
-            status=status, path=path, since=since, limit=limit + 1, labels=labels
-        )
-    shown = found[:limit]
+        page = await records.listed(query, limit=limit)
     if as_json:
-        more = f"{shown[-1].requested_at}/{shown[-1].execution_id}" if found[limit:] else None
-        print_json({"executions": [summary(row) for row in shown], "next_cursor": more})
+        print_json(page)
         return
-    show(list_rows(shown, in_use=is_running(settings)))
-    if found[limit:]:
+    show(list_rows(page.executions, in_use=is_running(settings)))
+    if page.next_cursor is not None:
         say(f"there are more; --limit {limit * 10} shows them")
-    if not found:
+    if not page.executions:
         say("no executions match")
 
 

@@ -18,11 +18,11 @@ from noetl.control import documents
 from noetl.control.records import LAST, PAGE, Records
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
-from noetl.model.answers import Logs, WaitDocument
+from noetl.model.answers import ExecutionPage, Logs, WaitDocument
 from noetl.model.events import decode
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
-from noetl.store.base import EventRow, Summary
+from noetl.store.base import EventRow
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -67,15 +67,7 @@ class Executions(Protocol):
         limit: int = PAGE,
     ) -> Logs: ...
 
-    async def summaries(
-        self,
-        *,
-        status: str | None,
-        path: str | None,
-        since: float | None,
-        limit: int,
-        labels: dict[str, str] | None = None,
-    ) -> list[Summary]: ...
+    async def listed(self, query: str, *, limit: int) -> ExecutionPage: ...
 
     async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]: ...
 
@@ -211,44 +203,13 @@ class RemoteExecutions:
         )
         return [(one["value"], one["executions"]) for one in found["values"]]
 
-    async def summaries(
-        self,
-        *,
-        status: str | None,
-        path: str | None,
-        since: float | None,
-        limit: int,
-        labels: dict[str, str] | None = None,
-    ) -> list[Summary]:
-        page = await self.client.get(
-            "/api/executions",
-            status=status,
-            path=path,
-            since=documents.moment(since),
-            limit=min(limit, PAGE),
-            **{f"label.{name}": value for name, value in (labels or {}).items()},
-        )
-        return [_summary(row) for row in page["executions"]]
+    async def listed(self, query: str, *, limit: int) -> ExecutionPage:
+        page = await self.client.get("/api/executions", q=query, limit=min(limit, PAGE))
+        return msgspec.convert(page, ExecutionPage)
 
 
 def _is_short_for(written: str, execution_id: str) -> bool:
     return execution_id.startswith(written) or execution_id.endswith(written)
-
-
-def _summary(row: dict[str, Any]) -> Summary:
-    return Summary(
-        execution_id=row["execution_id"],
-        path=row["path"],
-        version=row["version"],
-        digest="",
-        status=row["status"],
-        requested_at=documents.at(row["start_time"]) or 0.0,
-        ended_at=None if row["end_time"] is None else documents.at(row["end_time"]),
-        parent_execution_id=row["parent_execution_id"],
-        current_steps=tuple(row["current_steps"]),
-        error=row["error"],
-        labels=row["labels"],
-    )
 
 
 class RemoteFollowing:

@@ -13,8 +13,9 @@ from noetl.cli.lines import clock_time, failed_iterations, length, more_about
 from noetl.cli.paint import coloured, is_rich, plain, terminal
 from noetl.cli.printing import one_line, print_line
 from noetl.cli.results import Get, beginning
+from noetl.control.documents import at
 from noetl.model import refs
-from noetl.store.base import Summary
+from noetl.model.answers import ExecutionSummary
 
 ROLES = {
     "COMPLETED": "good",
@@ -42,12 +43,13 @@ def show(rows: Iterator[Drawn]) -> None:
         print_line(line)
 
 
-def list_rows(found: list[Summary], *, in_use: bool) -> Iterator[Drawn]:
+def list_rows(found: list[ExecutionSummary], *, in_use: bool) -> Iterator[Drawn]:
     """One line for each execution, newest first."""
     width = max((len(row.path) for row in found), default=0)
     now = time.time()
     for row in found:
         status = status_word(row.status, in_use=in_use)
+        begun = at(row.start_time or "") or 0.0
         yield Drawn(
             "",
             "    ",
@@ -55,8 +57,8 @@ def list_rows(found: list[Summary], *, in_use: bool) -> Iterator[Drawn]:
                 Span(f"{row.execution_id:<19}"),
                 Span(f" {status:<11}", ROLES.get(row.status, "kind")),
                 Span(f"  {row.path:<{width}}", "step"),
-                Span(f"  {clock_time(row.requested_at):<8}", "quiet"),
-                Span(f"  {length((row.ended_at or now) - row.requested_at):>9}", "quiet"),
+                Span(f"  {clock_time(begun):<8}", "quiet"),
+                Span(f"  {length(_took(row, now)):>9}", "quiet"),
                 Span(_remark(row), "error" if row.error else "quiet"),
             ),
         )
@@ -69,9 +71,19 @@ def status_word(status: str, *, in_use: bool) -> str:
     return status.lower()
 
 
-def _remark(row: Summary) -> str:
+def _took(row: ExecutionSummary, now: float) -> float:
+    if row.duration_seconds is not None:
+        return row.duration_seconds
+    return max(now - (at(row.start_time or "") or now), 0.0)
+
+
+def _remark(row: ExecutionSummary) -> str:
     if row.error:
-        return f"  {one_line(row.error)[:100]}"
+        where = f"{row.step}: " if row.step else ""
+        return f"  {where}{one_line(row.error)[:100]}"
+    if row.waits is not None:
+        what = "a form" if row.waits == "form" else "an event"
+        return f"  {row.step}: waits for {what}"
     parts = []
     if row.current_steps:
         parts.append(f"in {', '.join(row.current_steps)}")

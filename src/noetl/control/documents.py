@@ -242,8 +242,9 @@ def status(execution_id: ExecutionId, state: ExecutionState) -> ExecutionStatus:
     )
 
 
-def summary(row: Summary) -> ExecutionSummary:
+def summary(row: Summary, workload: dict[str, Any] | UnsetType = UNSET) -> ExecutionSummary:
     """An entry of the list of executions."""
+    step = row.failed_step or next(iter(row.current_steps), None)
     return ExecutionSummary(
         execution_id=row.execution_id,
         path=row.path,
@@ -256,6 +257,9 @@ def summary(row: Summary) -> ExecutionSummary:
         current_steps=list(row.current_steps),
         error=row.error,
         labels=row.labels,
+        step=step,
+        waits="form" if row.waits == "form" else "event" if row.waits else None,
+        workload=workload,
     )
 
 

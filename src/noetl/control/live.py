@@ -160,7 +160,20 @@ def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None
         current_steps=tuple(sorted({run.step for run in state.runs.values()})),
         error=state.failure.message if state.failure is not None else None,
         labels=state.labels,
+        failed_step=state.failed_step,
+        waits=_waits(state),
     )
+
+
+def _waits(state: ExecutionState) -> str:
+    """What from outside one of its steps waits for: a form before other events."""
+    found = ""
+    for run in state.runs.values():
+        if run.waiting and run.listens is not None:
+            if run.listens.form:
+                return "form"
+            found = "event"
+    return found
 
 
 def fold(loaded: Loaded) -> ExecutionState:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 from collections.abc import AsyncIterator
 from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from noetl.control import documents, task_logs, waiting
 from noetl.control.live import fold
 from noetl.control.programs import Programs
 from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, NotFound
-from noetl.model.answers import Logs, WaitDocument
+from noetl.model.answers import (
+    ExecutionCount,
+    ExecutionPage,
+    Histogram,
+    HistogramBucket,
+    Logs,
+    WaitDocument,
+)
 from noetl.model.events import NAMES, decode
+from noetl.model.execution_query import Wanted, parse
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState
@@ -21,6 +34,37 @@ from noetl.store.base import EventRow, Store, Summary
 PAGE = 1000
 LOOK_SECONDS = 0.2
 LAST = "last"
+WIDTHS = (
+    *(1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0),
+    *(hours * 3600.0 for hours in (1, 3, 6, 12, 24, 48, 168, 336, 720, 2160, 8760)),
+)
+"""Seconds that a bucket of a histogram may span."""
+
+
+def _cursor(row: Summary) -> str:
+    text = f"{row.requested_at!r}/{row.execution_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _place(cursor: str) -> tuple[float, ExecutionId]:
+    """Where the page before a cursor ended."""
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        at, slash, execution_id = text.partition("/")
+        if slash:
+            return float(at), execution_id
+    except ValueError:
+        pass  # said below, with whatever else a cursor can be that we did not give
+    raise BadRequest("`cursor` is what `next_cursor` of the page before was.")
+
+
+def _field(workload: Any, name: str) -> Any:
+    """A field of the workload, by a path such as `shop.region`; None if there is none."""
+    for part in name.split("."):
+        if not isinstance(workload, dict):
+            return None
+        workload = workload.get(part)
+    return workload
 
 
 class Records:
@@ -93,18 +137,74 @@ class Records:
         calls = await waiting.calls_waiting(self._store, execution_id)
         return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
 
-    async def summaries(
+    async def page(
         self,
+        wanted: Wanted,
         *,
-        status: str | None,
-        path: str | None,
-        since: float | None,
+        now: float,
+        cursor: str | None = None,
         limit: int,
-        labels: dict[str, str] | None = None,
-    ) -> list[Summary]:
-        """Executions, newest first."""
-        return await self._store.summaries(
-            status=status, path=path, since=since, limit=limit, labels=labels
+        fields: tuple[str, ...] = (),
+    ) -> ExecutionPage:
+        """Executions that match a query, newest first; `fields` of the workload with them."""
+        before = None if cursor is None else _place(cursor)
+        found = await self._store.summaries(wanted, now=now, before=before, limit=limit + 1)
+        shown = found[:limit]
+        workloads = await self._workloads([row.execution_id for row in shown]) if fields else {}
+        rows = [
+            documents.summary(
+                row,
+                {name: _field(workloads.get(row.execution_id), name) for name in fields}
+                if fields
+                else UNSET,
+            )
+            for row in shown
+        ]
+        return ExecutionPage(
+            executions=rows, next_cursor=_cursor(shown[-1]) if found[limit:] else None
+        )
+
+    async def listed(self, query: str, *, limit: int) -> ExecutionPage:
+        """The first page of what matches a query as people write it. Raises BadQuery."""
+        now = await self._store.time()
+        return await self.page(parse(query, now), now=now, limit=limit)
+
+    async def _workloads(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Any]:
+        found = {}
+        for execution_id, events in (await self._store.openings(execution_ids)).items():
+            for fact in msgspec.json.decode(events):
+                if fact["type"] == "playbook.request.evaluated":
+                    found[execution_id] = fact["workload"]
+        return found
+
+    async def count(self, wanted: Wanted, *, now: float) -> ExecutionCount:
+        """How many executions match."""
+        return ExecutionCount(count=await self._store.count(wanted, now=now))
+
+    async def histogram(self, wanted: Wanted, *, now: float, buckets: int) -> Histogram:
+        """Executions that match by time and status, in at most so many buckets of a round width."""
+        span = await self._store.span(wanted, now=now)
+        if span is None:
+            return Histogram(start=None, end=None, bucket_seconds=0.0, total=0, buckets=[])
+        first, last = span
+        # One more than fit: a bucket begins at a round moment, not at the first execution.
+        width = next((one for one in WIDTHS if (last - first) / one + 2 <= buckets), WIDTHS[-1])
+        begin = math.floor(first / width) * width
+        end = (math.floor(last / width) + 1) * width
+        counted: dict[int, dict[str, int]] = {}
+        for number, status, count in await self._store.histogram(
+            wanted, now=now, begin=begin, width=width, end=end
+        ):
+            counted.setdefault(number, {})[status] = count
+        return Histogram(
+            start=documents.moment(begin),
+            end=documents.moment(end),
+            bucket_seconds=width,
+            total=sum(sum(counts.values()) for counts in counted.values()),
+            buckets=[
+                HistogramBucket(start=documents.moment(begin + number * width), counts=counts)
+                for number, counts in counted.items()
+            ],
         )
 
     async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]:

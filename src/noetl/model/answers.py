@@ -207,6 +207,37 @@ class ExecutionSummary(Document, frozen=True, kw_only=True):
     error: str | None
     labels: dict[str, str]
 
+    step: str | None
+    """The step to look at first: where it failed, or where it stands."""
+    waits: Literal["form", "event"] | None
+    """What a step waits for from outside: a person who fills in a form, or another event."""
+    workload: dict[str, Any] | UnsetType = UNSET
+    """The fields of the workload that were asked for, by name."""
+
+
+class ExecutionCount(Document, frozen=True, kw_only=True):
+    """How many executions match a query."""
+
+    count: int
+
+
+class HistogramBucket(Document, frozen=True, kw_only=True):
+    """Executions that were requested within one span of time."""
+
+    start: str | None
+    counts: dict[str, int]
+    """By status; those that are none are left out."""
+
+
+class Histogram(Document, frozen=True, kw_only=True):
+    """Executions that match a query, by time and status. Empty buckets are left out."""
+
+    start: str | None
+    end: str | None
+    bucket_seconds: float
+    total: int
+    buckets: list[HistogramBucket]
+
 
 class LabelCount(Document, frozen=True, kw_only=True):
     """A value of a label."""

@@ -8,12 +8,13 @@ a test suite; a new store joins it by one fixture.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from noetl.model.commands import Command, Lease
+from noetl.model.execution_query import Wanted
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.access import AccessStore, AuditEntry
 
@@ -63,6 +64,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     current_steps: tuple[str, ...] = ()
     error: str | None = None
     labels: dict[str, str] = {}
+    failed_step: str | None = None
+    """The step that it failed in; empty if in none. None: written by a version without this."""
+    waits: str | None = None
+    """What from outside a step waits for, `form` or `event`; empty: nothing. None: as above."""
 
 
 class Write(msgspec.Struct, kw_only=True):
@@ -255,17 +260,29 @@ class Store(AccessStore, Protocol):
 
     async def summaries(
         self,
+        wanted: Wanted = (),
         *,
-        status: str | None = None,
-        path: str | None = None,
-        parent: ExecutionId | None = None,
-        since: float | None = None,
+        now: float = 0.0,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
-        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
-        """Executions, newest first; `before` is where the last page ended (requested_at, id). With
-        `labels`, those that have all of them."""
+        """Executions that match, newest first; `before` is where the last page ended
+        (requested_at, id). `now` is for how long those that have not ended have taken."""
+
+    async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
+        """How many executions match."""
+
+    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
+        """When the first and the last execution that match were requested; None if none does."""
+
+    async def histogram(
+        self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
+    ) -> list[tuple[int, str, int]]:
+        """How many executions match by time and status, from `begin` to before `end`: number of
+        the bucket, status and count, for those that are not empty, in order."""
+
+    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
+        """The first events of each of these that exists, as a JSON array."""
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100

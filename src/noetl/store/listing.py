@@ -1,59 +1,93 @@
-"""Lists of executions: which statement answers which wish, and what a row of it means."""
+"""Lists of executions: the statement for a query, made of the store's own named conditions.
+
+What a query says travels as parameters. The text of a statement is put together from the `where_…`
+statements of the store's file, and from nothing else.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
+from noetl.model.execution_query import Condition, Wanted
 from noetl.model.ids import ExecutionId
 from noetl.store.base import Summary
 
+PLACE = "/* conditions */"
+"""Where a statement has its conditions."""
 _decode_steps = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+_encode = msgspec.json.Encoder().encode
 
 
-def statement(
-    status: str | None,
-    path: str | None,
-    parent: ExecutionId | None,
-    since: float | None,
-    before: tuple[float, ExecutionId] | None,
-    limit: int,
-    labels: Mapping[str, str] | None = None,
-) -> tuple[str, dict[str, Any]]:
-    """Each way to ask has a statement that walks the index made for it: its name and values."""
-    # The walk is along the first label; the others are looked up for each row.
-    wanted = list((labels or {}).items())
-    label, value = wanted[0] if wanted else (None, None)
-    others = dict(wanted[1:])
-    if label is not None:
-        name = "summaries_of_label"
-    elif parent is not None:
-        name = "summaries_of_parent"
-    elif path is not None and status is not None:
-        name = "summaries_of_path_and_status"
-    elif path is not None:
-        name = "summaries_of_path"
-    elif status is not None:
-        name = "summaries_of_status"
-    else:
-        name = "summaries"
-    before_at, before_id = before or (math.inf, "")
-    return name, {
-        "status": status,
-        "path": path,
-        "parent": parent,
-        "since": -math.inf if since is None else since,
-        "before_at": before_at,
-        "before_id": before_id,
-        "limit": limit,
-        "label": label,
-        "value": value,
-        "labels": encode_labels(others),
+class Dialect(NamedTuple):
+    """What differs between stores, beside their files of statements."""
+
+    queries: Mapping[str, str]
+    parameter: re.Pattern[str]
+    """A parameter in a condition; its group is the name."""
+    named: str
+    """A parameter of that name, as `str.format` takes it."""
+    glob: Callable[[str], str]
+    """A pattern with `*` and `?` as the store matches it."""
+
+
+def like_glob(pattern: str) -> str:
+    """For LIKE."""
+    return like(pattern).replace("*", "%").replace("?", "_")
+
+
+def like(text: str) -> str:
+    """Text that LIKE … ESCAPE '\\' takes as it is."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def composed(dialect: Dialect, name: str, wanted: Wanted, now: float) -> tuple[str, dict[str, Any]]:
+    """The named statement with the conditions of a query in it, and the values of these."""
+    values: dict[str, Any] = {"now": now}
+    terms = []
+    for term in wanted:
+        parts = []
+        for condition in term.conditions:
+            number = len(values)
+            given = _values(condition, dialect)
+            fragment = dialect.queries[f"where_{condition.field}"]
+            for found in {*dialect.parameter.findall(fragment)} - {"now"}:
+                values[f"{found}_{number}"] = given[found]
+            parts.append(dialect.parameter.sub(_numbered(dialect, number), fragment))
+        joined = " OR ".join(parts)
+        terms.append(f"({joined}) IS NOT TRUE" if term.negated else f"({joined})")
+    said = "".join(f"\n   AND {term}" for term in terms)
+    return dialect.queries[name].replace(PLACE, said), values
+
+
+def _numbered(dialect: Dialect, number: int) -> Callable[[re.Match[str]], str]:
+    return lambda found: (
+        found[0] if found[1] == "now" else dialect.named.format(f"{found[1]}_{number}")
+    )
+
+
+def _values(condition: Condition, dialect: Dialect) -> dict[str, Any]:
+    text = str(condition.value)
+    in_json = _encode(text).decode() if condition.field == "step" else text
+    return {
+        "value": condition.value,
+        "key": condition.key,
+        "begin": f"{like(text)}%",
+        "end": f"%{like(text)}",
+        "within": f"%{like(in_json)}%",
+        "glob": dialect.glob(text),
     }
+
+
+def page(before: tuple[float, ExecutionId] | None, limit: int) -> dict[str, Any]:
+    """The values of a page, newest first."""
+    before_at, before_id = before or (math.inf, "")
+    return {"before_at": before_at, "before_id": before_id, "limit": limit}
 
 
 def counts(label: str, since: float | None, limit: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -16,16 +15,18 @@ from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
     Cancelled,
     EventPage,
+    ExecutionCount,
     ExecutionDocument,
     ExecutionPage,
     ExecutionStatus,
+    Histogram,
     LabelCount,
     LabelCounts,
     Logs,
     Paused,
     Started,
 )
-from noetl.model.duration import seconds as duration
+from noetl.model.execution_query import STATUSES, Wanted, exactly, moment, parse
 from noetl.model.retrospect import StepWhyDocument, WhyDocument
 from noetl.model.state import TERMINAL
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 IDEMPOTENCY_KEY = Header(
     "Idempotency-Key", "Under a key that was used before, it is that execution."
 )
@@ -88,19 +88,34 @@ class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
     workload: dict[str, Any] | None = None
 
 
-class Which(Query, frozen=True, kw_only=True):
+class Matching(Query, frozen=True, kw_only=True):
     """Which executions."""
 
+    q: str = ""
+    """A query such as `status:failed path:shop/* took:>5m since:2d`; all parameters must hold."""
     status: str | None = None
     path: str | None = None
     parent: str | None = None
     since: str | None = None
     """A moment (RFC 3339) or a span like `1h`."""
+    label: dict[str, str] = msgspec.field(default_factory=dict)
+    """`label.NAME=VALUE`: those with this label; of several, those with all of them."""
+
+
+class Which(Matching, frozen=True, kw_only=True):
+    """Which executions, and what to show of each."""
+
     cursor: str | None = None
     """`next_cursor` of the page before."""
     limit: Limit = 50
-    label: dict[str, str] = msgspec.field(default_factory=dict)
-    """`label.NAME=VALUE`: those with this label; of several, those with all of them."""
+    workload: tuple[str, ...] = ()
+    """Fields of the workload to show in each row, e.g. `region` or `shop.name`; may be repeated."""
+
+
+class WhichBuckets(Matching, frozen=True, kw_only=True):
+    """Which executions, and in how many buckets at most."""
+
+    buckets: Annotated[int, msgspec.Meta(ge=4, le=1000)] = 100
 
 
 class Labelled(Query, frozen=True, kw_only=True):
@@ -183,55 +198,55 @@ async def rerun(services: Services, caller: Caller, *, execution_id: str, body: 
 
 
 async def listing(services: Services, caller: Caller, *, query: Which) -> ExecutionPage:
-    """Executions, newest first. `since` is a moment (RFC 3339) or a span like `1h`."""
+    """Executions that match a query, newest first."""
+    return await services.records.page(
+        _wanted(query, services.clock.now()),
+        now=services.clock.now(),
+        cursor=query.cursor,
+        limit=query.limit,
+        fields=query.workload,
+    )
+
+
+async def count(services: Services, caller: Caller, *, query: Matching) -> ExecutionCount:
+    """How many executions match a query."""
+    now = services.clock.now()
+    return await services.records.count(_wanted(query, now), now=now)
+
+
+async def histogram(services: Services, caller: Caller, *, query: WhichBuckets) -> Histogram:
+    """Executions that match a query, by time and status, in buckets of a round width."""
+    now = services.clock.now()
+    return await services.records.histogram(_wanted(query, now), now=now, buckets=query.buckets)
+
+
+def _wanted(query: Matching, now: float) -> Wanted:
+    """The whole query: what `q` says, and what the other parameters say."""
     if query.status is not None and query.status not in STATUSES:
         raise BadRequest(f"status is one of {', '.join(STATUSES)}.")
-    found = await services.store.summaries(
+    others = exactly(
         status=query.status,
         path=query.path,
         parent=query.parent,
-        since=None if query.since is None else _since(query.since, services.clock.now()),
-        before=None if query.cursor is None else _cursor_read(query.cursor),
-        limit=query.limit + 1,
+        since=_since(query.since, now),
         labels=query.label,
     )
-    shown = found[: query.limit]
-    has_more = len(found) > query.limit
-    more = _cursor(shown[-1].requested_at, shown[-1].execution_id) if has_more else None
-    return ExecutionPage(executions=[documents.summary(row) for row in shown], next_cursor=more)
+    return (*parse(query.q, now), *others)
+
+
+def _since(text: str | None, now: float) -> float | None:
+    found = None if text is None else moment(text, now)
+    if text is not None and found is None:
+        raise BadRequest("`since` is a moment like 2026-01-31T12:00:00Z or a span like 1h.")
+    return found
 
 
 async def labels(services: Services, caller: Caller, *, name: str, query: Labelled) -> LabelCounts:
     """The values of a label, and how many executions have each."""
-    since = None if query.since is None else _since(query.since, services.clock.now())
+    since = _since(query.since, services.clock.now())
     found = await services.store.label_counts(name, since=since, limit=query.limit)
     values = [LabelCount(value=value, executions=count) for value, count in found]
     return LabelCounts(label=name, values=values)
-
-
-def _since(text: str, now: float) -> float:
-    span = duration(text)
-    if span is not None:
-        return now - span
-    moment = documents.at(text)
-    if moment is None:
-        raise BadRequest("`since` is a moment like 2026-01-31T12:00:00Z or a span like 1h.")
-    return moment
-
-
-def _cursor(at: float, execution_id: str) -> str:
-    return base64.urlsafe_b64encode(f"{at!r}/{execution_id}".encode()).decode().rstrip("=")
-
-
-def _cursor_read(cursor: str) -> tuple[float, str]:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        at, slash, execution_id = text.partition("/")
-        if slash:
-            return float(at), execution_id
-    except ValueError:
-        pass  # said below, with whatever else a cursor can be that we did not give
-    raise BadRequest("`cursor` is what `next_cursor` of the page before was.")
 
 
 async def show(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDocument:
@@ -390,6 +405,24 @@ LIST = Route(
     answer=ExecutionPage,
     handler=listing,
 )
+COUNT = Route(
+    "executions.count",
+    "GET",
+    f"{ALL}/count",
+    right="read",
+    query=Matching,
+    answer=ExecutionCount,
+    handler=count,
+)
+HISTOGRAM = Route(
+    "executions.histogram",
+    "GET",
+    f"{ALL}/histogram",
+    right="read",
+    query=WhichBuckets,
+    answer=Histogram,
+    handler=histogram,
+)
 LABELS = Route(
     "executions.labels",
     "GET",
@@ -475,4 +508,7 @@ RESUME = Route(
     answer=Started,
     handler=resume,
 )
-ROUTES = (START, RERUN, LIST, LABELS, GET, STATUS, EVENTS, LOGS, STREAM, WHY, CANCEL, PAUSE, RESUME)
+ROUTES = (
+    *(START, RERUN, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, STREAM, WHY),
+    *(CANCEL, PAUSE, RESUME),
+)

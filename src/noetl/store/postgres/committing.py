@@ -48,6 +48,8 @@ class ExecutionLine(msgspec.Struct, omit_defaults=True):
     current_steps: str | None = None
     error: str | None = None
     labels: str | None = None
+    failed_step: str | None = None
+    waits: str | None = None
 
 
 class LogLine(msgspec.Struct):
@@ -212,6 +214,8 @@ def _execution_line(write: Write, before: Head, end: Head) -> ExecutionLine:
         # A text of PostgreSQL cannot hold NUL. This one is for lists; the event has it whole.
         error=summary.error.replace("\0", "\ufffd") if summary.error is not None else None,
         labels=encode_labels(summary.labels) if write.seq_before == 0 else None,
+        failed_step=summary.failed_step,
+        waits=summary.waits,
     )
 
 

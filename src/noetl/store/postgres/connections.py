@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
@@ -19,6 +20,8 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noetl.errors import NoetlError, StoreBusy, StoreError, StoreFull
+from noetl.model.execution_query import Wanted
+from noetl.store.listing import Dialect, composed, like_glob
 from noetl.store.postgres.faults import CLOSED, FORESEEN, fault, is_passing
 from noetl.store.postgres.line import (
     CONNECT_SECONDS,
@@ -48,6 +51,7 @@ CLOSE_SECONDS = 3.0
 PROBE_BYTES = 1 << 20
 PAUSE_FIRST, PAUSE_MAX = 0.05, 1.0
 
+DIALECT = Dialect(QUERIES, re.compile(r"%\((\w+)\)s"), "%({})s", like_glob)
 LINE = {
     "application_name": "noetl",
     "connect_timeout": f"{CONNECT_SECONDS:.0f}",
@@ -244,6 +248,20 @@ class Database:
     ) -> list[DictRow]:
         """Every row of one statement's answer."""
         return await self.run(lambda db: rows(db, query, values), seconds)
+
+    async def found(
+        self, name: str, wanted: Wanted, now: float, values: Mapping[str, Any] | None = None
+    ) -> list[DictRow]:
+        """Every row of the answer to a statement with the conditions of a query."""
+        statement, chosen = composed(DIALECT, name, wanted, now)
+
+        async def ask(db: Connection) -> list[DictRow]:
+            # Not prepared: the plan for one query is a poor one for another.
+            given = {**chosen, **(values or {})}
+            cursor = await db.execute(statement.encode(), given, binary=True, prepare=False)
+            return await cursor.fetchall()
+
+        return await self.run(ask)
 
     async def one(
         self,

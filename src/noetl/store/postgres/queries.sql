@@ -15,15 +15,18 @@ WITH given AS MATERIALIZED (
         execution_id text, seq_before bigint, checksum_before bigint, seq bigint, checksum bigint,
         path text, version integer, digest text, status text, requested_at double precision,
         ended_at double precision, parent_execution_id text, idempotency_key text,
-        current_steps text, error text, labels text
+        current_steps text, error text, labels text, failed_step text,
+        waits text
       )
 ), created AS (
     INSERT INTO noetl.execution (
         execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-        parent_execution_id, idempotency_key, current_steps, error, labels
+        parent_execution_id, idempotency_key, current_steps, error, labels,
+        failed_step, waits
     )
     SELECT execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-           parent_execution_id, idempotency_key, current_steps, error, labels
+           parent_execution_id, idempotency_key, current_steps, error, labels,
+           failed_step, waits
       FROM given
      WHERE seq_before = 0
         ON CONFLICT DO NOTHING
@@ -40,7 +43,9 @@ WITH given AS MATERIALIZED (
            status = coalesce(given.status, stored.status),
            ended_at = CASE WHEN given.status IS NULL THEN stored.ended_at ELSE given.ended_at END,
            current_steps = coalesce(given.current_steps, stored.current_steps),
-           error = CASE WHEN given.status IS NULL THEN stored.error ELSE given.error END
+           error = CASE WHEN given.status IS NULL THEN stored.error ELSE given.error END,
+           failed_step = coalesce(given.failed_step, stored.failed_step),
+           waits = coalesce(given.waits, stored.waits)
       FROM given
      WHERE stored.execution_id = given.execution_id
        AND stored.execution_id = ANY(%(ids)s) -- So that a plan made while the table was small
@@ -110,7 +115,9 @@ WITH kept AS MATERIALIZED (
            ended_at = CASE WHEN %(status)s::text IS NULL THEN ended_at
                       ELSE %(ended_at)s::double precision END,
            current_steps = coalesce(%(current_steps)s::text, current_steps),
-           error = CASE WHEN %(status)s::text IS NULL THEN error ELSE %(error)s::text END
+           error = CASE WHEN %(status)s::text IS NULL THEN error ELSE %(error)s::text END,
+           failed_step = coalesce(%(failed_step)s::text, failed_step),
+           waits = coalesce(%(waits)s::text, waits)
      WHERE execution_id = %(execution_id)s
        AND seq = %(seq_before)s
        AND checksum = %(checksum_before)s
@@ -196,51 +203,26 @@ SELECT seq, checksum
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl.execution
  WHERE execution_id = %(execution_id)s
 
 -- summary_by_key --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl.execution
  WHERE idempotency_key = %(key)s
 
 -- summaries --
+-- Newest first. The conditions of a query stand at the mark; so in the next three.
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl.execution
- WHERE requested_at >= %(since)s
-   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
+ WHERE (requested_at, execution_id) < (%(before_at)s, %(before_id)s) /* conditions */
  ORDER BY requested_at DESC, execution_id DESC
- LIMIT %(limit)s
-
--- summaries_of_parent --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl.execution
- WHERE parent_execution_id = %(parent)s
-   AND (%(path)s::text IS NULL OR path = %(path)s)
-   AND (%(status)s::text IS NULL OR status = %(status)s)
-   AND requested_at >= %(since)s
-   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT %(limit)s
-
--- summaries_of_label --
--- Those with one label, newest first; what else is wanted of them is looked at row by row.
-SELECT found.execution_id, path, version, digest, status, found.requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl.label AS label
-  JOIN noetl.execution AS found ON found.execution_id = label.execution_id
- WHERE label.name = %(label)s AND label.value = %(value)s
-   AND label.requested_at >= %(since)s
-   AND (label.requested_at, label.execution_id) < (%(before_at)s, %(before_id)s)
-   AND (%(parent)s::text IS NULL OR parent_execution_id = %(parent)s)
-   AND (%(path)s::text IS NULL OR path = %(path)s)
-   AND (%(status)s::text IS NULL OR status = %(status)s)
-   AND (%(labels)s::text IS NULL OR found.labels::jsonb @> %(labels)s::jsonb)
- ORDER BY label.requested_at DESC, label.execution_id DESC
  LIMIT %(limit)s
 
 -- label_counts --
@@ -252,36 +234,96 @@ SELECT value, count(*) AS executions
  ORDER BY executions DESC, value
  LIMIT %(limit)s
 
--- summaries_of_path --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl.execution
- WHERE path = %(path)s
-   AND requested_at >= %(since)s
-   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT %(limit)s
+-- executions_count --
+SELECT count(*) AS count FROM noetl.execution WHERE true /* conditions */
 
--- summaries_of_path_and_status --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+-- executions_span --
+SELECT min(requested_at) AS first, max(requested_at) AS last
   FROM noetl.execution
- WHERE path = %(path)s
-   AND status = %(status)s
-   AND requested_at >= %(since)s
-   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT %(limit)s
+ WHERE true /* conditions */
 
--- summaries_of_status --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+-- executions_histogram --
+SELECT floor((requested_at - %(begin)s) / %(width)s)::integer AS bucket, status,
+       count(*) AS count
   FROM noetl.execution
- WHERE status = %(status)s
-   AND requested_at >= %(since)s
-   AND (requested_at, execution_id) < (%(before_at)s, %(before_id)s)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT %(limit)s
+ WHERE requested_at >= %(begin)s AND requested_at < %(end)s /* conditions */
+ GROUP BY 1, 2
+ ORDER BY 1, 2
+
+-- where_status --
+status = %(value)s
+
+-- where_waiting --
+status = 'RUNNING' AND waits <> ''
+
+-- where_path --
+path = %(value)s
+
+-- where_path_like --
+path LIKE %(glob)s ESCAPE '\'
+
+-- where_took_over --
+ended_at - requested_at > %(value)s OR ended_at IS NULL AND %(now)s - requested_at > %(value)s
+
+-- where_took_under --
+ended_at - requested_at < %(value)s OR ended_at IS NULL AND %(now)s - requested_at < %(value)s
+
+-- where_since --
+requested_at >= %(value)s
+
+-- where_until --
+requested_at < %(value)s
+
+-- where_version --
+version = %(value)s
+
+-- where_version_over --
+version >= %(value)s
+
+-- where_version_under --
+version <= %(value)s
+
+-- where_parent --
+parent_execution_id = %(value)s
+
+-- where_no_parent --
+parent_execution_id IS NULL
+
+-- where_any_parent --
+parent_execution_id IS NOT NULL
+
+-- where_id --
+execution_id LIKE %(begin)s ESCAPE '\' OR execution_id LIKE %(end)s ESCAPE '\'
+
+-- where_step --
+failed_step = %(value)s OR current_steps LIKE %(within)s ESCAPE '\'
+
+-- where_error --
+error ILIKE %(within)s ESCAPE '\'
+
+-- where_any_error --
+error IS NOT NULL
+
+-- where_label --
+execution_id IN (SELECT execution_id FROM noetl.label WHERE name = %(key)s AND value = %(value)s)
+
+-- where_any_label --
+execution_id IN (SELECT execution_id FROM noetl.label WHERE name = %(key)s)
+
+-- where_text --
+path ILIKE %(within)s ESCAPE '\' OR error ILIKE %(within)s ESCAPE '\'
+   OR execution_id LIKE %(begin)s ESCAPE '\' OR execution_id LIKE %(end)s ESCAPE '\'
+
+-- openings --
+-- The first row of each log.
+SELECT asked.execution_id, first.events
+  FROM unnest(%(executions)s::text[]) AS asked (execution_id)
+ CROSS JOIN LATERAL (
+    SELECT events FROM noetl.log AS log
+     WHERE log.execution_id = asked.execution_id
+     ORDER BY seq
+     LIMIT 1
+ ) AS first
 
 -- unfinished --
 SELECT execution_id

@@ -5,12 +5,13 @@ What the methods promise is written in `noetl.store.base`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from noetl.model.commands import Command, Lease
+from noetl.model.execution_query import Wanted
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store import listing
 from noetl.store.base import (
@@ -135,17 +136,33 @@ class PostgresStore(AccessMethods):
 
     async def summaries(
         self,
+        wanted: Wanted = (),
         *,
-        status: str | None = None,
-        path: str | None = None,
-        parent: ExecutionId | None = None,
-        since: float | None = None,
+        now: float = 0.0,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
-        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
-        name, chosen = listing.statement(status, path, parent, since, before, limit, labels)
-        return [listing.summary_of(row) for row in await self._database.all(name, chosen)]
+        rows = await self._database.found("summaries", wanted, now, listing.page(before, limit))
+        return [listing.summary_of(row) for row in rows]
+
+    async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
+        [row] = await self._database.found("executions_count", wanted, now)
+        return int(row["count"])
+
+    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
+        [row] = await self._database.found("executions_span", wanted, now)
+        return None if row["first"] is None else (row["first"], row["last"])
+
+    async def histogram(
+        self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
+    ) -> list[tuple[int, str, int]]:
+        chosen = {"begin": begin, "width": width, "end": end}
+        rows = await self._database.found("executions_histogram", wanted, now, chosen)
+        return [(row["bucket"], row["status"], row["count"]) for row in rows]
+
+    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
+        rows = await self._database.all("openings", {"executions": list(execution_ids)})
+        return {row["execution_id"]: row["events"] for row in rows}
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100

@@ -221,10 +221,10 @@ class _Batch:
                     for name, value in summary.labels.items()
                 ]
         elif status == summary.status:
-            changing = (seq, checksum, _steps(summary), summary.error)
+            changing = (seq, checksum, *_remarks(summary))
             rows["progress_execution"].append((*changing, execution_id, *standing))
         else:
-            changed = (summary.status, summary.ended_at, _steps(summary), summary.error)
+            changed = (summary.status, summary.ended_at, *_remarks(summary))
             rows["update_execution"].append((seq, checksum, *changed, execution_id, *standing[:2]))
         return Standing(seq, checksum, summary.status)
 
@@ -242,14 +242,14 @@ def _execution_row(summary: Summary, seq: int, checksum: int) -> tuple[Any, ...]
         summary.ended_at,
         summary.parent_execution_id,
         summary.idempotency_key,
-        _steps(summary),
-        summary.error,
         encode_labels(summary.labels),
+        *_remarks(summary),
     )
 
 
-def _steps(summary: Summary) -> str:
-    return encode_json(summary.current_steps).decode()
+def _remarks(summary: Summary) -> tuple[str | None, ...]:
+    steps = encode_json(summary.current_steps).decode()
+    return steps, summary.error, summary.failed_step, summary.waits
 
 
 def _command_row(execution_id: ExecutionId, new: NewCommand) -> tuple[str, tuple[Any, ...]]:

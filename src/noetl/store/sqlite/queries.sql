@@ -14,8 +14,9 @@ SELECT execution_id FROM noetl_execution WHERE idempotency_key = ?
 -- insert_execution --
 INSERT INTO noetl_execution (
     execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
-    parent_execution_id, idempotency_key, current_steps, error, labels
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    parent_execution_id, idempotency_key, labels, current_steps, error,
+    failed_step, waits
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- insert_label --
 INSERT INTO noetl_label (execution_id, name, value, requested_at) VALUES (?, ?, ?, ?)
@@ -24,12 +25,14 @@ INSERT INTO noetl_label (execution_id, name, value, requested_at) VALUES (?, ?, 
 -- What was requested never changes, so its columns and their indexes are left alone. Nothing is
 -- changed if the log does not end where the decision was made, here and in the next two.
 UPDATE noetl_execution
-   SET seq = ?, checksum = ?, status = ?, ended_at = ?, current_steps = ?, error = ?
+   SET seq = ?, checksum = ?, status = ?, ended_at = ?, current_steps = ?, error = ?,
+       failed_step = ?, waits = ?
  WHERE execution_id = ? AND seq = ? AND checksum = ?
 
 -- progress_execution --
 -- The status stays: neither its index nor the checks on it are gone through.
-UPDATE noetl_execution SET seq = ?, checksum = ?, current_steps = ?, error = ?
+UPDATE noetl_execution
+   SET seq = ?, checksum = ?, current_steps = ?, error = ?, failed_step = ?, waits = ?
  WHERE execution_id = ? AND seq = ? AND checksum = ? AND status = ?
 
 -- advance_execution --
@@ -93,55 +96,26 @@ SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = :executi
 
 -- summary --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl_execution
  WHERE execution_id = ?
 
 -- summary_by_key --
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl_execution
  WHERE idempotency_key = ?
 
 -- summaries --
+-- Newest first. The conditions of a query stand at the mark; so in the next three.
 SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
   FROM noetl_execution
- WHERE requested_at >= :since
-   AND (requested_at, execution_id) < (:before_at, :before_id)
+ WHERE (requested_at, execution_id) < (:before_at, :before_id) /* conditions */
  ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
-
--- summaries_of_parent --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl_execution
- WHERE parent_execution_id = :parent
-   AND (:path IS NULL OR path = :path)
-   AND (:status IS NULL OR status = :status)
-   AND requested_at >= :since
-   AND (requested_at, execution_id) < (:before_at, :before_id)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
-
--- summaries_of_label --
--- Those with one label, newest first; what else is wanted of them is looked at row by row.
-SELECT found.execution_id, path, version, digest, status, found.requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl_label AS label
- CROSS JOIN noetl_execution AS found ON found.execution_id = label.execution_id
- WHERE label.name = :label AND label.value = :value
-   AND label.requested_at >= :since
-   AND (label.requested_at, label.execution_id) < (:before_at, :before_id)
-   AND (:parent IS NULL OR parent_execution_id = :parent)
-   AND (:path IS NULL OR path = :path)
-   AND (:status IS NULL OR status = :status)
-   AND NOT EXISTS (SELECT 1 FROM json_each(:labels) AS wanted
-                    WHERE NOT EXISTS (SELECT 1 FROM noetl_label AS other
-                                       WHERE other.execution_id = found.execution_id
-                                         AND other.name = wanted.key
-                                         AND other.value = wanted.value))
- ORDER BY label.requested_at DESC, label.execution_id DESC
  LIMIT :limit
 
 -- label_counts --
@@ -153,36 +127,92 @@ SELECT value, count(*) AS executions
  ORDER BY executions DESC, value
  LIMIT :limit
 
--- summaries_of_path --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
-  FROM noetl_execution
- WHERE path = :path
-   AND requested_at >= :since
-   AND (requested_at, execution_id) < (:before_at, :before_id)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
+-- executions_count --
+SELECT count(*) AS count FROM noetl_execution WHERE true /* conditions */
 
--- summaries_of_path_and_status --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+-- executions_span --
+SELECT min(requested_at) AS first, max(requested_at) AS last
   FROM noetl_execution
- WHERE path = :path
-   AND status = :status
-   AND requested_at >= :since
-   AND (requested_at, execution_id) < (:before_at, :before_id)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
+ WHERE true /* conditions */
 
--- summaries_of_status --
-SELECT execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels
+-- executions_histogram --
+SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
+       count(*) AS count
   FROM noetl_execution
- WHERE status = :status
-   AND requested_at >= :since
-   AND (requested_at, execution_id) < (:before_at, :before_id)
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
+ WHERE requested_at >= :begin AND requested_at < :end /* conditions */
+ GROUP BY 1, 2
+ ORDER BY 1, 2
+
+-- where_status --
+status = :value
+
+-- where_waiting --
+status = 'RUNNING' AND waits <> ''
+
+-- where_path --
+path = :value
+
+-- where_path_like --
+path GLOB :glob
+
+-- where_took_over --
+ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value
+
+-- where_took_under --
+ended_at - requested_at < :value OR ended_at IS NULL AND :now - requested_at < :value
+
+-- where_since --
+requested_at >= :value
+
+-- where_until --
+requested_at < :value
+
+-- where_version --
+version = :value
+
+-- where_version_over --
+version >= :value
+
+-- where_version_under --
+version <= :value
+
+-- where_parent --
+parent_execution_id = :value
+
+-- where_no_parent --
+parent_execution_id IS NULL
+
+-- where_any_parent --
+parent_execution_id IS NOT NULL
+
+-- where_id --
+execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
+
+-- where_step --
+failed_step = :value OR current_steps LIKE :within ESCAPE '\'
+
+-- where_error --
+error LIKE :within ESCAPE '\'
+
+-- where_any_error --
+error IS NOT NULL
+
+-- where_label --
+execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key AND value = :value)
+
+-- where_any_label --
+execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key)
+
+-- where_text --
+path LIKE :within ESCAPE '\' OR error LIKE :within ESCAPE '\'
+   OR execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
+
+-- openings --
+-- The first row of each log.
+SELECT log.execution_id, log.events
+  FROM json_each(:executions) AS asked
+  JOIN noetl_log AS log ON log.execution_id = asked.value
+ WHERE log.seq = (SELECT min(seq) FROM noetl_log AS one WHERE one.execution_id = asked.value)
 
 -- heads --
 SELECT execution_id, seq

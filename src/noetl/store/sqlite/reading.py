@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
 
+from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
 from noetl.store import listing, log
 from noetl.store.base import EventRow, Loaded, Summary
@@ -71,18 +73,32 @@ def by_key(db: sqlite3.Connection, key: str) -> Summary | None:
     return _summary(row) if row else None
 
 
+DIALECT = listing.Dialect(
+    QUERIES, re.compile(r"(?<!:):(\w+)"), ":{}", lambda pattern: pattern.replace("[", "[[]")
+)
+
+
+def found(
+    db: sqlite3.Connection,
+    name: str,
+    wanted: Wanted,
+    now: float,
+    values: dict[str, Any] | None = None,
+) -> list[tuple[Any, ...]]:
+    """Every row of the answer to a statement with the conditions of a query."""
+    statement, chosen = listing.composed(DIALECT, name, wanted, now)
+    return db.execute(statement, {**chosen, **(values or {})}).fetchall()
+
+
 def summaries(
     db: sqlite3.Connection,
-    status: str | None,
-    path: str | None,
-    parent: ExecutionId | None,
-    since: float | None,
+    wanted: Wanted,
+    now: float,
     before: tuple[float, ExecutionId] | None,
     limit: int,
-    labels: Mapping[str, str] | None,
 ) -> list[Summary]:
-    name, chosen = listing.statement(status, path, parent, since, before, limit, labels)
-    return [_summary(row) for row in db.execute(QUERIES[name], chosen)]
+    rows = found(db, "summaries", wanted, now, listing.page(before, limit))
+    return [_summary(row) for row in rows]
 
 
 def label_counts(
@@ -103,6 +119,13 @@ def unfinished(db: sqlite3.Connection) -> list[ExecutionId]:
 def heads(db: sqlite3.Connection, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
     chosen = {"executions": msgspec.json.encode(list(execution_ids)).decode()}
     return dict(db.execute(QUERIES["heads"], chosen).fetchall())
+
+
+def openings(
+    db: sqlite3.Connection, execution_ids: Collection[ExecutionId]
+) -> dict[ExecutionId, bytes]:
+    chosen = {"executions": msgspec.json.encode(list(execution_ids)).decode()}
+    return dict(db.execute(QUERIES["openings"], chosen).fetchall())
 
 
 def variables(db: sqlite3.Connection, execution_id: ExecutionId) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from noetl.errors import Corrupted, StoreError
 from noetl.model.commands import Command, Lease
+from noetl.model.execution_query import Wanted
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import (
     BodyCopies,
@@ -247,18 +248,39 @@ class SqliteStore(AccessMethods):
 
     async def summaries(
         self,
+        wanted: Wanted = (),
         *,
-        status: str | None = None,
-        path: str | None = None,
-        parent: ExecutionId | None = None,
-        since: float | None = None,
+        now: float = 0.0,
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
-        labels: Mapping[str, str] | None = None,
     ) -> list[Summary]:
-        return await self._read(
-            lambda db: reading.summaries(db, status, path, parent, since, before, limit, labels)
+        return await self._read(lambda db: reading.summaries(db, wanted, now, before, limit))
+
+    async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
+        [(count,)] = await self._read(lambda db: reading.found(db, "executions_count", wanted, now))
+        return int(count)
+
+    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
+        [(first, last)] = await self._read(
+            lambda db: reading.found(db, "executions_span", wanted, now)
         )
+        return None if first is None else (first, last)
+
+    async def histogram(
+        self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
+    ) -> list[tuple[int, str, int]]:
+        chosen = {"begin": begin, "width": width, "end": end}
+        return await self._read(
+            lambda db: [
+                (bucket, status, count)
+                for bucket, status, count in reading.found(
+                    db, "executions_histogram", wanted, now, chosen
+                )
+            ]
+        )
+
+    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
+        return await self._read(lambda db: reading.openings(db, execution_ids))
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100

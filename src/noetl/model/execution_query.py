@@ -1,0 +1,309 @@
+"""The query language of executions, parsed once for lists, counts, histograms and bulk actions.
+
+    status:failed path:shop/* took:>5m since:2d label.team=x "duplicate key"
+
+Terms stand side by side and all of them must hold. A value may be several with commas between
+them: any of these. A minus before a term turns it round. A word without a key is looked for in
+the path, the error and the id. Quotes keep spaces, commas and stars as they are; in them a
+backslash stands before a quote.
+
+Nothing here knows SQL: a store turns each term into a condition of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from noetl.errors import BadQuery
+from noetl.model.duration import seconds
+from noetl.model.spelling import did_you_mean
+
+LENGTH_MAX = 2000
+TERMS_MAX = 50
+Field = Literal[
+    "status",
+    "waiting",
+    "path",
+    "path_like",
+    "took_over",
+    "took_under",
+    "since",
+    "until",
+    "version",
+    "version_over",
+    "version_under",
+    "parent",
+    "no_parent",
+    "any_parent",
+    "id",
+    "step",
+    "error",
+    "any_error",
+    "label",
+    "any_label",
+    "text",
+]
+STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
+_STATUS_WORDS: dict[str, tuple[str, ...]] = {
+    **{status.lower(): (status,) for status in STATUSES},
+    "done": ("COMPLETED",),
+    "canceled": ("CANCELLED",),
+    "active": ("PENDING", "RUNNING", "PAUSED"),
+    "ended": ("COMPLETED", "FAILED", "CANCELLED"),
+}
+WAITING = "waiting"
+KEYS = ("status", "path", "took", "since", "until", "version", "parent", "id", "step", "error")
+LABEL = "label."
+
+
+class Condition(NamedTuple):
+    """What one value of a term asks for."""
+
+    field: Field
+    value: str | float | int = ""
+    key: str = ""
+    """Of a label."""
+
+
+class Term(NamedTuple):
+    """Conditions of which one must hold; with `negated`, none may."""
+
+    conditions: tuple[Condition, ...]
+    negated: bool = False
+
+
+Wanted = tuple[Term, ...]
+"""A parsed query: all of its terms must hold. The empty one matches every execution."""
+
+
+def exactly(
+    *,
+    status: str | None = None,
+    path: str | None = None,
+    parent: str | None = None,
+    since: float | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Wanted:
+    """The query for these values as they are, without stars or other readings."""
+    given: tuple[tuple[Field, str | float | None], ...] = (
+        ("status", status),
+        ("path", path),
+        ("parent", parent),
+        ("since", since),
+    )
+    conditions = [Condition(field, value) for field, value in given if value is not None]
+    conditions += [Condition("label", value, name) for name, value in (labels or {}).items()]
+    return tuple(Term((condition,)) for condition in conditions)
+
+
+def quoted(text: str) -> str:
+    """A text as a value of a query, taken as it is."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def parse(text: str, now: float) -> Wanted:
+    """The terms of a query. Raises BadQuery, which names the place."""
+    if len(text) > LENGTH_MAX:
+        raise BadQuery(f"a query has at most {LENGTH_MAX} characters; this one has {len(text)}.")
+    if "\0" in text:
+        raise _wrong(text.index("\0"), 1, "a query cannot hold the character NUL.")
+    terms = tuple(_term(word, now) for word in _words(text))
+    if len(terms) > TERMS_MAX:
+        raise BadQuery(f"a query has at most {TERMS_MAX} terms; this one has {len(terms)}.")
+    return terms
+
+
+def moment(written: str, now: float) -> float | None:
+    """The moment that a span (`2d` ago) or a date (RFC 3339) names; None if it is neither."""
+    span = seconds(written)
+    if span is not None:
+        return now - span
+    try:
+        found = datetime.fromisoformat(written)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+# --- Reading words -----------------------------------------------------------------------------
+
+
+class _Value(NamedTuple):
+    text: str
+    at: int
+    quoted: bool
+
+
+class _Word(NamedTuple):
+    """A term as it is written."""
+
+    key: str
+    """With a sign after it if there was one; empty for text."""
+    values: list[_Value]
+    at: int
+    negated: bool
+
+
+_SIGNS = (":", "=")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+def _words(text: str) -> Iterator[_Word]:
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        begin = at
+        negated = text[at] == "-" and at + 1 < len(text) and not text[at + 1].isspace()
+        at += negated
+        key, at = _key(text, at)
+        values = []
+        while True:
+            value, at = _value(text, at, with_commas=bool(key))
+            values.append(value)
+            if at >= len(text) or text[at] != ",":
+                break
+            at += 1
+        yield _Word(key, values, begin, negated)
+
+
+def _key(text: str, at: int) -> tuple[str, int]:
+    """The key before a sign, and where its value begins; no key if the word has no sign."""
+    end = at
+    while end < len(text) and (text[end].isalnum() or text[end] in "._-/"):
+        end += 1
+    if end == at or end >= len(text) or text[end] not in _SIGNS:
+        return "", at
+    key = text[at:end]
+    is_label = key.startswith(LABEL)
+    if text[end] == "=" and not is_label:
+        if key in KEYS:
+            raise _wrong(end, 1, f'write ":" after {key}: {key}:…')
+        return "", at
+    if not is_label and key not in KEYS:
+        hint = did_you_mean(key, (*KEYS, "label.NAME"))
+        known = "" if hint else f" The keys are {', '.join(KEYS)} and label.NAME."
+        raise _wrong(at, len(key), f'there is no key "{key}".{hint}{known} Quotes make it a text.')
+    if key == LABEL:
+        raise _wrong(at, len(key), "a label has a name: label.team=x.")
+    return key, end + 1
+
+
+def _value(text: str, at: int, *, with_commas: bool) -> tuple[_Value, int]:
+    begin = at
+    if at < len(text) and text[at] == '"':
+        found = _QUOTED.match(text, at)
+        if found is None:
+            raise _wrong(at, len(text) - at, "the quotation mark is not closed.")
+        return _Value(_ESCAPED.sub(r"\1", found[1]), begin, True), found.end()
+    while at < len(text) and not text[at].isspace() and not (with_commas and text[at] == ","):
+        at += 1
+    return _Value(text[begin:at], begin, False), at
+
+
+# --- What terms mean ---------------------------------------------------------------------------
+
+
+def _term(word: _Word, now: float) -> Term:
+    conditions: list[Condition] = []
+    for value in word.values:
+        if not value.text:
+            what = f"{word.key}: has no value." if word.key else "there is nothing between quotes."
+            raise _wrong(value.at, 1, what)
+        conditions += _conditions(word.key, value, now)
+    return Term(tuple(conditions), word.negated)
+
+
+def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
+    text = value.text
+    is_any = text == "*" and not value.quoted
+    match key:
+        case "":
+            return [Condition("text", text)]
+        case "status":
+            return _status(value)
+        case "path":
+            is_pattern = not value.quoted and ("*" in text or "?" in text)
+            return [Condition("path_like" if is_pattern else "path", text)]
+        case "took":
+            return [_took(value)]
+        case "since" | "until":
+            at = moment(text, now)
+            if at is None:
+                raise _wrong(
+                    value.at,
+                    len(text),
+                    f"{key}: takes a span such as 2d or 90m, or a date such as 2026-01-31, not"
+                    f' "{text}".',
+                )
+            return [Condition("since" if key == "since" else "until", at)]
+        case "version":
+            return [_version(value)]
+        case "parent":
+            if text == "none" or is_any:
+                return [Condition("any_parent" if is_any else "no_parent")]
+            return [Condition("parent", text)]
+        case "id":
+            return [Condition("id", text)]
+        case "step":
+            return [Condition("step", text)]
+        case "error":
+            return [Condition("any_error") if is_any else Condition("error", text)]
+        case _:
+            name = key.removeprefix(LABEL)
+            return [Condition("any_label" if is_any else "label", "" if is_any else text, name)]
+
+
+def _status(value: _Value) -> list[Condition]:
+    word = value.text.lower()
+    if word == WAITING:
+        return [Condition("waiting")]
+    if word not in _STATUS_WORDS:
+        known = (*_STATUS_WORDS, WAITING)
+        hint = did_you_mean(word, known) or f" It is one of {', '.join(known)}."
+        raise _wrong(value.at, len(value.text), f'there is no status "{value.text}".{hint}')
+    return [Condition("status", status) for status in _STATUS_WORDS[word]]
+
+
+def _compared(value: _Value) -> tuple[str, str]:
+    """The sign before a value, one of `> <` or none, and the rest."""
+    text = value.text
+    sign = text[0] if text[0] in "<>" else ""
+    return sign, text.removeprefix(sign).removeprefix("=" if sign else "")
+
+
+def _took(value: _Value) -> Condition:
+    sign, rest = _compared(value)
+    span = seconds(rest) if rest else None
+    if span is None or not sign:
+        raise _wrong(value.at, len(value.text), f'took: takes >5m or <30s, not "{value.text}".')
+    return Condition("took_over" if sign == ">" else "took_under", span)
+
+
+def _version(value: _Value) -> Condition:
+    sign, rest = _compared(value)
+    number = rest.removeprefix("v")
+    if not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise _wrong(
+            value.at, len(value.text), f'version: takes a number, >3 or <3, not "{value.text}".'
+        )
+    exact = int(number)
+    # Whole numbers: >3 is from 4 on, >=3 from 3 on.
+    is_strict = bool(sign) and "=" not in value.text
+    match sign:
+        case ">":
+            return Condition("version_over", exact + is_strict)
+        case "<":
+            return Condition("version_under", exact - is_strict)
+        case _:
+            return Condition("version", exact)
+
+
+def _wrong(at: int, length: int, what: str) -> BadQuery:
+    return BadQuery(f"character {at + 1}: {what}", at=at, length=max(length, 1))
