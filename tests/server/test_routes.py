@@ -110,6 +110,20 @@ def test_the_catalog_lists_and_shows_with_text_and_graph(dev, hello):
 # --- Starting ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["register", "register/batch", "list", "resource", "validate"])
+def test_a_playbook_with_the_name_of_a_route_can_be_read(dev, path):
+    text = (
+        f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: odd, path: {path}}}\n"
+        "workflow: [{step: start, tool: {kind: noop}}]\n"
+    )
+    dev.post("/api/catalog/register", {"content": text})
+
+    assert dev.get(f"/api/catalog/{path}")["content"] == text
+    allowed = dev.ask("OPTIONS", f"/api/catalog/{path}").headers["allow"]
+    assert allowed == "GET, HEAD, OPTIONS, POST"
+    assert dev.ask("DELETE", f"/api/catalog/{path}").status == 405
+
+
 def test_an_execution_starts_by_path_or_catalog_id_with_its_workload_merged(dev):
     entry = dev.post("/api/catalog/register", {"content": HELLO})
     body = {"catalog_id": entry["catalog_id"], "payload": {"name": "moon", "deep": {"b": 3}}}

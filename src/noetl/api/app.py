@@ -9,7 +9,7 @@ handler costs less than what a worker's report asks for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,7 +76,11 @@ class _Leaf:
 
 
 class Router:
-    """Which route a request means. Words go before parameters, and these before what is deep."""
+    """Which route a request means. Words go before parameters, and these before what is deep.
+
+    Where what goes before does not answer the method, what comes after may: `GET
+    /api/catalog/list` reads the playbook "list", though `POST` of the same path lists all.
+    """
 
     def __init__(self, routes: Sequence[AnyRoute]) -> None:
         self._root = _Node()
@@ -109,20 +113,26 @@ class Router:
         plain = self._plain.get(path)
         if plain is not None:
             return plain, []
+        return next(self._all(path), None)
+
+    def _all(self, path: str) -> Iterator[tuple[_Leaf, list[str]]]:
+        """Every leaf that the path leads to, what goes before first."""
         return self._walk(self._root, [word for word in path.split("/") if word], 0, [])
 
     def _walk(
         self, node: _Node, words: list[str], at: int, given: list[str]
-    ) -> tuple[_Leaf, list[str]] | None:
+    ) -> Iterator[tuple[_Leaf, list[str]]]:
         if at == len(words):
-            return None if node.leaf is None else (node.leaf, given)
+            if node.leaf is not None:
+                yield node.leaf, given
+            return
         below = node.words.get(words[at])
-        found = None if below is None else self._walk(below, words, at + 1, given)
-        if found is None and node.parameter is not None:
-            found = self._walk(node.parameter, words, at + 1, [*given, words[at]])
-        if found is None and node.deep is not None:
-            found = node.deep, [*given, "/".join(words[at:])]
-        return found
+        if below is not None:
+            yield from self._walk(below, words, at + 1, given)
+        if node.parameter is not None:
+            yield from self._walk(node.parameter, words, at + 1, [*given, words[at]])
+        if node.deep is not None:
+            yield node.deep, [*given, "/".join(words[at:])]
 
     def match(self, method: str, path: str) -> Match:
         """Raises NotFound for a path that nothing answers at, WrongMethod for another method."""
@@ -130,15 +140,21 @@ class Router:
         if found is None:
             raise NotFound(f"there is no route {path[:200]}. GET /api/openapi.json lists them all.")
         leaf, given = found
-        route = leaf.routes.get(method)
-        if route is None:
-            raise WrongMethod(f"{leaf.path} does not answer {method[:20]}.", leaf.allow)
+        if method not in leaf.routes:
+            found = next((one for one in self._all(path) if method in one[0].routes), None)
+            if found is None:
+                raise WrongMethod(f"{leaf.path} does not answer {method[:20]}.", leaf.allow)
+            leaf, given = found
+        route = leaf.routes[method]
         return Match(route, leaf.path, dict(zip(route.parameters, given, strict=True)))
 
     def allowed(self, path: str) -> bytes | None:
         """The methods of a path, as the header `Allow` says them."""
-        found = self.find(path)
-        return None if found is None else found[0].allow
+        leaves = [leaf for leaf, _ in self._all(path)]
+        if len(leaves) <= 1:
+            return leaves[0].allow if leaves else None
+        methods = {method for leaf in leaves for method in leaf.allow.decode().split(", ")}
+        return ", ".join(sorted(methods)).encode()
 
 
 def build(services: Services, origins: Collection[str] = ()) -> ASGIApp:

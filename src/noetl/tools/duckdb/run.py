@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import ExitStack
 from pathlib import Path
@@ -272,8 +273,53 @@ class Task:
         return [name for name, type_ in self._described(table).items() if type_ == "BLOB"]
 
     def batch(self, write: Write, batch: Batch) -> Statement:
-        sql = insert(write, batch.columns, len(batch.rows), "?")
+        columns, count = batch.columns, len(batch.rows)
+        read = _as_json(batch)
+        if read is not None:
+            sql = insert(write, columns, count, "?", read.sql)
+            return self._executed(Bound(sql, read.values))
+        sql = insert(write, columns, count, "?")
         return self._executed(Bound(sql, [value for row in batch.rows for value in row]))
+
+
+_TYPES: dict[type, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", bytes: "BLOB"}
+_INT64 = range(-(2**63), 2**63)
+
+
+def _as_json(batch: Batch) -> Bound | None:
+    """The rows as one bound text, which DuckDB takes apart itself; None for values that JSON does
+    not hold exactly, or columns of several types.
+
+    The library takes a third of a millisecond for each value that is bound by itself, because it
+    looks for pandas each time.
+    """
+    types: list[str] = []
+    for values in zip(*batch.rows, strict=True):
+        found = {type_ for value in values if value is not None for type_ in [_type_of(value)]}
+        if len(found) > 1 or "" in found:
+            return None
+        types.append(found.pop() if found else "VARCHAR")
+    # Bytes are base64 in JSON.
+    read = [f"from_base64(c{n})" if one == "BLOB" else f"c{n}" for n, one in enumerate(types)]
+    shape = {f"c{n}": "VARCHAR" if one == "BLOB" else one for n, one in enumerate(types)}
+    form = literal(msgspec.json.encode([shape]).decode())
+    rows = [{f"c{n}": value for n, value in enumerate(row)} for row in batch.rows]
+    return Bound(
+        f"SELECT {', '.join(read)} FROM "  # noqa: S608 - nothing of the input is in it
+        f"(SELECT unnest(from_json(?, {form}), recursive := true))",
+        [msgspec.json.encode(rows).decode()],
+    )
+
+
+def _type_of(value: Any) -> str:
+    """The type that the value has in DuckDB; empty if JSON does not hold it exactly."""
+    if isinstance(value, str):
+        return "VARCHAR"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    if isinstance(value, int) and value not in _INT64:
+        return ""
+    return _TYPES.get(type(value), "")
 
 
 def _yields_rows(sql: str) -> bool:

@@ -119,8 +119,12 @@ def bytes_of(text: str, column: str) -> bytes:
         ) from None
 
 
-def insert(write: Write, columns: Sequence[str], count: int, mark: str) -> str:
-    """The statement that writes `count` rows; `mark` stands for each value."""
+def insert(
+    write: Write, columns: Sequence[str], count: int, mark: str, select: str | None = None
+) -> str:
+    """The statement that writes `count` rows; `mark` stands for each value. With `select`, the one
+    that writes what this query yields.
+    """
 
     def named(names: Sequence[str]) -> str:
         listed = ", ".join(quoted(name) for name in names)
@@ -129,8 +133,8 @@ def insert(write: Write, columns: Sequence[str], count: int, mark: str) -> str:
     one = f"({', '.join([mark] * len(columns))})"
     table = write.table.replace("%", "%%") if mark == "%s" else write.table
     # Names are quoted, values are bound: nothing of the input becomes SQL.
-    rows = ", ".join([one] * count)
-    parts = [f"INSERT INTO {table} ({named(columns)}) VALUES {rows}"]  # noqa: S608
+    rows = select or f"VALUES {', '.join([one] * count)}"
+    parts = [f"INSERT INTO {table} ({named(columns)}) {rows}"]
     target = f" ({named(write.key)})" if write.key else ""
     if write.mode == "ignore":
         parts.append(f"ON CONFLICT{target} DO NOTHING")
