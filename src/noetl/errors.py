@@ -156,6 +156,16 @@ class BadRequest(NoetlError):
     code = "bad_request"
 
 
+class BadInputs(BadRequest):
+    """What a playbook was given does not fit the inputs that it declares; nothing was started."""
+
+    code = "bad_inputs"
+
+    def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
 class TooLarge(BadRequest):
     """It is larger than we read."""
 

@@ -442,3 +442,51 @@ def test_settings_that_contradict_each_other_are_refused_before_anything_is_kept
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "Set both, or neither." in ran.stderr
     assert place.executions() == []
+
+
+INPUTS = (
+    HEAD
+    + """\
+metadata: {name: inputs, path: tests/inputs}
+executor:
+  spec:
+    inputs: {version: {type: string}, count: {type: integer, desc: How many.}}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    set: {ctx.seen: "{{ workload.version }}/{{ workload.count }}"}
+"""
+)
+
+
+def test_what_is_missing_is_said_where_there_is_nobody_to_ask(noetl, tmp_path):
+    (tmp_path / "inputs.yaml").write_text(INPUTS)
+
+    ran = noetl("run", "inputs.yaml", "--set", "count=x")
+
+    assert ran.code == 2
+    assert 'input "version" is missing; it takes a text' in ran.err
+    assert "input \"count\" takes a whole number, not 'x'" in ran.err
+    assert noetl("executions", "list").out == ""
+
+
+def test_a_text_stays_what_was_typed(noetl, tmp_path):
+    (tmp_path / "inputs.yaml").write_text(INPUTS)
+
+    ran = noetl("run", "inputs.yaml", "--set", "version=1.10", "--set", "count=3", "--json")
+
+    assert json.loads(ran.out)["ctx"] == {"seen": "1.10/3"}
+
+
+def test_a_person_is_asked_for_what_is_missing(place):
+    place.write("inputs.yaml", INPUTS)
+    terminal = Terminal(place, "run", "inputs.yaml", "--set", "version=2")
+
+    terminal.until("How many.")
+    terminal.type("many\n")
+    terminal.until("takes a whole number, not 'many'")
+    terminal.type("4\n")
+    terminal.until("completed in")
+
+    assert terminal.ended() == 0
+    assert place.json("executions", "show", "last", "--json")["ctx"] == {"seen": "2/4"}

@@ -475,3 +475,13 @@ def test_refine_goes_back_until_it_is_good_enough():
     assert rough.result["rounds"] == 3
     rounds = [task for task in done.of(TaskDone) if task.task == "better"]
     assert len(rounds) == 4
+
+
+# --- What describes and bounds executions ------------------------------------------------------
+
+
+def test_typed_inputs_takes_texts_for_what_they_are():
+    done = run("typed_inputs", {"shop": "south", "limit": "1"})
+
+    assert done.result == {"day": "2026-01-31", "orders": 1, "amount": 22}
+    assert done.document["labels"] == {"team": "sales"}

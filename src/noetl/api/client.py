@@ -28,6 +28,7 @@ from noetl.api.connection import ANSWER_SECONDS, Lines
 from noetl.api.route import Caller, Reply
 from noetl.engine.program import Program
 from noetl.errors import (
+    BadInputs,
     NoetlError,
     NotFound,
     PlaybookRejected,
@@ -255,6 +256,8 @@ def error_of(status: int, body: bytes) -> NoetlError:
         code, message, details = "", f"the server answered {status}.", None
     if code == PlaybookRejected.code and isinstance(details, dict):
         return PlaybookRejected(msgspec.convert(details["problems"], tuple[Problem, ...]))
+    if code == BadInputs.code and isinstance(details, dict):
+        return BadInputs(message, tuple(details["problems"]))
     kind = _kinds(NoetlError).get(code)
     if kind is None:
         kind = StoreError if status in _TRY_AGAIN else NoetlError

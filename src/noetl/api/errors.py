@@ -7,6 +7,7 @@ from typing import Any
 
 from noetl.api.route import Malformed
 from noetl.errors import (
+    BadInputs,
     BadQuery,
     BadRequest,
     BadText,
@@ -44,6 +45,7 @@ STATUS: dict[type[NoetlError], int] = {
     NotFound: 404,
     Conflict: 409,
     TooLarge: 413,
+    BadInputs: 422,
     BadText: 422,
     UnknownKey: 422,
     KeyReused: 422,
@@ -62,7 +64,7 @@ STATUS_WORDS = {
     405: "The route does not answer this method.",
     409: "It is in another state by now.",
     413: "The body is larger than this route reads.",
-    422: "A key is unknown, the text is not a playbook, or it cannot be evaluated.",
+    422: "A key is unknown, the text is no playbook, inputs do not fit, or it cannot be run.",
     429: "Too many tries.",
     503: "The database is out of reach at the moment.",
 }
@@ -85,7 +87,7 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     if isinstance(error, BadQuery):
         place = {"at": error.at, "length": error.length}
         details = [{"key": "q", "message": str(error), "source": "query", **place}]
-    if isinstance(error, PlaybookRejected):
+    if isinstance(error, PlaybookRejected | BadInputs):
         details = {"problems": list(error.problems)}
     return status_of(error), ErrorAnswer(
         error=Error(code=error.code, message=str(error), details=details)

@@ -11,6 +11,7 @@ from noetl.cli.printing import one_line, say
 from noetl.errors import Conflict, SignalRefused
 
 if TYPE_CHECKING:
+    from noetl.model.net import FormField
     from noetl.settings import Settings
 
 Form = list[dict[str, Any]]
@@ -80,16 +81,19 @@ def _given(form: Form, sets: tuple[str, ...]) -> dict[str, Any]:
 def _asked(step: str, form: Form) -> dict[str, Any]:
     """Put every question; an answer that does not fit is asked for again at once."""
     say(f'step "{one_line(step)}" asks:')
-    return {field["name"]: _ask(field) for field in form}
-
-
-def _ask(field: dict[str, Any]) -> Any:
     import msgspec
 
-    from noetl.engine.forms import Unfit, fitted, wanted
     from noetl.model.net import FormField
 
-    question = msgspec.convert(field, FormField)
+    return {field["name"]: ask(msgspec.convert(field, FormField)) for field in form}
+
+
+def ask(question: FormField) -> Any:
+    """Put one question until the answer fits."""
+    import msgspec
+
+    from noetl.model.fields import Unfit, fitted, wanted
+
     if question.help:
         click.echo(f"  {one_line(question.help)}", err=True)
     label = one_line(question.label or question.name)

@@ -80,7 +80,8 @@ async def _entries(settings: Settings, prefix: str) -> list[dict[str, Any]]:
 async def _entry(settings: Settings, path: str, version: int | None) -> dict[str, Any]:
     from noetl import wiring
     from noetl.cli.remote import connected
-    from noetl.control.documents import catalog_entry, plain
+    from noetl.control.catalog import resource_of
+    from noetl.control.documents import plain
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
@@ -91,7 +92,8 @@ async def _entry(settings: Settings, path: str, version: int | None) -> dict[str
     async with wiring.looking(settings) as store:
         found = await store.catalog_entry(path, version)
         if found is not None:
-            return {**plain(catalog_entry(found)), "content": found.content}
+            shown = plain(await resource_of(store, found))
+            return {name: value for name, value in shown.items() if name != "layout"}
         known = [entry.path for entry in await store.catalog()]
     which = f" in version {version}" if version is not None else ""
     raise NotFound(f'no playbook "{path}"{which} is registered.{did_you_mean(path, known)}')

@@ -15,6 +15,7 @@ from noetl.cli.credentials import Need, credentials_of
 from noetl.cli.describe import INDENT, Row, Span, block_rows, expression, guard, step_rows
 from noetl.cli.graph import Edge, Graph, dominators, graph_of
 from noetl.cli.printing import counted, one_line
+from noetl.model.fields import wanted
 from noetl.model.net import Net
 
 DEPTH_MAX = 6
@@ -75,6 +76,10 @@ def _heading(net: Net, graph: Graph, digest: str) -> Iterator[Drawn]:
     arcs = sum(1 for _ in graph.edges)
     facts = f"{counted(len(net.steps), 'step')}, {counted(arcs, 'arc')}, digest {digest[:12]}"
     yield Drawn("", "", (Span(facts, "quiet"),))
+    for field in net.executor.inputs:
+        may = "" if field.required and field.default is None else ", may be left out"
+        shown = f"{field.name} ({wanted(field)}{may})"
+        yield Drawn("", "       ", (Span("input  ", "word"), Span(one_line(shown))))
 
 
 class _Tree:

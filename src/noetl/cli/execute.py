@@ -58,4 +58,6 @@ def command(
     if version is not None:
         request["version"] = version
     settings = settings_for_server(server)
-    sys.exit(asyncio.run(execute_there(settings, request, wait=wait, as_json=as_json, key=key)))
+    sys.exit(
+        asyncio.run(execute_there(settings, request, sets, wait=wait, as_json=as_json, key=key))
+    )

@@ -166,6 +166,7 @@ def document(net: Net, digest: str) -> dict[str, Any]:
         "name": net.name,
         "path": net.path,
         "entry": net.entry,
+        "inputs": [msgspec.to_builtins(one) for one in net.executor.inputs],
         "workbook": [
             {"name": block.name, "loop": _loop(block.loop), "tasks": [*map(_task, block.tasks)]}
             for block in net.workbook

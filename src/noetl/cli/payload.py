@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+
+if TYPE_CHECKING:
+    from noetl.errors import BadInputs
+    from noetl.model.net import FormField
+
+TYPED = frozenset({"text", "choice", "date", "datetime", "secret", "file"})
+"""Types whose values are the texts that people type."""
 
 
 def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
@@ -18,6 +25,38 @@ def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
             raise click.BadParameter(f'"{item}" is not KEY=VALUE, e.g. --set days=3.')
         _put(found, key.strip(), _value(item, text))
     return found
+
+
+def typed(
+    given: dict[str, Any], sets: tuple[str, ...], inputs: tuple[FormField, ...]
+) -> dict[str, Any]:
+    """The same, with what `--set` gives to typed inputs taken as it was typed: an input that is a
+    text keeps `1.10` and `true` as texts."""
+    as_typed = {one.name for one in inputs if one.type in TYPED}
+    texts = {key.strip(): text for key, _, text in (item.partition("=") for item in sets)}
+    return {**given, **{key: text for key, text in texts.items() if key in as_typed}}
+
+
+def asked_for(given: dict[str, Any], inputs: tuple[FormField, ...], own: Any) -> dict[str, Any]:
+    """The same, with inputs that are missing asked for, if there is a terminal to ask on."""
+    from noetl.cli.answer import ask
+    from noetl.cli.printing import say
+    from noetl.model.fields import missing
+
+    wanted = missing(inputs, {**own, **given})
+    if not wanted or not sys.stdin.isatty():
+        return given
+    say("this playbook needs:")
+    return {**given, **{one.name: ask(one) for one in wanted}}
+
+
+def say_all(error: BadInputs) -> None:
+    """Every input that is missing or does not fit, a line each."""
+    from noetl.cli.printing import one_line, say
+
+    say("nothing was started:")
+    for problem in error.problems or (str(error),):
+        click.echo(f"  {one_line(problem)}", err=True)
 
 
 def _value(item: str, text: str) -> Any:

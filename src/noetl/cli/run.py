@@ -92,8 +92,10 @@ def command(
     if settings.server_url is not None:
         from noetl.cli.run_there import run_there
 
-        sys.exit(asyncio.run(run_there(settings, target, given, named, as_json=as_json)))
-    sys.exit(asyncio.run(_run(settings, target, given, named, as_json=as_json, resume=resume)))
+        sys.exit(asyncio.run(run_there(settings, target, given, named, sets, as_json=as_json)))
+    sys.exit(
+        asyncio.run(_run(settings, target, given, named, sets, as_json=as_json, resume=resume))
+    )
 
 
 async def _run(
@@ -101,13 +103,15 @@ async def _run(
     target: str,
     given: dict[str, Any],
     labels: dict[str, str],
+    sets: tuple[str, ...],
     *,
     as_json: bool,
     resume: bool | None,
 ) -> int:
     from noetl import wiring
+    from noetl.cli.payload import asked_for, say_all, typed
     from noetl.cli.running import run_to_end, working_here
-    from noetl.errors import NotFound
+    from noetl.errors import BadInputs, NotFound
     from noetl.model.facts import Source
 
     compiled, source = None, None
@@ -131,9 +135,16 @@ async def _run(
             say(str(edited))
             return WRONG
         if execution_id is None:
-            execution_id = await system.executions.start(
-                *chosen, given, actor=local_actor(), source=source, labels=labels
-            )
+            program = await system.orchestrator.programs.by_digest(chosen.digest)
+            inputs = program.net.executor.inputs
+            given = asked_for(typed(given, sets, inputs), inputs, program.net.workload)
+            try:
+                execution_id = await system.executions.start(
+                    *chosen, given, actor=local_actor(), source=source, labels=labels
+                )
+            except BadInputs as error:
+                say_all(error)
+                return WRONG
         elif given:
             say("going on with the workload it was started with; --new starts with another")
         async with working_here(system, settings, {execution_id}):
@@ -175,7 +186,8 @@ def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
     """Names that are nearly those of the workload: such a value would be passed over in silence."""
     from noetl.model.spelling import did_you_mean
 
-    for name in given.keys() - net.workload.keys():
+    inputs = {one.name for one in net.executor.inputs}
+    for name in given.keys() - net.workload.keys() - inputs:
         hint = did_you_mean(name, net.workload)
         if hint:
             say(f'the workload of this playbook has no "{name}".{hint}')

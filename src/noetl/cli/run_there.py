@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl.cli.exits import OK, WRONG
+from noetl.cli.payload import asked_for, say_all, typed
 from noetl.cli.printing import print_json, print_line, say
 from noetl.cli.remote import connected
 from noetl.cli.remote_running import to_end
 from noetl.cli.run import CompiledFile, beside, called, compiled_file, is_file, point_out_misspelt
 from noetl.cli.source_lines import SourceLines
+from noetl.errors import BadInputs
+from noetl.model.net import FormField
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -24,12 +30,13 @@ async def run_there(
     target: str,
     given: dict[str, Any],
     labels: dict[str, str],
+    sets: tuple[str, ...],
     *,
     as_json: bool,
 ) -> int:
     """Register the file with what it calls, or take the path, and run that to its end."""
     from noetl import wiring
-    from noetl.errors import NotFound
+    from noetl.errors import BadInputs, NotFound
 
     found = None
     if is_file(target):
@@ -45,13 +52,29 @@ async def run_there(
             request = await _registered(client, found, folder, wiring.compiler(settings))
             file = SourceLines(target, found.compiled.code_lines)
         try:
+            given = await _typed(client, request, given, sets)
             started = await client.post(
                 "/api/execute", {**request, "workload": given, "labels": labels}
             )
+        except BadInputs as error:
+            say_all(error)
+            return WRONG
         except NotFound as error:
             say(str(error))
             return WRONG
         return await to_end(settings, client, started["execution_id"], as_json=as_json, file=file)
+
+
+async def _typed(
+    client: Client, request: dict[str, Any], given: dict[str, Any], sets: tuple[str, ...]
+) -> dict[str, Any]:
+    """The workload with each value as its input wants it; what is missing is asked for."""
+    if not sets and not sys.stdin.isatty():
+        return given
+    wanted = {"path": request["path"], "version": request.get("version")}
+    resource = await client.post("/api/catalog/resource", wanted)
+    inputs = msgspec.convert(resource["inputs"], tuple[FormField, ...])
+    return asked_for(typed(given, sets, inputs), inputs, resource["workload"])
 
 
 async def _registered(
@@ -71,11 +94,22 @@ async def _registered(
 
 
 async def execute_there(
-    settings: Settings, request: dict[str, Any], *, wait: bool, as_json: bool, key: str | None
+    settings: Settings,
+    request: dict[str, Any],
+    sets: tuple[str, ...],
+    *,
+    wait: bool,
+    as_json: bool,
+    key: str | None,
 ) -> int:
     """Start a registered playbook; follow it if that is wanted."""
     async with connected(settings) as client:
-        started = await client.post("/api/execute", request, key=key)
+        given = await _typed(client, request, request["workload"], sets)
+        try:
+            started = await client.post("/api/execute", {**request, "workload": given}, key=key)
+        except BadInputs as error:
+            say_all(error)
+            return WRONG
         if wait:
             return await to_end(settings, client, started["execution_id"], as_json=as_json)
         if as_json:

@@ -14,6 +14,7 @@ from noetl.dsl import Compiled
 from noetl.errors import BadRequest, NotFound
 from noetl.model import net as nets
 from noetl.model.answers import CatalogResource
+from noetl.model.fields import json_schema
 from noetl.store.base import CatalogEntry, Store
 
 ENTRIES_MAX = 100
@@ -55,14 +56,7 @@ class Catalog:
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
-        entry = await self.entry(path, version)
-        body = await self._store.net(entry.digest)
-        drawn = None if body is None else layout(nets.decode(body))
-        return CatalogResource(
-            **msgspec.structs.asdict(documents.catalog_entry(entry)),
-            content=entry.content,
-            layout=drawn,
-        )
+        return await resource_of(self._store, await self.entry(path, version))
 
     async def wanted(
         self, path: str | None, catalog_id: str | None, version: int | None
@@ -94,3 +88,18 @@ class Catalog:
         if len(self._entries) >= ENTRIES_MAX:
             self._entries.pop(next(iter(self._entries)))
         self._entries[entry.path, entry.version] = entry
+
+
+async def resource_of(store: Store, entry: CatalogEntry) -> CatalogResource:
+    """An entry with its text, its graph and its inputs."""
+    body = await store.net(entry.digest)
+    net = None if body is None else nets.decode(body)
+    inputs = net.executor.inputs if net is not None else ()
+    return CatalogResource(
+        **msgspec.structs.asdict(documents.catalog_entry(entry)),
+        content=entry.content,
+        layout=None if net is None else layout(net),
+        workload={} if net is None else net.workload,
+        inputs=[documents.playbook_input(one) for one in inputs],
+        inputs_schema=json_schema(inputs),
+    )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from noetl.control.programs import Programs, merged, refuse_large
+from noetl.control.programs import Programs, refuse_large, workload_of
 from noetl.engine.turn import StartChild, TellParent
-from noetl.errors import NotFound, TooLarge, TooMany
+from noetl.errors import BadInputs, NotFound, TooLarge, TooMany
 from noetl.model.events import Actor, ChildFinished, ExecutionRequested
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
 from noetl.model.labels import combined
 from noetl.model.outcome import TaskError
+from noetl.store.base import Store
 
 
 class Family(NamedTuple):
@@ -36,6 +37,7 @@ class Family(NamedTuple):
 
 
 async def child_start(
+    store: Store,
     programs: Programs,
     family: Family,
     effect: StartChild,
@@ -52,11 +54,12 @@ async def child_start(
     try:
         program, entry = await programs.by_path(request.path, request.version)
         refuse_large(program, request.workload)
+        workload = await workload_of(store, program, request.workload)
         family.refuse(effect)
     except NotFound as error:
         missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
         return child_ended(effect.child, TellParent(parent, "FAILED", None, missing), now)
-    except (TooLarge, TooMany) as error:
+    except (TooLarge, TooMany, BadInputs) as error:
         refused = TaskError(kind="client_error", code=error.code, message=str(error))
         return child_ended(effect.child, TellParent(parent, "FAILED", None, refused), now)
     requested = ExecutionRequested(
@@ -74,7 +77,7 @@ async def child_start(
         execution_id=effect.child,
         at=now,
         request=requested,
-        workload=merged(program.net.workload, request.workload),
+        workload=workload,
     )
 
 

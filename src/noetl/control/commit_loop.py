@@ -304,6 +304,7 @@ class CommitLoop:
                 case StartChild():
                     self._dispatch.choose(effect.child)
                     given = await child_start(
+                        self._store,
                         self._programs,
                         self._family,
                         effect,

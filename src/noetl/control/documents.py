@@ -22,6 +22,7 @@ from noetl.model.answers import (
     ExecutionStatus,
     ExecutionSummary,
     FailureDocument,
+    InputDocument,
     ListeningDocument,
     LoopDocument,
     LoopErrorDocument,
@@ -199,6 +200,16 @@ def _question(field: FormField) -> QuestionDocument:
         help=field.help or UNSET,
         default=UNSET if field.default in (None, "") else field.default,
         options=UNSET if field.options in (None, "") else field.options,
+    )
+
+
+def playbook_input(field: FormField) -> InputDocument:
+    """An input of a playbook, as the API shows it."""
+    return InputDocument(
+        **msgspec.structs.asdict(_question(field)),
+        min=UNSET if field.min is None else field.min,
+        max=UNSET if field.max is None else field.max,
+        pattern=UNSET if field.pattern is None else field.pattern,
     )
 
 

@@ -11,7 +11,7 @@ from noetl.control import documents, waiting
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
-from noetl.control.programs import merged, refuse_large
+from noetl.control.programs import merged, refuse_large, workload_of
 from noetl.control.timekeeping import adopt
 from noetl.engine.evolve import evolve
 from noetl.engine.signalling import received
@@ -103,6 +103,7 @@ class Executions:
         execution_id = self._new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
         refuse_large(program, payload)
+        workload = await workload_of(self._store, program, payload)
         request = ExecutionRequested(
             at=now,
             path=path,
@@ -120,7 +121,7 @@ class Executions:
             await self._orchestrator.start(
                 execution_id,
                 request,
-                workload=merged(program.net.workload, payload),
+                workload=workload,
                 refused=await self._check(program.net),
             )
         except (Conflict, StoreError):
@@ -351,7 +352,7 @@ class Executions:
         await self._orchestrator.start(
             new,
             request,
-            workload=merged(program.net.workload, payload),
+            workload=await workload_of(self._store, program, payload),
             before=before,
             entry=step,
             refused=await self._check(program.net),

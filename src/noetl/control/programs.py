@@ -6,7 +6,8 @@ import msgspec
 
 from noetl.dsl.layers import combine
 from noetl.engine.program import Program
-from noetl.errors import NotFound, TooLarge
+from noetl.errors import BadInputs, NotFound, TooLarge
+from noetl.model import fields
 from noetl.model import net as nets
 from noetl.model.net import Limits, Net, Values
 from noetl.store.base import CatalogEntry, Store
@@ -68,6 +69,28 @@ def refuse_large(program: Program, payload: Values) -> None:
             f"the payload has {size:,} bytes, and the limit for {program.net.path} is {most:,}"
             " (`max_payload_bytes`). Put large data into a file or a table and say where it is."
         )
+
+
+async def workload_of(store: Store, program: Program, payload: Values) -> Values:
+    """What an execution with this payload works on. Raises BadInputs with all that does not fit."""
+    net = program.net
+    found = merged(net.workload, payload)
+    inputs = net.executor.inputs
+    if not inputs:
+        return found
+    values, problems = msgspec.structs.astuple(
+        fields.taken_in(inputs, found, payload, net.workload)
+    )
+    for field in inputs:
+        name = values.get(field.name)
+        if field.type == "secret" and name is not None and await store.credential(name) is None:
+            problems += (
+                f'input "{field.name}" takes the name of a stored credential, and there is none of'
+                " the name that was given, which is not shown. `noetl credential set` stores one",
+            )
+    if problems:
+        raise BadInputs(f"{net.path} cannot start: {'; '.join(problems)}.", problems)
+    return values  # type: ignore[no-any-return]
 
 
 def merged(defaults: Values, given: Values) -> Values:

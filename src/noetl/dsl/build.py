@@ -6,8 +6,8 @@ from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where, deep, entries, field, flag, items, text, word
 from noetl.dsl.layers import combine, executor_knobs, written_limits
 from noetl.dsl.nodes import Mapping, Node
-from noetl.dsl.steps import step, workbook
-from noetl.model.net import Executor, KeychainEntry, Net, Values
+from noetl.dsl.steps import form_fields, step, workbook
+from noetl.model.net import Executor, FormField, KeychainEntry, Net, Values
 
 ROOT = Home()
 
@@ -29,6 +29,7 @@ def build(building: Building, root: Mapping) -> Net:
         for node in items(field(root, "workflow"))
         if isinstance(node, Mapping)
     )
+    built = _executor(building, executor)
     name, path = _names(root)
     metadata = field(root, "metadata")
     net = Net(
@@ -38,9 +39,9 @@ def build(building: Building, root: Mapping) -> Net:
         description=text(metadata, "description", "desc") or "",
         labels=_labels(metadata),
         entry=_entry(executor, [found.name for found in steps]),
-        workload=building.values(field(root, "workload"), Where.WORKLOAD, ROOT),
+        workload=_workload(building, root, built.inputs),
         keychain=keychain,
-        executor=_executor(building, executor),
+        executor=built,
         steps=steps,
         workbook=blocks,
     )
@@ -52,6 +53,17 @@ def build(building: Building, root: Mapping) -> Net:
         workflow=root.keys.get("workflow"),
     )
     return net
+
+
+def _workload(building: Building, root: Mapping, inputs: tuple[FormField, ...]) -> Values:
+    """The workload's defaults; those of inputs stand among them."""
+    found = building.values(field(root, "workload"), Where.WORKLOAD, ROOT)
+    defaults = {
+        one.name: one.default
+        for one in inputs
+        if (one.default is not None or not one.required) and one.name not in found
+    }
+    return {**found, **defaults}
 
 
 def _names(root: Mapping) -> tuple[str, str]:
@@ -109,4 +121,19 @@ def _executor(building: Building, node: Node | None) -> Executor:
         no_next_is_error=bool(flag(spec, "no_next_is_error")),
         reference_first=bool(flag(deep(spec, "policy", "results"), "reference_first")),
         limits=building.limits,
+        inputs=_inputs(building, field(spec, "inputs")),
     )
+
+
+def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:
+    written = [
+        {**plain, "name": name}
+        for name, item in entries(node).items()
+        if isinstance(plain := nodes.plain(item) or {}, dict)
+    ]
+    found = form_fields(written)
+    for one in found:
+        item = entries(node)[one.name]
+        parts = {key: value.place for key, value in entries(item).items()}
+        building.mark(one, item.place, **parts)
+    return found

@@ -11,7 +11,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Mapping
 from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
-from noetl.model import labels
+from noetl.model import fields, labels
 from noetl.model.net import Jump, Net
 from noetl.model.problems import Place
 from noetl.model.spelling import is_slip
@@ -322,8 +322,50 @@ def cursors_belong_to_steps(building: Building, net: Net) -> None:
             )
 
 
+def inputs_make_sense(building: Building, net: Net) -> None:
+    """Names that templates can use, bounds of the right type, and defaults that fit."""
+    for one in net.executor.inputs:
+        place = building.at(one)
+        if not _TASK_NAME.fullmatch(one.name) or "-" in one.name:
+            building.report.add(
+                "bad-name",
+                f'"{one.name[:60]}" cannot be the name of an input: it has letters, digits and'
+                " underscores and does not start with a digit.",
+                place,
+            )
+        if one.type == "choice" and not fields.options(one):
+            building.report.add(
+                "bad-value",
+                f'input "{one.name}" is a choice and has nothing to choose from. Write'
+                " `options: [a, b]`.",
+                building.at(one, "options"),
+            )
+            continue
+        if said := fields.wrong_bounds(one):
+            building.report.add("bad-value", f'input "{one.name}": {said}', place)
+            continue
+        written = net.workload.get(one.name, one.default)
+        if one.default is not None and written != one.default:
+            building.report.add(
+                "conflicting-keys",
+                f'input "{one.name}" has the default {one.default!r} here and {written!r} under'
+                " `workload`. Keep one of them.",
+                building.at(one, "default"),
+            )
+        elif written is not None and not (isinstance(written, str) and has_template(written)):
+            try:
+                fields.fitted(one, written)
+            except fields.Unfit as error:
+                building.report.add(
+                    "bad-value",
+                    f'the default of input "{one.name}" does not fit: it {error}.',
+                    building.at(one, "default"),
+                )
+
+
 CHECKS: tuple[Check, ...] = (
     auth_is_spelled_as_declared,
+    inputs_make_sense,
     names_are_unique,
     names_are_usable,
     entry_exists,

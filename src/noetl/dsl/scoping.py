@@ -229,11 +229,14 @@ class _Known:
     """The names a playbook defines, for each of its steps."""
 
     def __init__(self, net: Net, building: Building) -> None:
-        self.workload = yielded_by(net.workload)
+        unset = {one.name: None for one in net.executor.inputs}
+        self.workload = yielded_by(unset | net.workload)
         self._yields = {step.name: _yielded(step, building.tools) for step in net.steps}
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
-        self._shared = {step.name for step in net.steps} | set(net.workload) | _ctx_keys(net)
+        self._shared = (
+            {step.name for step in net.steps} | set(unset | net.workload) | _ctx_keys(net)
+        )
         self._arriving = _arriving_args(net)
         self._bodies: dict[tuple[str, str], Step | Block] = {
             **{(step.name, ""): step for step in net.steps},

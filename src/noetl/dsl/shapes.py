@@ -33,7 +33,7 @@ from noetl.dsl.policy_shapes import (
     VALUES,
     astray_policies,
 )
-from noetl.dsl.step_shapes import A_STEP
+from noetl.dsl.step_shapes import A_STEP, FIELD
 from noetl.dsl.task_shapes import ASSERT, PIPELINE, TASK
 
 API_VERSION = "noetl.io/v2"
@@ -166,6 +166,10 @@ EXECUTOR = Record(
                     "entry_step": Field(StepName(), "Where the first token goes."),
                     "no_next_is_error": Field(Flag(), "A token with no way out is an error."),
                     "policy": Field(EXECUTOR_POLICY, "Defaults and limits."),
+                    "inputs": Field(
+                        MapOf(Record("an input", FIELD)),
+                        "What the workload must hold, by name.",
+                    ),
                     **_EXECUTOR_OLDER,
                 }
                 | PLACED_KNOBS,
@@ -273,7 +277,7 @@ PLAYBOOK = Record(
         "steps": "list the steps under `workflow`.",
         "tasks": "list the steps under `workflow`; tasks to call by name stand under `workbook`.",
         "jobs": "list the steps under `workflow`.",
-        "inputs": "inputs and their defaults stand under `workload`.",
+        "inputs": "types of inputs stand under `executor.spec.inputs`, defaults under `workload`.",
         "spec": "what a playbook asks of its runtime stands under `executor.spec`.",
     },
 )

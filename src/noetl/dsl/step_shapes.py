@@ -45,6 +45,7 @@ from noetl.dsl.policy_shapes import (
     astray_policies,
 )
 from noetl.dsl.task_shapes import TASK_FIELDS
+from noetl.model.fields import TYPES
 
 # --- Steps -------------------------------------------------------------------------------------
 
@@ -92,16 +93,24 @@ STEP_POLICY = Record(
     },
     astray=astray_policies("a step"),
 )
+FIELD = {
+    "type": Field(OneOf(*TYPES), "Default text."),
+    "label": Field(Text(), "What people see."),
+    "help": Field(Text(), "What they should know."),
+    "desc": Field(Text(), same_as="help"),
+    "required": Field(Flag(), "Default true."),
+    "default": Field(Anything(), "Its value when none is given."),
+    "options": Field(Anything(), "choice: the list to choose from."),
+    "min": Field(Anything(), "The least number or date; of texts and lists, the least length."),
+    "max": Field(Anything(), "The greatest number or date; the greatest length."),
+    "pattern": Field(Text(), "A regular expression (RE2) that a whole text must match."),
+}
+"""What a question of a form and an input of a playbook may say."""
 _FORM_FIELD = Record(
     "a form field",
     {
         "name": Field(Name(), "Key of the answer.", required=True),
-        "type": Field(OneOf("text", "number", "integer", "boolean", "choice", "date", "json")),
-        "label": Field(Text(), "What people see."),
-        "help": Field(Text(), "What they should know."),
-        "required": Field(Flag(), "Default true."),
-        "default": Field(Anything(), "Answer when left empty."),
-        "options": Field(Anything(), "choice: the list to choose from."),
+        **FIELD,
     },
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from noetl.dsl import nodes
@@ -27,6 +29,7 @@ from noetl.dsl.rules import case_settings, event_rules
 from noetl.dsl.shapes import is_task_table
 from noetl.dsl.tasks import Frame, pipeline, promises, sink_task
 from noetl.dsl.walk import all_tasks
+from noetl.model.fields import ALIASES
 from noetl.model.net import (
     Admit,
     Amount,
@@ -182,6 +185,20 @@ def _timers(building: Building, node: Node | None, home: Home) -> tuple[Timer, .
 def _form(building: Building, node: Node | None, home: Home) -> tuple[FormField, ...]:
     fields = items(node) or items(field(node, "fields"))
     plain = [building.value(item, Where.STEP, home) for item in fields]
+    return form_fields(plain)
+
+
+def form_fields(written: list[Any]) -> tuple[FormField, ...]:
+    """Questions or inputs as they were written, with names, in today's words."""
+    plain = []
+    for one in written:
+        if not isinstance(one, dict):
+            return ()
+        kind = one.get("type") or "text"
+        named = {**one, "type": ALIASES.get(str(kind), kind)}
+        if "desc" in named:
+            named["help"] = named.pop("desc")
+        plain.append(named)
     try:
         return msgspec.convert(plain, tuple[FormField, ...])
     except msgspec.ValidationError:

@@ -12,7 +12,6 @@ import re
 
 import msgspec
 
-from noetl.engine import forms
 from noetl.engine.cases import outside
 from noetl.engine.hearing import hear
 from noetl.engine.listening import end_by_rule
@@ -22,6 +21,7 @@ from noetl.engine.signal_fold import KEPT_MAX
 from noetl.engine.turn import Turn
 from noetl.engine.waiting import OWN_PREFIXES
 from noetl.errors import EvaluationFailed, SignalRefused
+from noetl.model import fields as forms
 from noetl.model.facts import Actor
 from noetl.model.net import FormField
 from noetl.model.signals import (

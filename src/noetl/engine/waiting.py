@@ -14,13 +14,13 @@ import msgspec
 
 from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
-from noetl.engine.forms import options
 from noetl.engine.program import StepProgram
 from noetl.engine.running import let_go
 from noetl.engine.scope import server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepWaiting, TimerSet
+from noetl.model.fields import options
 from noetl.model.ids import derive
 from noetl.model.net import EventRule, FormField
 from noetl.model.outcome import TaskError

@@ -119,6 +119,14 @@ class QuestionDocument(Document, frozen=True, kw_only=True):
     options: Any | UnsetType = UNSET
 
 
+class InputDocument(QuestionDocument, frozen=True, kw_only=True):
+    """A typed input of a playbook."""
+
+    min: Any | UnsetType = UNSET
+    max: Any | UnsetType = UNSET
+    pattern: str | UnsetType = UNSET
+
+
 class ListeningDocument(Document, frozen=True, kw_only=True):
     """Which events from outside a step waits for."""
 
@@ -444,6 +452,11 @@ class CatalogResource(CatalogItem, frozen=True, kw_only=True):
 
     content: str
     layout: Layout | None
+    workload: dict[str, Any]
+    """Its own, which a start puts others over."""
+    inputs: list[InputDocument]
+    inputs_schema: dict[str, Any]
+    """The inputs as JSON Schema."""
 
 
 class Registered(Document, frozen=True, kw_only=True):

@@ -317,16 +317,37 @@ class Timer(Record, frozen=True, kw_only=True):
     at: str | None = None
 
 
+FieldType = Literal[
+    "text",
+    "number",
+    "integer",
+    "boolean",
+    "choice",
+    "date",
+    "datetime",
+    "list",
+    "object",
+    "json",
+    "secret",
+    "file",
+]
+
+
 class FormField(Record, frozen=True, kw_only=True):
-    """One question put to a person."""
+    """One question put to a person, or one typed input of a playbook."""
 
     name: str
-    type: Literal["text", "number", "integer", "boolean", "choice", "date", "json"] = "text"
+    type: FieldType = "text"
     label: str = ""
     help: str = ""
     required: bool = True
     default: Value = None
     options: Value = None
+    min: Value = None
+    """The least number or date; of texts and lists, the least length."""
+    max: Value = None
+    pattern: str | None = None
+    """A regular expression of RE2 that a whole text must match."""
 
 
 class Needs(Record, frozen=True, kw_only=True):
@@ -405,6 +426,8 @@ class Executor(Record, frozen=True, kw_only=True):
     no_next_is_error: bool = False
     reference_first: bool = False
     limits: Limits = Limits()
+    inputs: tuple[FormField, ...] = ()
+    """What the workload must hold: of which types, within which bounds."""
 
 
 class Net(Record, frozen=True, kw_only=True):

@@ -1,0 +1,395 @@
+"""Fields with types: questions of forms and inputs of playbooks, and whether values answer them.
+
+Values come from terminals, browsers and programs, so texts are read as what their field wants.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import msgspec
+
+from noetl.model.net import FieldType, FormField, Values
+from noetl.model.spelling import did_you_mean
+
+YES = frozenset({"true", "yes", "on", "1", "y"})
+NO = frozenset({"false", "no", "off", "0", "n"})
+_CREDENTIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@-]{0,127}")
+INTEGER_END = 1 << 63
+"""Larger whole numbers cannot be stored as such."""
+
+
+class Unfit(Exception):
+    """A value that its field cannot take; says what it takes."""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What became of an answer: its values, or everything that is wrong with it."""
+
+    values: Values
+    problems: tuple[str, ...] = ()
+
+
+def answer(form: tuple[FormField, ...], data: Any) -> Answered:
+    """Hold an answer against a form."""
+    given = {} if data is None else data
+    if not isinstance(given, dict):
+        return Answered({}, (f"an answer is a mapping of fields to values, not {_shown(data)}",))
+    names = [field.name for field in form]
+    problems = [
+        f'there is no field "{name}".{did_you_mean(name, names)} The fields are: {", ".join(names)}'
+        for name in given
+        if name not in names
+    ]
+    values: Values = {}
+    for field in form:
+        try:
+            values[field.name] = fitted(field, given.get(field.name))
+        except Unfit as error:
+            problems.append(f'field "{field.name}" {error}')
+    return Answered(values, tuple(problems))
+
+
+def taken_in(
+    inputs: tuple[FormField, ...], workload: Values, given: Iterable[str], declared: Iterable[str]
+) -> Answered:
+    """Hold a workload against the inputs of its playbook; the workload with each value as its type.
+
+    `given` are the names in the request and `declared` those of the playbook's own workload:
+    others than these and the inputs are refused.
+    """
+    names = {field.name for field in inputs}
+    known = sorted(names | set(declared))
+    problems = [
+        f'there is no input "{name}".{did_you_mean(name, known)} The inputs are: {", ".join(known)}'
+        for name in given
+        if name not in known
+    ]
+    values = dict(workload)
+    for field in inputs:
+        try:
+            values[field.name] = fitted(field, workload.get(field.name))
+        except Unfit as error:
+            problems.append(f'input "{field.name}" {error}')
+    return Answered(values, tuple(problems))
+
+
+def missing(inputs: tuple[FormField, ...], workload: Values) -> list[FormField]:
+    """Inputs that must be given and are not."""
+    return [
+        field
+        for field in inputs
+        if field.required and field.default is None and workload.get(field.name) in (None, "")
+    ]
+
+
+def fitted(field: FormField, given: Any) -> Any:
+    """The value of one field; raises Unfit. Left out or left empty, it is the default."""
+    if given is None or (given == "" and field.type != "text"):
+        given = field.default
+    if given is None:
+        if field.required:
+            raise Unfit(f"is missing; it takes {wanted(field)}")
+        return None
+    if field.type == "text" and given == "" and field.required:
+        raise Unfit("must not be empty")
+    try:
+        value = _READERS[field.type](field, given)
+    except ValueError:
+        if field.type == "secret":
+            raise Unfit(f"takes {wanted(field)}; what was given is not shown") from None
+        raise Unfit(f"takes {wanted(field)}, not {_shown(given)}") from None
+    _bounded(field, value)
+    return value
+
+
+def _bounded(field: FormField, value: Any) -> None:
+    """Raises Unfit for a value outside `min` and `max`, or one that `pattern` does not match."""
+    if field.min is None and field.max is None and field.pattern is None:
+        return
+    measured: Any = value
+    unit = ""
+    if field.type in ("text", "list", "file"):
+        measured, unit = len(value), " characters" if isinstance(value, str) else " elements"
+    elif field.type == "datetime":
+        measured = _instant(value)
+    for bound, is_low in ((field.min, True), (field.max, False)):
+        if bound is None:
+            continue
+        limit = _instant(bound) if field.type == "datetime" else bound
+        if (measured < limit) if is_low else (measured > limit):
+            least = "at least" if is_low else "at most"
+            raise Unfit(f"must be {least} {bound}{unit}, not {_shown(measured if unit else value)}")
+    if field.pattern is not None and isinstance(value, str):
+        import re2  # loaded by the first pattern: most playbooks use none
+
+        if re2.fullmatch(field.pattern, value) is None:
+            raise Unfit(f"must match {field.pattern}, which {_shown(value)} does not")
+
+
+def wrong_bounds(field: FormField) -> str | None:
+    """What is wrong with `min`, `max` and `pattern` themselves."""
+    lengths = field.type in ("text", "list", "file")
+    for word, bound in (("min", field.min), ("max", field.max)):
+        if bound is None:
+            continue
+        if field.type in ("boolean", "choice", "object", "json", "secret"):
+            return f"`{word}` means nothing for {wanted(field)}."
+        try:
+            if lengths:
+                _integer(field, bound)
+            else:
+                _READERS[field.type](field, bound)
+        except ValueError:
+            what = "a whole number" if lengths else wanted(field)
+            return f"`{word}` is {_shown(bound)}, and must be {what}."
+    if field.pattern is not None:
+        if field.type not in ("text", "file"):
+            return "`pattern` is for texts."
+        import re2  # loaded by the first pattern: most playbooks use none
+
+        try:
+            re2.compile(field.pattern)
+        except re2.error as error:
+            return f"`pattern` is no regular expression: {error}."
+    return None
+
+
+def wanted(field: FormField) -> str:
+    """What the field takes, in words."""
+    match field.type:
+        case "choice":
+            return "one of " + ", ".join(str(option) for option in options(field))
+        case "boolean":
+            return "true or false"
+        case "date":
+            return "a date like 2030-01-31"
+        case "integer":
+            return "a whole number"
+        case "number":
+            return "a number"
+        case "json":
+            return "any JSON value"
+        case "datetime":
+            return "a moment like 2030-01-31T12:00:00Z"
+        case "list":
+            return "a list"
+        case "object":
+            return "a mapping"
+        case "secret":
+            return "the name of a stored credential"
+        case "file":
+            return "the path or address of a file"
+        case _:
+            return "a text"
+
+
+def options(field: FormField) -> list[Any]:
+    """What there is to choose from; an option may be a value or `{value, label}`."""
+    found = field.options
+    if isinstance(found, dict):
+        return list(found)
+    if not isinstance(found, list):
+        return []
+    return [
+        option["value"] if isinstance(option, dict) and "value" in option else option
+        for option in found
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+# --- Values by type; each raises ValueError for what it cannot read -----------------------------
+
+
+def _text(_: FormField, given: Any) -> str:
+    if isinstance(given, dict | list | bool):
+        raise ValueError
+    return str(given)
+
+
+def _number(_: FormField, given: Any) -> float | int:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise ValueError
+    try:
+        whole = int(given) if isinstance(given, str) else given
+    except ValueError:
+        whole = float(given)
+    if isinstance(whole, int) and abs(whole) < INTEGER_END:
+        return whole
+    return _finite(float(whole))
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _integer(field: FormField, given: Any) -> int:
+    number = _number(field, given)
+    if number != int(number) or abs(number) >= INTEGER_END:
+        raise ValueError
+    return int(number)
+
+
+def _boolean(_: FormField, given: Any) -> bool:
+    word = given.strip().lower() if isinstance(given, str) else given
+    if word is True or word in YES:
+        return True
+    if word is False or word in NO:
+        return False
+    raise ValueError
+
+
+def _choice(field: FormField, given: Any) -> Any:
+    """The option itself: people on a terminal can only write its text."""
+    choices = options(field)
+    if given in choices:
+        return choices[choices.index(given)]
+    for option in choices:
+        if str(option) == str(given):
+            return option
+    raise ValueError
+
+
+def _date(_: FormField, given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError
+    return date.fromisoformat(given.strip()).isoformat()
+
+
+def _json(_: FormField, given: Any) -> Any:
+    return given
+
+
+def _datetime(_: FormField, given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError
+    return datetime.fromisoformat(given.strip()).isoformat().replace("+00:00", "Z")
+
+
+def _instant(written: Any) -> datetime:
+    """A moment to compare with others; without a zone it is UTC."""
+    moment = datetime.fromisoformat(str(written))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _list(_: FormField, given: Any) -> list[Any]:
+    found = _written(given)
+    if not isinstance(found, list):
+        raise ValueError
+    return found
+
+
+def _object(_: FormField, given: Any) -> dict[str, Any]:
+    found = _written(given)
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
+def _written(given: Any) -> Any:
+    """A text may be JSON."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except msgspec.DecodeError:
+        raise ValueError from None
+
+
+def _secret(_: FormField, given: Any) -> str:
+    if not isinstance(given, str) or not _CREDENTIAL.fullmatch(given):
+        raise ValueError
+    return given
+
+
+def _file(_: FormField, given: Any) -> Any:
+    if isinstance(given, str) and given.strip() and "\0" not in given:
+        return given
+    if isinstance(given, dict) and "_ref" in given:
+        return given  # a result that was kept
+    raise ValueError
+
+
+_READERS: dict[str, Callable[[FormField, Any], Any]] = {
+    "text": _text,
+    "number": _number,
+    "integer": _integer,
+    "boolean": _boolean,
+    "choice": _choice,
+    "date": _date,
+    "datetime": _datetime,
+    "list": _list,
+    "object": _object,
+    "json": _json,
+    "secret": _secret,
+    "file": _file,
+}
+ALIASES: dict[str, FieldType] = {"string": "text", "enum": "choice"}
+"""Other names of types, as playbooks may write them."""
+TYPES = (*_READERS, *ALIASES)
+
+
+# --- As JSON Schema ----------------------------------------------------------------------------
+
+_SCHEMAS: dict[FieldType, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "number": {"type": "number"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+    "choice": {},
+    "date": {"type": "string", "format": "date"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "list": {"type": "array"},
+    "object": {"type": "object"},
+    "json": {},
+    "secret": {"type": "string", "description": "The name of a stored credential."},
+    "file": {"type": ["string", "object"]},
+}
+_BOUNDS: dict[FieldType, tuple[str, str]] = {
+    "text": ("minLength", "maxLength"),
+    "file": ("minLength", "maxLength"),
+    "list": ("minItems", "maxItems"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+}
+
+
+def json_schema(inputs: tuple[FormField, ...]) -> dict[str, Any]:
+    """The inputs of a playbook as JSON Schema (draft 2020-12)."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {field.name: _schema(field) for field in inputs},
+        "required": [field.name for field in inputs if field.required and field.default is None],
+    }
+
+
+def _schema(field: FormField) -> dict[str, Any]:
+    found = dict(_SCHEMAS[field.type])
+    if field.label:
+        found["title"] = field.label
+    if field.help:
+        found["description"] = field.help
+    if field.default is not None:
+        found["default"] = field.default
+    if field.type == "choice":
+        found["enum"] = options(field)
+    if field.type in _BOUNDS:
+        for word, bound in zip(_BOUNDS[field.type], (field.min, field.max), strict=True):
+            if bound is not None:
+                found[word] = bound
+    if field.pattern is not None:
+        found["pattern"] = f"^(?:{field.pattern})$"
+    if not field.required and field.default is None:
+        return {"anyOf": [found, {"type": "null"}]}
+    return found
