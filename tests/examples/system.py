@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl import wiring
-from noetl.control.executions import REUSED
+from noetl.control.forking import REUSED
 from noetl.engine.evolve import evolve
 from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState

@@ -132,6 +132,9 @@ ACTS = {
         "execution.start", lambda _: "tests/asks version 1", lambda _: {"path": "tests/asks"}
     ),
     "POST /api/executions/{execution_id}/rerun": Act("execution.rerun", the("execution_id")),
+    "POST /api/executions/{execution_id}/fork": Act(
+        "execution.fork", the("execution_id"), lambda _: {"seq": 1}
+    ),
     "POST /api/executions/{execution_id}/cancel": Act("execution.cancel", the("execution_id")),
     "POST /api/executions/{execution_id}/pause": Act("execution.pause", the("execution_id")),
     "POST /api/executions/{execution_id}/resume": Act("execution.resume", the("execution_id")),

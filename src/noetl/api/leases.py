@@ -13,12 +13,15 @@ from noetl.api.rights import Principal
 from noetl.control.clock import Clock
 from noetl.errors import NotAllowed
 from noetl.model.commands import Lease, Report
+from noetl.model.events import decode
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import Holder, Store
 
 REMEMBERED_MAX = 20_000
 """Also leases that are over: a report may come again, and whose it was is still known."""
 FAMILY_DEPTH_MAX = 100
+HEIRS_MAX = 100
+"""Executions of one worker that are looked at for one that reuses a result."""
 
 
 class Leases:
@@ -64,19 +67,52 @@ class Leases:
     async def require_execution(
         self, principal: Principal, worker: str, execution_id: ExecutionId, *, family: bool = True
     ) -> None:
-        """Raises NotAllowed unless this worker holds a lease of the execution, or of one that
-        called it, its `family`.
+        """Raises NotAllowed unless this worker holds a lease of the execution, or, of its
+        `family`, of one that called it, or of a rerun or fork that reuses its results.
         """
         worker_id = principal.worker_name(worker)
-        now = self._clock.now()
-        for member in await self._family(execution_id) if family else [execution_id]:
-            for _, holder, until in await self._store.open_commands(member):
-                if holder == worker_id and until is not None and until > now:
+        members = await self._family(execution_id) if family else [execution_id]
+        for member in members:
+            if await self._holds(worker_id, member):
+                return
+        if family:
+            for heir in self._given_to(worker_id):
+                if await self._holds(worker_id, heir) and await self._reuses(heir, members):
                     return
         raise NotAllowed(
             f"worker {worker or '(unnamed)'} holds no lease of execution {execution_id}, and a"
             " worker may read secrets and results only while it does."
         )
+
+    def _given_to(self, worker_id: str) -> list[ExecutionId]:
+        """The executions whose work it was given last."""
+        found: dict[ExecutionId, None] = {}
+        for one in reversed(self._given.values()):
+            if one.worker_id == worker_id:
+                found[one.execution_id] = None
+            if len(found) >= HEIRS_MAX:
+                break
+        return list(found)
+
+    async def _holds(self, worker_id: str, execution_id: ExecutionId) -> bool:
+        now = self._clock.now()
+        return any(
+            holder == worker_id and until is not None and until > now
+            for _, holder, until in await self._store.open_commands(execution_id)
+        )
+
+    async def _reuses(self, heir: ExecutionId, members: list[ExecutionId]) -> bool:
+        """Whether it, or one that called it, began with what one of these had recorded."""
+        for one in await self._family(heir):
+            source: ExecutionId | None = one
+            for _ in range(FAMILY_DEPTH_MAX):
+                rows = await self._store.events(source, limit=1) if source is not None else []
+                source = getattr(decode(rows[0].body), "rerun_of", None) if rows else None
+                if source in members:
+                    return True
+                if source is None:
+                    break
+        return False
 
     async def _family(self, execution_id: ExecutionId) -> list[ExecutionId]:
         """The execution, and those above it: a child's result is read by the step that called."""

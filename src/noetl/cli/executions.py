@@ -25,6 +25,8 @@ from noetl.cli.printing import counted, print_json, print_line, say
 from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
+    from noetl.api.routes.executions import Fork
+    from noetl.model.retrospect import ForkPlanDocument
     from noetl.settings import Settings
     from noetl.store.base import Summary
     from noetl.wiring import System
@@ -596,6 +598,120 @@ async def _watch(system: System, row: Summary) -> int:
 
 async def _seq(system: System, row: Summary) -> int:
     return (await system.orchestrator.state(row.execution_id)).seq
+
+
+@command.command("fork")
+@execution_argument
+@click.option(
+    "--at",
+    "seq",
+    type=click.IntRange(1),
+    required=True,
+    metavar="SEQ",
+    help="The event that is to happen again, with all that follows.",
+)
+@click.option(
+    "--iteration",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only this iteration of the loop that the event belongs to.",
+)
+@click.option("--version", type=click.IntRange(1), help="Go on with this version of the playbook.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Write to ctx first: --set total=3 or --set ctx.order.id=7.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say which calls would be reused.")
+@json_option
+@db_option
+@server_option
+def fork_command(
+    execution: str,
+    seq: int,
+    iteration: int | None,
+    version: int | None,
+    sets: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    db: str | None,
+    server: str | None,
+) -> None:
+    """A new execution that goes on from an event of another.
+
+    What was recorded before the event counts: none of those calls is made again. `noetl executions
+    events ID` shows the numbers.
+
+    \b
+    Examples:
+      noetl executions fork last --at 118 --dry-run
+      noetl executions fork last --at 118 --version 13
+      noetl executions fork last --at 204 --iteration 17 --set rate=0.5
+    """
+    from noetl.api.routes.executions import Fork
+    from noetl.cli.payload import pairs
+
+    ctx = {key.removeprefix("ctx."): value for key, value in pairs(sets)}
+    wish = Fork(seq=seq, iteration=iteration, version=version, ctx=ctx, dry_run=dry_run)
+    sys.exit(asyncio.run(_fork(settings_for(db, server), execution, wish, as_json=as_json)))
+
+
+async def _fork(settings: Settings, written: str, wish: Fork, *, as_json: bool) -> int:
+    from noetl import wiring
+    from noetl.api.routes.catalog import number_of
+    from noetl.api.routes.executions import FORK
+    from noetl.cli.acting import calling, find
+    from noetl.cli.following import follow
+    from noetl.cli.remote import connected
+    from noetl.cli.remote_running import to_end
+    from noetl.cli.running import run_to_end, working_here
+    from noetl.control.forking import Wish
+
+    source = await find(settings, written)
+    if wish.dry_run:
+        async with calling(settings) as client:
+            plan = (await client.call(FORK, execution_id=source, body=wish)).plan
+        if as_json:
+            print_json(plan)
+        else:
+            _print_plan(plan)
+        return OK
+    if settings.server_url is not None:
+        async with connected(settings) as client:
+            forked = await client.call(FORK, execution_id=source, body=wish)
+            assert forked.execution_id is not None
+            _say_forked(forked.plan)
+            return await to_end(settings, client, forked.execution_id, as_json=as_json)
+    if is_running(settings):
+        async with calling(settings) as client:
+            forked = await client.call(FORK, execution_id=source, body=wish)
+        assert forked.execution_id is not None
+        _say_forked(forked.plan)
+        return await follow(settings, forked.execution_id)
+    async with wiring.embedded(settings, work=False) as system:
+        version = number_of(wish.version)
+        asked = Wish(seq=wish.seq, iteration=wish.iteration, version=version, ctx=wish.ctx or {})
+        new, plan = await system.executions.fork(source, asked, actor=local_actor())
+        _say_forked(plan)
+        async with working_here(system, settings, {new}):
+            return await run_to_end(system, new, as_json=as_json)
+
+
+def _say_forked(plan: ForkPlanDocument) -> None:
+    say(f"goes on from event {plan.seq} of {plan.source}; {counted(plan.reused, 'call')} reused")
+
+
+def _print_plan(plan: ForkPlanDocument) -> None:
+    print_line(
+        f"events 1 to {plan.reused_upto} of {plan.source} count; it goes on from"
+        f" {', '.join(plan.goes_on) or 'nothing'}"
+    )
+    print_line(f"{counted(plan.reused, 'call')} reused, {plan.again} of the record again:")
+    for one in plan.calls:
+        which = f" (iterations {', '.join(map(str, one.iterations))})" if one.iterations else ""
+        print_line(f"  {one.step}.{one.task}: {one.reused} reused, {one.again} again{which}")
 
 
 @command.command("rerun")

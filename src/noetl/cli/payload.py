@@ -19,11 +19,19 @@ TYPED = frozenset({"text", "choice", "date", "datetime", "secret", "file"})
 def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
     """The values to merge over the playbook's own workload; `--set` wins over `--payload`."""
     found = _payload(payload) if payload is not None else {}
+    for key, value in pairs(sets):
+        _put(found, key, value)
+    return found
+
+
+def pairs(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """What `--set` says: dotted path and value of each."""
+    found = []
     for item in sets:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f'"{item}" is not KEY=VALUE, e.g. --set days=3.')
-        _put(found, key.strip(), _value(item, text))
+        found.append((key.strip(), _value(item, text)))
     return found
 
 

@@ -11,9 +11,10 @@ from noetl.errors import Corrupted, NotFound
 from noetl.model import refs
 from noetl.model.commands import Report
 from noetl.model.ids import ExecutionId
-from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported
+from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
 from noetl.model.rule_events import StepPatched
+from noetl.model.state import ExecutionState
 from noetl.store.base import Store, Write
 from noetl.templates import LostView
 
@@ -27,13 +28,21 @@ async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
     What the same `write` is about to keep is not in the store yet.
     """
     coming, names = _brought_by(given)
+    state, ended = live.state, tuple[str, ...]()
+    if type(given) is Start and given.seed is not None:
+        # What a fork begins with is not in its state yet.
+        state, ended = given.seed.state, tuple(fact.step for fact, _ in given.seed.ended)
+        live.has_references = any(
+            refs.holds_reference(value, state.seal)
+            for result in state.results.values()
+            for value in (result.value, *result.tasks.values())
+        )
     if not live.has_references:
-        seal = live.state.seal
         for value in (*coming, *names.values()):
-            if refs.holds_reference(value, seal):
+            if refs.holds_reference(value, state.seal):
                 live.has_references = True
     if live.has_references:
-        await _fetch(store, live, coming, names, write)
+        await _fetch(store, live, state, ended, coming, names, write)
 
 
 def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:
@@ -59,11 +68,18 @@ def _names_left(report: Report) -> Values:
 
 
 async def _fetch(
-    store: Store, live: Live, coming: Iterable[Any], names: Values, write: Write
+    store: Store,
+    live: Live,
+    state: ExecutionState,
+    ended: tuple[str, ...],
+    coming: Iterable[Any],
+    names: Values,
+    write: Write,
 ) -> None:
-    state, program = live.state, live.program
+    program = live.program
     arriving = [value for value in coming if refs.holds_reference(value, state.seal)]
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
+    busy.update(ended)
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
     wanted = list(arriving) if reads & (OWN_RESULT | busy) or "steps" in reads else []
     for name in state.results if "steps" in reads else reads & state.results.keys():
@@ -78,11 +94,11 @@ async def _fetch(
     }
     missing = {key: one for key, one in missing.items() if key not in program.bodies}
     if missing:
-        await _fetch_all(store, live, missing, dict(write.results))
+        await _fetch_all(store, live, state.seal, missing, dict(write.results))
 
 
 async def _fetch_all(
-    store: Store, live: Live, missing: dict[str | None, Any], fresh: dict[str, bytes]
+    store: Store, live: Live, seal: str, missing: dict[str | None, Any], fresh: dict[str, bytes]
 ) -> None:
     async def get(owner: ExecutionId, key: str) -> bytes:
         body = fresh.get(key) or await store.get_result(owner, key)
@@ -92,7 +108,7 @@ async def _fetch_all(
 
     for key, reference in missing.items():
         assert key is not None
-        asking = refs.real(reference, live.execution_id, live.state.seal)
+        asking = refs.real(reference, live.execution_id, seal)
         try:
             body = await refs.fetched(asking, get)
         except (NotFound, Corrupted) as error:

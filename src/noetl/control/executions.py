@@ -7,37 +7,34 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from noetl.control import documents, waiting
+import msgspec
+
+from noetl.control import documents, forking, waiting
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, refuse_large, workload_of
 from noetl.control.timekeeping import adopt
-from noetl.engine.evolve import evolve
+from noetl.engine.program import Program
 from noetl.engine.signalling import received
 from noetl.errors import BadRequest, Conflict, Finished, KeyReused, NotFound, StoreError
 from noetl.model import labels as label_rules
 from noetl.model.answers import ExecutionDocument, WaitDocument
-from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent, StepScheduled, decode
+from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent
 from noetl.model.facts import Source
 from noetl.model.ids import ExecutionId
+from noetl.model.inputs import Seed
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
+from noetl.model.retrospect import ForkPlanDocument
 from noetl.model.spelling import did_you_mean
-from noetl.model.state import TERMINAL, ExecutionState
+from noetl.model.state import TERMINAL
 from noetl.store.base import EventRow, Store, Summary
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
 ID_DRAWS_MAX = 20
 """So many ids are drawn at most to find one that this server looks after."""
-REUSED = (
-    *("playbook.request.evaluated", "ctx.patched", "vars.set"),
-    *("step.scheduled", "step.done", "step.failed", "step.skipped", "step.cancelled"),
-    # Who may have reported a patch.
-    *("command.issued", "command.requeued", "command.closed"),
-)
-"""The fold of these alone has the same ctx, vars and results as the fold of all events."""
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
 
@@ -324,70 +321,69 @@ class Executions:
         actor: Actor | None = None,
     ) -> ExecutionId:
         """A new execution of the same playbook; from a step on, with what was there before it."""
-        old = await self._request_of(execution_id)
+        old = await forking.request_of(self._store, execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
-        before = ExecutionState()
+        seed = None
         if step is not None:
             if step not in program.steps:
                 hint = did_you_mean(step, program.steps)
                 raise NotFound(f'the playbook has no step "{step}".{hint}')
-            before = await self._before(execution_id, step)
+            seed = await forking.before_step(self._store, execution_id, old.seal, step)
+        payload = merged(old.payload, workload or {})
+        # What it reuses may be references that the first one made.
+        seal = old.seal if old.seal or step is not None else new_seal()
+        request = msgspec.structs.replace(old, payload=payload, seal=seal, forked_at=None)
+        return await self._begin_again(execution_id, request, program, seed, actor)
+
+    async def fork(
+        self, execution_id: ExecutionId, wish: forking.Wish, *, actor: Actor | None = None
+    ) -> tuple[ExecutionId, ForkPlanDocument]:
+        """A new execution that goes on from an event of this one, and what it reuses."""
+        planned = await self.planned_fork(execution_id, wish)
         now = self._clock.now()
         new = self._new_id(now)
-        payload = merged(old.payload, workload or {})
-        refuse_large(program, payload)
-        request = ExecutionRequested(
-            at=now,
-            path=old.path,
-            digest=old.digest,
-            version=old.version,
-            payload=payload,
-            rerun_of=execution_id,
-            actor=actor,
-            source=old.source,
-            labels=old.labels,
-            # What it reuses may be references that the first one made.
-            seal=old.seal if old.seal or step is not None else new_seal(),
+        seed = forking.seed_of(planned, new, now=now)
+        await forking.copy_segments(self._store, planned, seed, new)
+        request = msgspec.structs.replace(
+            planned.request,
+            digest=planned.program.digest,
+            version=planned.version,
+            forked_at=wish.seq,
+        )
+        await self._begin_again(
+            execution_id, request, planned.program, seed, actor, new=new, now=now
+        )
+        return new, planned.document
+
+    async def planned_fork(
+        self, execution_id: ExecutionId, wish: forking.Wish
+    ) -> forking.PlannedFork:
+        """What a fork would begin with. Nothing is started."""
+        return await forking.planned(self._store, self._orchestrator.programs, execution_id, wish)
+
+    async def _begin_again(
+        self,
+        source: ExecutionId,
+        request: ExecutionRequested,
+        program: Program,
+        seed: Seed | None,
+        actor: Actor | None,
+        *,
+        new: ExecutionId | None = None,
+        now: float | None = None,
+    ) -> ExecutionId:
+        """Start a new execution for what was asked of another."""
+        at = self._clock.now() if now is None else now
+        execution_id = new or self._new_id(at)
+        refuse_large(program, request.payload)
+        asked = msgspec.structs.replace(
+            request, at=at, parent=None, key=None, rerun_of=source, actor=actor
         )
         await self._orchestrator.start(
-            new,
-            request,
-            workload=await workload_of(self._store, program, payload),
-            before=before,
-            entry=step,
+            execution_id,
+            asked,
+            workload=await workload_of(self._store, program, request.payload),
+            seed=seed,
             refused=await self._check(program.net),
         )
-        return new
-
-    async def _request_of(self, execution_id: ExecutionId) -> ExecutionRequested:
-        """What it was started with: its first event."""
-        rows = await self._store.events(execution_id, limit=1)
-        if not rows:
-            raise NotFound(f"there is no execution {execution_id}.")
-        first = decode(rows[0].body)
-        assert isinstance(first, ExecutionRequested)
-        return first
-
-    async def _before(self, execution_id: ExecutionId, step: str) -> ExecutionState:
-        """The state in which the step was last about to run, as far as a rerun needs it."""
-        state = ExecutionState()
-        found: ExecutionState | None = None
-        after = 0
-        while rows := await self._store.events(execution_id, after=after, limit=PAGE, types=REUSED):
-            after = rows[-1].seq
-            for row in rows:
-                fact = decode(row.body)
-                if isinstance(fact, StepScheduled) and fact.step == step:
-                    found = ExecutionState(
-                        ctx=dict(state.ctx),
-                        vars=dict(state.vars),
-                        results=dict(state.results),
-                        payload={"args": fact.args},
-                    )
-                evolve(state, fact)
-        if found is None:
-            raise NotFound(
-                f'execution {execution_id} never reached step "{step}", so nothing can start'
-                " from there. Choose one of: " + ", ".join(state.steps) + "."
-            )
-        return found
+        return execution_id

@@ -46,7 +46,8 @@ def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
             version = f" version {fact.version}" if fact.version is not None else ""
             action, target = "execution.start", f"{fact.path}{version}"
             if fact.rerun_of:
-                action, target = "execution.rerun", fact.rerun_of
+                verb = "rerun" if fact.forked_at is None else "fork"
+                action, target = f"execution.{verb}", fact.rerun_of
         case ExecutionPaused() | ExecutionResumed() | ExecutionCancelled():
             words = {ExecutionPaused: "pause", ExecutionResumed: "resume"}
             action, target = f"execution.{words.get(type(fact), 'cancel')}", execution_id

@@ -33,6 +33,7 @@ from noetl.model.inputs import (
     Refused,
     Reported,
     Resumed,
+    Seed,
     Signalled,
     Start,
     TimerDue,
@@ -83,13 +84,13 @@ class Orchestrator:
         request: ExecutionRequested,
         *,
         workload: dict[str, Any],
-        before: ExecutionState | None = None,
-        entry: str | None = None,
+        seed: Seed | None = None,
         refused: TaskError | None = None,
     ) -> None:
         """Start an execution. The same id again changes nothing.
 
-        `before` is the state a rerun begins with; `refused` makes it fail at once, for that reason.
+        `seed` is what a rerun or a fork begins with; `refused` makes it fail at once, for that
+        reason.
         """
         await self.commits.submit(
             Start(
@@ -97,8 +98,7 @@ class Orchestrator:
                 at=request.at,
                 request=request,
                 workload=workload,
-                before=before,
-                entry=entry,
+                seed=seed,
                 refused=refused,
             )
         )

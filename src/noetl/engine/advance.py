@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from noetl.engine import looping, signalling
+from noetl.engine import forking, looping, signalling
 from noetl.engine.evolve import CHILD_TIMEOUT, evolve
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
@@ -63,6 +63,7 @@ from noetl.model.inputs import (
     Refused,
     Reported,
     Resumed,
+    Seed,
     Signalled,
     Start,
     TimerDue,
@@ -185,32 +186,34 @@ def _lease(state: ExecutionState, given: Leased) -> Decision:
 def _start(turn: Turn, given: Start) -> None:
     if turn.state.status != "PENDING":
         return
-    earlier = given.before or ExecutionState()
+    seed = given.seed
     turn.record(given.request)
-    first = given.entry or turn.program.net.entry
-    turn.record(
-        RequestEvaluated(
-            at=turn.at,
-            workload=given.workload,
-            reused={name: result.value for name, result in earlier.results.items()},
-            ctx=earlier.ctx,
-            vars=earlier.vars,
-            entry=first,
-        )
-    )
+    first = turn.program.net.entry
+    begins = (seed.entry or None) if seed is not None else first
+    turn.record(RequestEvaluated(at=turn.at, workload=given.workload, entry=begins))
+    if seed is not None:
+        forking.record(turn, seed)
     turn.record(WorkflowStarted(at=turn.at))
     if given.refused is not None:
         turn.record(WorkflowFailing(at=turn.at, error=given.refused))
-        return
-    turn.record(
-        TokenCreated(
-            at=turn.at,
-            token_id=derive(turn.execution_id, "entry"),
-            step=first,
-            args=earlier.payload.get("args", {}),
-            event={"name": "workflow.started", "step": ""},
-        )
-    )
+    elif seed is not None:
+        _take_up(turn, seed)
+    else:
+        event = {"name": "workflow.started", "step": ""}
+        token_id = derive(turn.execution_id, "entry")
+        turn.record(TokenCreated(at=turn.at, token_id=token_id, step=first, event=event))
+
+
+def _take_up(turn: Turn, seed: Seed) -> None:
+    """Go on from where the other execution was."""
+    for fact, run in seed.ended:
+        turn.ended[run.step_run_id] = run
+        turn.pending.append(fact)
+    for run in list(turn.state.runs.values()):
+        if run.loop is not None and run.following is None:
+            looping.go_on(turn, run)
+        elif not run.waiting:
+            issue(turn, run)
 
 
 def _lapse(turn: Turn, given: Lapsed) -> None:

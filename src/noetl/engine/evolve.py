@@ -33,6 +33,7 @@ from noetl.model.events import (
     CtxPatched,
     Event,
     ExecutionCancelled,
+    ExecutionForked,
     ExecutionPaused,
     ExecutionProcessed,
     ExecutionRequested,
@@ -163,6 +164,8 @@ def _fold_of(fact: Event) -> Fold | None:
             return signal_fold.considered
         case ExecutionRequested() | RequestEvaluated() | WorkflowStarted():
             return _beginning
+        case ExecutionForked():
+            return _forked
         case ExecutionPaused() | ExecutionResumed():
             return _held
         case ExecutionCancelled():
@@ -209,6 +212,20 @@ def _beginning(
         case WorkflowStarted():
             state.status = "RUNNING"
             state.started_at = fact.at
+
+
+TAKEN_OVER = (
+    *("ctx", "vars", "runs", "timers", "results", "steps", "arrivals", "last_step"),
+    *("signals", "heard", "undo", "failure", "failed_step", "compensating"),
+)
+"""Fields that a fork takes over; its tokens are placed by facts of their own."""
+_state = msgspec.json.Decoder(ExecutionState).decode
+
+
+def _forked(state: ExecutionState, fact: ExecutionForked) -> None:
+    taken = _state(msgspec.json.encode(fact.state))
+    for name in TAKEN_OVER:
+        setattr(state, name, getattr(taken, name))
 
 
 def _held(state: ExecutionState, fact: ExecutionPaused | ExecutionResumed) -> None:

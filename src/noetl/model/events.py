@@ -64,6 +64,9 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     key: str | None = None
     """The caller's idempotency key."""
     rerun_of: ExecutionId | None = None
+    """It begins with what this one had recorded, or with its workload alone."""
+    forked_at: int | None = None
+    """The event of that one which is to happen again; `playbook.forked` has what came before."""
     actor: Actor | None = None
     source: Source | None = None
     labels: dict[str, str] = {}
@@ -75,10 +78,25 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
 class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.evaluated"):
     workload: Values
     reused: dict[str, Any] = {}
-    """A rerun: results of steps that are not run again."""
+    """Older reruns: results of steps that are not run again. Now `playbook.forked` has them."""
     ctx: Values = {}
     vars: Values = {}
     entry: str | None = None
+
+
+class ExecutionForked(Fact, frozen=True, kw_only=True, tag="playbook.forked"):
+    """It goes on from what another execution had recorded: none of that is done again."""
+
+    source: ExecutionId
+    seq: int | None = None
+    """The last event of the source that counts here; None: of a rerun, whatever came before its
+    step."""
+    iteration: int | None = None
+    """The iteration that is repeated, of a loop whose other iterations count."""
+    ctx: Values = {}
+    """What was written to ctx for this execution: path → value."""
+    state: Values = {}
+    """The part of the state that it begins with, as plain data; see `engine.forking`."""
 
 
 class WorkflowStarted(Fact, frozen=True, kw_only=True, tag="workflow.started"):
@@ -446,6 +464,7 @@ class ChildFinished(Fact, frozen=True, kw_only=True, tag="child.finished"):
 Event = (
     ExecutionRequested
     | RequestEvaluated
+    | ExecutionForked
     | WorkflowStarted
     | WorkflowFailing
     | ExecutionPaused

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from noetl.model.commands import Report
-from noetl.model.events import Actor, ChildFinished, ExecutionRequested
+from noetl.model.events import Actor, ChildFinished, ExecutionRequested, StepDone, StepFailed
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
-from noetl.model.state import ExecutionState
+from noetl.model.state import ExecutionState, Run
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,15 +24,28 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class Seed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rerun or a fork begins with: a state in which nobody works on anything."""
+
+    source: ExecutionId
+    state: ExecutionState
+    entry: str | None = None
+    """A rerun: the step that it begins with."""
+    seq: int | None = None
+    iteration: int | None = None
+    ctx: dict[str, Any] = {}
+    """What was changed in the ctx of the state."""
+    ended: tuple[tuple[StepDone | StepFailed, Run], ...] = ()
+    """Runs that ended just then: where their tokens go is yet to be decided."""
+
+
 class Start(_Input, frozen=True, kw_only=True):
     """An execution was asked for. The same id again changes nothing."""
 
     request: ExecutionRequested
     workload: dict[str, Any]
-    before: ExecutionState | None = None
-    """A rerun begins with the results, ctx and vars of this state."""
-    entry: str | None = None
-    """The step a rerun begins with; None: the playbook's first."""
+    seed: Seed | None = None
+    """What it begins with, if another execution has come so far already."""
     refused: TaskError | None = None
     """It fails at once, for this reason."""
 

@@ -80,3 +80,47 @@ class WhyDocument(Document, frozen=True, kw_only=True):
     waits_for: list[WaitDocument]
     step: StepWhyDocument | None = None
     """Why the step that was asked about ran, or did not."""
+
+
+# --- Forks -------------------------------------------------------------------------------------
+
+
+class ForkedCalls(Document, frozen=True, kw_only=True):
+    """The recorded calls of one task, and what becomes of them in a fork."""
+
+    step: str
+    task: str
+    reused: int
+    """Their outcomes count; they are not made again."""
+    again: int
+    """They were made after that event, or had not ended: as far as the fork goes the same way, they
+    happen again."""
+    iterations: list[int] = []
+    """Of a loop, the first few iterations whose calls happen again."""
+
+
+class ForkPlanDocument(Document, frozen=True, kw_only=True):
+    """What a fork reuses, and what happens again."""
+
+    source: str
+    seq: int
+    reused_upto: int
+    """The last event of the source that counts."""
+    iteration: int | None
+    version: int | None
+    reused: int
+    again: int
+    calls: list[ForkedCalls]
+    goes_on: list[str]
+    """The steps that it goes on from."""
+
+
+class ForkDocument(Document, frozen=True, kw_only=True):
+    """A fork; of a dry run only the plan."""
+
+    plan: ForkPlanDocument
+    execution_id: str | None = None
+    """The new execution; None in a dry run."""
+    status: str | None = None
+    path: str | None = None
+    version: int | None = None

@@ -9,7 +9,7 @@ import msgspec
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
 from noetl.api.waiting import seconds, while_wanted
-from noetl.control import documents, task_logs
+from noetl.control import documents, forking, task_logs
 from noetl.control.explaining import inquiry
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
@@ -27,7 +27,7 @@ from noetl.model.answers import (
     Started,
 )
 from noetl.model.execution_query import STATUSES, Wanted, exactly, moment, parse
-from noetl.model.retrospect import StepWhyDocument, WhyDocument
+from noetl.model.retrospect import ForkDocument, StepWhyDocument, WhyDocument
 from noetl.model.state import TERMINAL
 
 if TYPE_CHECKING:
@@ -60,6 +60,20 @@ class Pause(Body, frozen=True, kw_only=True):
     """Why it is paused."""
 
     reason: str = ""
+
+
+class Fork(Body, frozen=True, kw_only=True):
+    """Where to go on from, and what to change."""
+
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+    """The event that is to happen again, with all that follows."""
+    iteration: Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None = None
+    """Only this iteration of the loop that the event belongs to."""
+    version: Version = None
+    ctx: dict[str, Any] | None = None
+    """Written to ctx first: dotted path → value."""
+    dry_run: bool = False
+    """Only say what would be reused."""
 
 
 class WhichWhy(Query, frozen=True, kw_only=True):
@@ -192,6 +206,39 @@ async def rerun(services: Services, caller: Caller, *, execution_id: str, body: 
     )
     services.metrics.started.inc()
     return await _started(services, new)
+
+
+async def fork(
+    services: Services, caller: Caller, *, execution_id: str, body: Fork
+) -> ForkDocument:
+    """A new execution that goes on from an event of this one.
+
+    What was recorded before the event counts, and none of those calls is made again. The plan says
+    which calls of the record are reused and which happen again; with `dry_run` it is all there is.
+    """
+    version = body.version
+    if version == "latest":
+        request = await forking.request_of(services.store, execution_id)
+        version = (await services.catalog.entry(request.path)).version
+    wish = forking.Wish(
+        seq=body.seq,
+        iteration=body.iteration,
+        version=number_of(version),
+        ctx=body.ctx or {},
+    )
+    if body.dry_run:
+        planned = await services.executions.planned_fork(execution_id, wish)
+        return ForkDocument(plan=planned.document)
+    new, plan = await services.executions.fork(execution_id, wish, actor=caller.actor)
+    services.metrics.started.inc()
+    started = await _started(services, new)
+    return ForkDocument(
+        plan=plan,
+        execution_id=new,
+        status=started.status,
+        path=started.path,
+        version=started.version,
+    )
 
 
 # --- Looking -----------------------------------------------------------------------------------
@@ -396,6 +443,15 @@ RERUN = Route(
     answer=Started,
     handler=rerun,
 )
+FORK = Route(
+    "executions.fork",
+    "POST",
+    f"{ONE}/fork",
+    right="operate",
+    body=Fork,
+    answer=ForkDocument,
+    handler=fork,
+)
 LIST = Route(
     "executions.list",
     "GET",
@@ -509,6 +565,6 @@ RESUME = Route(
     handler=resume,
 )
 ROUTES = (
-    *(START, RERUN, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, STREAM, WHY),
+    *(START, RERUN, FORK, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, STREAM, WHY),
     *(CANCEL, PAUSE, RESUME),
 )

@@ -1,0 +1,254 @@
+"""Forks at any event, over HTTP with real workers: what is reused is not done again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.server.processes import Server, working
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
+CHAIN = """
+metadata: {name: chain, path: tests/fork_chain}
+workload: {folder: ""}
+workflow:
+  - step: start
+    tool:
+      - first: {kind: shell, command: "echo start.first >> {{ workload.folder }}/calls; echo 5"}
+      - second: {kind: shell, command: "echo start.second >> {{ workload.folder }}/calls; echo 6"}
+    next: {arcs: [{step: middle, set: {ctx.seen: "{{ start.stdout | trim }}"}}]}
+  - step: middle
+    tool: {kind: shell, command: "echo middle >> {{ workload.folder }}/calls; echo m{{ ctx.seen }}"}
+    next:
+      arcs:
+        - {step: end, when: "{{ ctx.seen != 'other' }}"}
+        - {step: aside}
+  - step: aside
+    tool: {kind: noop, result: aside}
+  - step: end
+    tool: {kind: shell, command: "echo end >> {{ workload.folder }}/calls; echo e{{ ctx.seen }}"}
+"""
+LOOP = """
+metadata: {name: many, path: tests/fork_loop}
+workload: {folder: "", broken: 613}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop:
+      in: "{{ range(1000) | list }}"
+      iterator: n
+      mode: parallel
+      spec: {max_in_flight: 50, on_error: continue}
+    tool:
+      - check:
+          kind: noop
+          result: "{{ iter.n if ctx.mended or iter.n != workload.broken else 1 / 0 }}"
+      - work: {kind: noop, result: {n: "{{ iter.n }}", text: "{{ 'x' * 150 }}"}}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: noop, result: "{{ each.results | reject('none') | list | length }}"}
+"""
+
+
+def fork(server: Server, execution_id: str, **body):
+    return server.post(f"/api/executions/{execution_id}/fork", body)
+
+
+def calls(folder: Path) -> Counter[str]:
+    file = folder / "calls"
+    return Counter(file.read_text().split()) if file.exists() else Counter()
+
+
+@pytest.fixture
+def chain(dev, tmp_path):
+    execution_id = dev.start(HEAD + CHAIN, {"folder": str(tmp_path)})
+    document = dev.ended(execution_id)
+    assert document["status"] == "COMPLETED", document["error"]
+    events = dev.events(execution_id)
+    (tmp_path / "calls").unlink()
+    return dev, execution_id, document, events, tmp_path
+
+
+def at(events: list[dict], name: str, step: str, task: str | None = None) -> int:
+    return next(
+        event["seq"]
+        for event in events
+        if event["event_type"] == name
+        and event["step"] == step
+        and (task is None or event["payload"].get("task") == task)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "task", "again"),
+    [
+        ("task.done", "start", "second", ["start.second", "middle", "end"]),
+        ("step.done", "start", None, ["middle", "end"]),
+        ("step.scheduled", "middle", None, ["middle", "end"]),
+        ("task.done", "middle", None, ["middle", "end"]),
+        ("next.selected", "middle", None, ["end"]),
+        ("step.done", "end", None, []),
+    ],
+)
+def test_a_fork_makes_only_the_calls_from_its_event_on(chain, name, step, task, again):
+    server, execution_id, document, events, folder = chain
+    seq = at(events, name, step, task)
+
+    plan = fork(server, execution_id, seq=seq, dry_run=True)
+    assert calls(folder) == Counter()
+    forked = fork(server, execution_id, seq=seq)
+    ended = server.ended(forked["execution_id"])
+
+    assert calls(folder) == Counter(again)
+    assert plan["execution_id"] is None
+    assert (plan["plan"]["again"], plan["plan"]["reused"]) == (len(again), 4 - len(again))
+    assert (ended["status"], ended["result"], ended["ctx"]) == (
+        document["status"],
+        document["result"],
+        document["ctx"],
+    )
+
+
+def test_a_fork_at_the_beginning_or_the_end_is_one_too(chain):
+    server, execution_id, document, events, folder = chain
+
+    whole = server.ended(fork(server, execution_id, seq=1)["execution_id"])
+    made = calls(folder)
+    last = server.ended(fork(server, execution_id, seq=events[-1]["seq"])["execution_id"])
+
+    assert made.total() == 4
+    assert calls(folder) == made
+    assert whole["result"] == last["result"] == document["result"]
+
+
+def test_changed_ctx_is_read_by_what_is_decided_from_there_on(chain):
+    server, execution_id, _, events, folder = chain
+    seq = at(events, "step.done", "middle")
+
+    forked = fork(server, execution_id, seq=seq, ctx={"seen": "other"})
+    ended = server.ended(forked["execution_id"])
+
+    assert ended["result"] == "aside"
+    assert calls(folder) == Counter()
+
+
+def test_another_version_goes_on_from_there(chain):
+    server, execution_id, _, events, folder = chain
+    text = CHAIN.replace("echo e{{ ctx.seen }}", "echo new{{ ctx.seen }}")
+    version = server.post("/api/catalog/register", {"content": HEAD + text})["version"]
+    seq = at(events, "step.done", "middle")
+
+    forked = fork(server, execution_id, seq=seq, version=version)
+    ended = server.ended(forked["execution_id"])
+
+    assert ended["result"]["stdout"].strip() == "new6"
+    assert (ended["version"], calls(folder)) == (version, Counter(["end"]))
+    gone = CHAIN.replace("step: middle", "step: centre")
+    other = server.post("/api/catalog/register", {"content": HEAD + gone})["version"]
+    path = f"/api/executions/{execution_id}/fork"
+    refused = server.ask("POST", path, {"seq": seq, "version": other})
+    assert refused.status == 400
+    assert "has no step middle" in refused.json["error"]["message"]
+
+
+def test_the_fork_names_its_source_its_event_and_who_asked(chain):
+    server, execution_id, _, events, _ = chain
+    seq = at(events, "task.done", "middle")
+
+    forked = fork(server, execution_id, seq=seq)["execution_id"]
+    server.ended(forked)
+
+    first = server.events(forked)[0]["payload"]
+    assert (first["rerun_of"], first["forked_at"]) == (execution_id, seq)
+    assert first["actor"]["kind"] == "open"
+    begun = next(e for e in server.events(forked) if e["event_type"] == "playbook.forked")
+    assert begun["payload"]["source"] == execution_id
+
+
+def test_a_fork_of_a_fork_goes_on_from_both(chain):
+    server, execution_id, document, events, folder = chain
+    first = fork(server, execution_id, seq=at(events, "task.done", "middle"))["execution_id"]
+    server.ended(first)
+    (folder / "calls").unlink()
+
+    second = fork(server, first, seq=at(server.events(first), "task.done", "end"))
+    ended = server.ended(second["execution_id"])
+
+    assert calls(folder) == Counter(["end"])
+    assert ended["result"] == document["result"]
+
+
+def test_wrong_events_and_iterations_are_refused(chain):
+    server, execution_id, *_ = chain
+    path = f"/api/executions/{execution_id}/fork"
+
+    assert server.ask("POST", path, {"seq": 10_000}).status == 404
+    assert server.ask("POST", path, {"seq": 0}).status == 400
+    assert server.ask("POST", path, {}).status == 400
+    assert server.ask("POST", path, {"seq": 5, "iteration": 0}).status == 400
+    assert server.ask("POST", "/api/executions/1/fork", {"seq": 5}).status == 404
+
+
+def test_a_fork_inside_a_loop_of_a_thousand_repeats_one_iteration(two_workers):
+    server = two_workers
+    execution_id = server.start(HEAD + LOOP)
+    document = server.ended(execution_id)
+    assert document["result"] == 999
+    events = server.events(execution_id)
+    failed = next(e for e in events if e["event_type"] == "loop.iteration.failed")
+    assert failed["iteration"] == 613
+    segments = [e for e in events if e["event_type"] == "loop.results.kept"]
+    assert segments, "the results are meant to be too many for the state"
+
+    body = {"seq": failed["seq"], "iteration": 613, "ctx": {"mended": True}}
+    plan = fork(server, execution_id, **body, dry_run=True)["plan"]
+    forked = fork(server, execution_id, **body)["execution_id"]
+    ended = server.ended(forked)
+
+    made = [
+        (e["step"], e["iteration"])
+        for e in server.events(forked)
+        if e["event_type"] == "task.done" and e["step"] == "each"
+    ]
+    assert made == [("each", 613)] * 2
+    assert ended["result"] == 1000
+    assert {one["task"]: one["iterations"] for one in plan["calls"] if one["step"] == "each"} == {
+        "check": [613],
+        "work": [],
+    }
+
+
+def test_a_worker_of_the_fork_reads_large_results_that_it_reuses(guarded):
+    """With users configured, a worker reads only what belongs to the work it was given."""
+    server, tokens, folder = guarded
+    text = """
+metadata: {name: large, path: tests/fork_large}
+workflow:
+  - step: start
+    tool: {kind: python, code: "result = {'rows': ['x' * 100] * 3000}"}
+    next: {arcs: [{step: count, when: "{{ start.rows | length > 5 }}"}]}
+  - step: count
+    tool: {kind: python, args: {rows: "{{ start.rows }}"}, code: "result = len(args['rows'])"}
+"""
+    server.token = tokens["admin"]
+    with working(folder, server.url, NOETL_TOKEN=tokens["worker"]):
+        execution_id = server.start(HEAD + text)
+        document = server.ended(execution_id)
+        assert document["result"] == 3000, document["error"]
+        events = server.events(execution_id)
+        seq = at(events, "step.done", "start")
+
+        forked = server.ended(fork(server, execution_id, seq=seq)["execution_id"])
+        again = server.post(f"/api/executions/{execution_id}/rerun", {"from": "count"})
+        rerun = server.ended(again["execution_id"])
+
+    assert (forked["result"], rerun["result"]) == (3000, 3000), (forked["error"], rerun["error"])
+    body = {"seq": seq}
+    path = f"/api/executions/{execution_id}/fork"
+    assert server.ask("POST", path, body, token=tokens["viewer"]).status == 403
+    assert server.ask("POST", path, body, token=tokens["operator"]).status == 200
+    server.token = None
