@@ -9,7 +9,8 @@ import click
 import pytest
 
 from noetl.cli.commands import COMMANDS
-from noetl.dsl import compile_text
+from noetl.control.zones import SystemZones
+from noetl.dsl import compile_document, compile_text
 from noetl.dsl.grammar import Record
 from noetl.tools.registry import shapes
 from tests.dsl.records import all_records
@@ -61,7 +62,9 @@ def playbooks() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("place", "text"), [pytest.param(*p, id=p[0]) for p in playbooks()])
 def test_a_playbook_in_the_documentation_compiles(place, text):
-    assert [str(problem) for problem in compile_text(text, tools=TOOLS).problems] == [], place
+    compiled = compile_document(text, tools=TOOLS, zones=SystemZones())
+
+    assert [str(problem) for problem in compiled.problems] == [], place
 
 
 def test_the_readme_and_the_language_page_show_a_playbook():

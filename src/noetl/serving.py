@@ -70,7 +70,10 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
                 await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)
-            async with wiring.keeping_time(system, grace=RETURN_SECONDS):
+            async with (
+                wiring.keeping_time(system, grace=RETURN_SECONDS),
+                wiring.keeping_schedules(system),
+            ):
                 if not work:
                     yield served
                     return

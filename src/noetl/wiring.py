@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from noetl.control.keys import Keys
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.schedules import Schedules
     from noetl.control.tokens import Tokens
     from noetl.dsl import Compiled
     from noetl.dsl.migrate import Migration as Migration
@@ -74,6 +75,19 @@ def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[[str], 
     return lambda text: compile_text(text, tools=tools, limits=limits, strict=strict)
 
 
+def document_compiler(settings: Settings) -> Callable[[str], Compiled]:
+    """The same for documents of any kind."""
+    from noetl.control.zones import SystemZones
+    from noetl.dsl import compile_document
+    from noetl.tools.registry import shapes
+
+    tools, zones = shapes(), SystemZones()
+    limits, strict = settings.limits, settings.strict
+    return lambda text: compile_document(
+        text, tools=tools, limits=limits, strict=strict, zones=zones
+    )
+
+
 def plain_value(text: str) -> Any:
     """A value as playbooks write it; raises ValueError for what is no YAML."""
     from noetl.dsl.nodes import plain
@@ -103,8 +117,12 @@ def plain_document(text: str) -> dict[str, Any]:
     return found
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema of the playbook language, with the installed tool kinds."""
+def schema(kind: str = "Playbook") -> dict[str, Any]:
+    """The JSON Schema of a kind of document; of playbooks with the installed tool kinds."""
+    if kind != "Playbook":
+        from noetl.dsl.triggers import trigger_schema
+
+        return trigger_schema(kind)
     from noetl.dsl.schema import playbook_schema
     from noetl.tools.registry import shapes
 
@@ -139,6 +157,7 @@ class System(msgspec.Struct, frozen=True):
 
     executions: Executions
     catalog: Catalog
+    schedules: Schedules
     keys: Keys
     tokens: Tokens
     store: Store
@@ -171,6 +190,7 @@ async def embedded(
     from noetl.control.executions import Executions
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.schedules import Schedules
     from noetl.control.tokens import Tokens
 
     look_rarely_for_cycles()
@@ -185,9 +205,12 @@ async def embedded(
         membership = Membership(store, clock, me)
         services = _LazyServices(settings, tools)
         stack.push_async_callback(services.close)
+        executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
+        catalog = Catalog(store, compiler(settings, tools), clock)
         services.system = system = System(
-            executions=Executions(orchestrator, store, clock, keys.missing, membership.owns),
-            catalog=Catalog(store, compiler(settings, tools), clock),
+            executions=executions,
+            catalog=catalog,
+            schedules=Schedules(store, catalog, executions, clock, membership.owns),
             keys=keys,
             tokens=Tokens(store, keys, clock),
             store=store,
@@ -288,6 +311,8 @@ async def _neighbours(system: System) -> AsyncIterator[None]:
     neighbours = Neighbours(
         system.orchestrator, store, store.channel, clock, system.membership, _process_name()
     )
+    neighbours.on_triggers = system.schedules.wake
+    system.schedules.on_changed = neighbours.tell_triggers
     await system.membership.beat()
     try:
         async with in_background(neighbours.run()):
@@ -321,6 +346,14 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
 
     parts = system.orchestrator, system.store, system.clock, system.membership.owns
     async with in_background(fire_timers(*parts), requeue_lapsed(*parts, after=grace)):
+        yield
+
+
+@asynccontextmanager
+async def keeping_schedules(system: System) -> AsyncIterator[None]:
+    """Schedules that start executions."""
+    system.orchestrator.commits.on_ended.append(system.schedules.note_end)
+    async with in_background(system.schedules.run()):
         yield
 
 
@@ -542,12 +575,14 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     nats = _nats_figures(system)
     decisions = system.orchestrator.commits
     metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
-    decisions.on_ended = metrics.finished
+    decisions.on_ended.append(metrics.finished)
+    system.schedules.on_decided = metrics.time_decided
     draining = asyncio.Event()
     return Services(
         executions=system.executions,
         records=Records(store),
         catalog=system.catalog,
+        schedules=system.schedules,
         keys=system.keys,
         store=store,
         orchestrator=system.orchestrator,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl.dsl import compile_text
-from noetl.dsl.codes import CODES
+from noetl.control.zones import SystemZones
+from noetl.dsl import Compiled, compile_document, compile_text
+from noetl.dsl.codes import CODES, TRIGGERS
 from noetl.model.problems import Problem
 from noetl.tools.registry import shapes
 
@@ -80,6 +81,7 @@ def test_every_code_has_a_bad_file_or_a_reading_test():
     }
     read_tests = (HERE / "test_read.py").read_text()
     covered |= {code for code in CODES if f'"{code}"' in read_tests}
+    covered |= {code for code in TRIGGERS if f' {code}"' in (HERE / "test_triggers.py").read_text()}
 
     assert set(CODES) - covered == set()
     assert covered - set(CODES) == set()
@@ -108,7 +110,11 @@ def test_the_documented_example_causes_its_problem(code):
     if not example.startswith(("apiVersion:", "- ")):
         example = HEAD + example
 
-    assert code in {problem.code for problem in compile_text(example, tools=TOOLS).problems}
+    assert code in {problem.code for problem in anything(example).problems}
+
+
+def anything(text: str) -> Compiled:
+    return compile_document(text, tools=TOOLS, zones=SystemZones())
 
 
 def test_no_code_is_documented_that_does_not_exist():

@@ -79,7 +79,7 @@ class Evaluator:
             return self._here(text)
         made = await self._done(Compile(text=text, limits=self._limits), caller)
         net = nets.decode(made.net) if made.net is not None else None
-        return Compiled(net=net, digest=made.digest, problems=made.problems)
+        return Compiled(net=net, trigger=made.trigger, digest=made.digest, problems=made.problems)
 
     async def rendered(self, template: Any, seen: Seen, caller: str) -> msgspec.Raw:
         """The value as JSON. Raises EvaluationFailed, BudgetExceeded or TooMany."""

@@ -17,11 +17,13 @@ import msgspec
 
 from noetl.control.explaining import Inquiry, answered
 from noetl.control.rendering import Seen, evaluated
-from noetl.dsl import compile_text
+from noetl.control.zones import SystemZones
+from noetl.dsl import compile_document
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError
 from noetl.model import net as nets
 from noetl.model.net import Limits
 from noetl.model.problems import Problem
+from noetl.model.triggers import Trigger
 from noetl.tools.registry import shapes
 
 SIZE = struct.Struct(">I")
@@ -51,9 +53,10 @@ Job = Compile | Render | Inquiry
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What it answers: a net with problems, a value as JSON, or why not."""
+    """What it answers: a net or a trigger with problems, a value as JSON, or why not."""
 
     net: bytes | None = None
+    trigger: Trigger | None = None
     digest: str = ""
     problems: tuple[Problem, ...] = ()
     value: msgspec.Raw = msgspec.Raw(b"null")
@@ -113,9 +116,10 @@ def _tools() -> Any:
 
 
 def _compiled(job: Compile) -> Made:
-    compiled = compile_text(job.text, tools=_tools(), limits=job.limits)
+    compiled = compile_document(job.text, tools=_tools(), limits=job.limits, zones=SystemZones())
     return Made(
         net=nets.encode(compiled.net) if compiled.net is not None else None,
+        trigger=compiled.trigger,
         digest=compiled.digest,
         problems=compiled.problems,
     )

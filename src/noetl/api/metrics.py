@@ -11,11 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 from noetl.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600)
 PATHS_MAX = 1000
 """Playbooks that are counted by their paths; those of the others are counted together."""
 OTHER_PATHS = "(other)"
@@ -131,11 +133,29 @@ class Metrics:
             ["pool"],
             registry=self.registry,
         )
+        self._schedule_times = Counter(
+            "noetl_schedule_times",
+            "Times of schedules decided here, by what became of them",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self._lateness = Histogram(
+            "noetl_schedule_lateness_seconds",
+            "From the moment a time of a schedule was due until its execution was stored",
+            buckets=LATENESS_BUCKETS,
+            registry=self.registry,
+        )
         self.streams = Gauge("noetl_streams", "Event streams being read", registry=self.registry)
         info = Gauge("noetl_build_info", "Which version", ["version"], registry=self.registry)
         info.labels(__version__).set(1)
 
-    def finished(self, state: ExecutionState) -> None:
+    def time_decided(self, outcome: str, late: float | None) -> None:
+        """What became of a time of a schedule and, if it was started, how late."""
+        self._schedule_times.labels(outcome).inc()
+        if late is not None:
+            self._lateness.observe(max(0.0, late))
+
+    def finished(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended."""
         if len(self._paths) < PATHS_MAX:
             self._paths.add(state.path)

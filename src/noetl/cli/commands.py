@@ -17,9 +17,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "Run a playbook to its end, in this process or on a server.",
         "executions": "Look at executions, and act on them.",
         "signal": "Send an event to an execution that waits for it.",
-        "register": "Keep playbooks and credentials, to be used by their names.",
+        "register": "Keep documents and credentials, to be used by their names.",
         "catalog": "Look at the playbooks that are registered.",
         "credential": "Keep the secrets that playbooks use.",
+        "schedules": "Look at what is started when, and change it.",
     },
     "Serve": {
         "dev": "Run a server with a worker in it, in this process.",

@@ -1,4 +1,4 @@
-"""`noetl register`: playbooks into the catalog, credentials into the vault."""
+"""`noetl register`: playbooks and schedules into the catalog, credentials into the vault."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
 
-@click.command(short_help="Keep playbooks and credentials, to be used by their names.")
+@click.command(short_help="Keep documents and credentials, to be used by their names.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
 @json_option
 @db_option
 @server_option
 def command(files: tuple[str, ...], as_json: bool, db: str | None, server: str | None) -> None:
-    """Keep playbooks and credentials, to be used by their names.
+    """Keep documents and credentials, to be used by their names.
 
     A playbook goes into the catalog under its `metadata.path`; the same text again is the same
-    version, another text is the next one. A credential is a file of `kind: Credential`, or a JSON
+    version, another text is the next one. A schedule does, too, and is at work from then on, on
+    the servers of the database. A credential is a file of `kind: Credential`, or a JSON
     file with name, type and data. Exits with 2 if any file is wrong; the others are kept.
 
     \b
@@ -63,7 +64,8 @@ async def _register(settings: Settings, names: tuple[str, ...], *, as_json: bool
 def _said(one: dict[str, Any]) -> str:
     if one["kind"] == "Credential":
         return f'credential "{one["name"]}"'
-    return f"{one['path']} version {one['version']}"
+    kind = "" if one["kind"] == "Playbook" else f"{one['kind'].lower()} "
+    return f"{kind}{one['path']} version {one['version']}"
 
 
 async def _keep(client: Client, found: Source | Unreadable) -> dict[str, Any] | None:
@@ -73,15 +75,18 @@ async def _keep(client: Client, found: Source | Unreadable) -> dict[str, Any] | 
         return None
     if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
         return await _keep_credential(client, found)
-    return await _keep_playbook(client, found)
+    return await _keep_document(client, found)
 
 
-async def _keep_playbook(client: Client, found: Source) -> dict[str, Any] | None:
+async def _keep_document(client: Client, found: Source) -> dict[str, Any] | None:
     from noetl.api.routes.catalog import REGISTER, Register
-    from noetl.errors import PlaybookRejected
+    from noetl.errors import Conflict, PlaybookRejected
 
     try:
         entry = await client.call(REGISTER, body=Register(content=found.text))
+    except Conflict as error:
+        say(f"{found.name}: {error}")
+        return None
     except PlaybookRejected as error:
         if hint := older_dialect(found.name, found.text, error.problems):
             say(hint)

@@ -202,7 +202,7 @@ async def _chosen(system: System, target: str, compiled: Compiled | None) -> Cho
         await register_neighbours(system, compiled.net, Path(target).parent)
         return Chosen(compiled.digest, compiled.net.path, None)
     try:
-        entry = await system.catalog.entry(target)
+        entry = await system.catalog.playbook(target)
     except NotFound:
         known = [entry.path for entry in await system.store.catalog()]
         raise NotFound(

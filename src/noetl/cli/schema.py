@@ -5,11 +5,19 @@ from __future__ import annotations
 import click
 
 from noetl.cli.printing import print_json
+from noetl.model.triggers import KINDS
 
 
 @click.command(short_help="Print the JSON Schema of the language, for editors.")
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS, case_sensitive=False),
+    default="Playbook",
+    show_default=True,
+    help="Of which kind of document.",
+)
 @click.option("--tests", is_flag=True, help="The schema of test files (`noetl test`) instead.")
-def command(tests: bool) -> None:
+def command(kind: str, tests: bool) -> None:
     """Print the JSON Schema of the language, for editors.
 
     With it an editor completes keys, shows help and marks mistakes while you type. It knows
@@ -20,10 +28,9 @@ def command(tests: bool) -> None:
       noetl schema > noetl.schema.json
       # then as the first line of a playbook:
       # yaml-language-server: $schema=noetl.schema.json
+      noetl schema --kind Schedule > schedule.schema.json
     """
-    if tests:
-        from noetl.trials.files import schema
-    else:
-        from noetl.wiring import schema
+    from noetl import wiring
+    from noetl.trials import files
 
-    print_json(schema())
+    print_json(files.schema() if tests else wiring.schema(kind))

@@ -43,7 +43,8 @@ class Checked(NamedTuple):
 def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
     """Report every problem of playbooks, with line and column.
 
-    A FILE may be a directory, which is searched for playbooks, or - for standard input.
+    A FILE may be a directory, which is searched for playbooks, or - for standard input. Schedules
+    and other documents are checked as what their `kind` says.
     Each problem is one line, `file:line:column: message [code]`, so that editors can jump
     to it; on a terminal the place is shown below. Exits with 2 if any problem is an error.
 
@@ -68,9 +69,9 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
 
 
 def _check(names: tuple[str, ...]) -> Iterator[Checked]:
-    from noetl.wiring import compiler
+    from noetl.wiring import document_compiler
 
-    compile_text = compiler(current_settings())
+    compile_text = document_compiler(current_settings())
     for source in sources(names):
         match source:
             case Source():

@@ -1,4 +1,4 @@
-"""Playbooks by path and version, compiled when they come in."""
+"""Playbooks and other documents by path and version, compiled when they come in."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.control.layouts import layout
+from noetl.control.programs import playbook_only
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, NotFound
 from noetl.model import net as nets
+from noetl.model import triggers
 from noetl.model.answers import CatalogResource
 from noetl.model.fields import json_schema
 from noetl.store.base import CatalogEntry, Store
+from noetl.store.triggers import Renewed
 
 ENTRIES_MAX = 100
 
@@ -38,21 +41,25 @@ class Catalog:
         compiled = self._compile(text)
         return await self.keep(text, compiled), compiled
 
-    async def keep(self, text: str, compiled: Compiled) -> CatalogEntry:
-        """Keep a playbook that was compiled elsewhere."""
-        net = compiled.unwrap()
+    async def keep(
+        self, text: str, compiled: Compiled, renewed: Renewed | None = None
+    ) -> CatalogEntry:
+        """Keep a document that was compiled elsewhere; `renewed` says what is to be done for it."""
+        trigger = compiled.trigger
+        made = compiled.unwrap() if trigger is None else trigger
+        body = nets.encode(compiled.unwrap()) if trigger is None else triggers.encode(trigger)
         now = self._clock.now()
         entry = CatalogEntry(
             catalog_id=new_id(now),
-            path=net.path,
+            path=made.path,
             version=0,
-            kind="Playbook",
+            kind="Playbook" if trigger is None else trigger.kind,
             digest=compiled.digest,
             content=text,
-            description=net.description,
+            description=made.description,
             created_at=now,
         )
-        return await self._store.register(entry, nets.encode(net))
+        return await self._store.register(entry, body, renewed)
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
@@ -65,11 +72,15 @@ class Catalog:
         if (path is None) == (catalog_id is None):
             raise BadRequest("say which playbook: its `path`, or its `catalog_id`, and not both.")
         if path is not None:
-            return await self.entry(path, version)
+            return await self.playbook(path, version)
         found = await self._store.catalog_entry_of(str(catalog_id))
         if found is None:
             raise NotFound(f"nothing is registered under the catalog_id {catalog_id}.")
-        return found
+        return playbook_only(found)
+
+    async def playbook(self, path: str, version: int | None = None) -> CatalogEntry:
+        """A version of a playbook, or the newest there is."""
+        return playbook_only(await self.entry(path, version))
 
     async def entry(self, path: str, version: int | None = None) -> CatalogEntry:
         """A version, or the newest there is."""
@@ -92,7 +103,7 @@ class Catalog:
 
 async def resource_of(store: Store, entry: CatalogEntry) -> CatalogResource:
     """An entry with its text, its graph and its inputs."""
-    body = await store.net(entry.digest)
+    body = await store.net(entry.digest) if entry.kind == "Playbook" else None
     net = None if body is None else nets.decode(body)
     inputs = net.executor.inputs if net is not None else ()
     return CatalogResource(

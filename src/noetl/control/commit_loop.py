@@ -37,7 +37,7 @@ from noetl.engine.turn import (
     StartChild,
     TellParent,
 )
-from noetl.errors import Corrupted, Finished, NoetlError, SignalRefused, StoreError
+from noetl.errors import Conflict, Corrupted, Finished, NoetlError, SignalRefused, StoreError
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.inputs import (
     Cancelled,
@@ -121,7 +121,7 @@ class CommitLoop:
         self.timer_changed = asyncio.Event()
         self.on_stored: Callable[[list[Write]], None] | None = None
         """Who wants to know what was written."""
-        self.on_ended: Callable[[ExecutionState], None] | None = None
+        self.on_ended: list[Callable[[ExecutionId, ExecutionState], None]] = []
         """Who wants to know how executions ended."""
         self._under_way: Collection[ExecutionId] = ()
         """What is being decided and stored just now."""
@@ -238,6 +238,8 @@ class CommitLoop:
             write = batch.writes[given.execution_id] = Write(
                 execution_id=given.execution_id, seq_before=live.stored
             )
+            if type(given) is Start and live.stored == 0:
+                write.trigger = given.trigger
         if type(given) is Reported:
             entry.has_voice = given.report.command_id in live.state.holders
         # Decided again, it may have been given something the first time.
@@ -275,6 +277,8 @@ class CommitLoop:
         live.key = given.request.key
         if is_old:
             await self._memory.refuse_taken_key(live)
+            if given.trigger is not None:
+                raise Conflict("what should start this execution was decided elsewhere.")
         self._memory.put(live)
         return live
 
@@ -409,8 +413,8 @@ class CommitLoop:
                     "error": error.message[:ERROR_LOGGED] if error is not None else "",
                 },
             )
-        if self.on_ended is not None:
-            self.on_ended(state)
+        for tell in self.on_ended:
+            tell(execution_id, state)
 
 
 def _closed_by(given: Input) -> CommandId | None:

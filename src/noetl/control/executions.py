@@ -29,6 +29,7 @@ from noetl.model.outcome import TaskError
 from noetl.model.retrospect import ForkPlanDocument
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL
+from noetl.model.triggers import TriggerChange
 from noetl.store.base import EventRow, Store, Summary
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
@@ -81,19 +82,23 @@ class Executions:
         actor: Actor | None = None,
         source: Source | None = None,
         labels: dict[str, str] | None = None,
+        trigger: Callable[[ExecutionId], TriggerChange] | None = None,
     ) -> ExecutionId:
         """Start an execution. Under a key that was used before for the same request, it is that
         execution; raises KeyReused for another request.
 
         A `parent` is listed as such; it does not wait for this one, as a playbook step would. With
         `is_newest` no version was asked for: under the same key, an older one is the same.
-        `labels` are put over those of the playbook.
+        `labels` are put over those of the playbook. With a `trigger` that change is stored together
+        with it; Conflict if it cannot be, or if the key was used.
         """
         if wrong := label_rules.problems(labels or {}):
             raise BadRequest(" ".join(wrong))
         asked = _Asked(path, None if is_newest else digest, payload, parent)
         if key is not None:
             known = await self._store.by_key(key)
+            if known is not None and trigger is not None:
+                raise Conflict(f"execution {known.execution_id} was started under the same key.")
             if known is not None:
                 return await self._same(known, key, asked)
         now = self._clock.now()
@@ -120,8 +125,11 @@ class Executions:
                 request,
                 workload=workload,
                 refused=await self._check(program.net),
+                trigger=None if trigger is None else trigger(execution_id),
             )
         except (Conflict, StoreError):
+            if trigger is not None:
+                raise
             # Somebody may have used the same key at the same moment.
             known = await self._store.by_key(key) if key is not None else None
             if known is None or key is None:

@@ -65,7 +65,7 @@ def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
         return None  # of a child, the event of its parent tells who
     return AuditEntry(
         at=fact.at,
-        who=actor.name or NAMELESS,
+        who=str(actor) if actor.kind in ("schedule", "hook") else actor.name or NAMELESS,
         action=action,
         # PostgreSQL cannot hold NUL in a text.
         target=target[:AUDITED_MAX].replace("\0", "\ufffd"),

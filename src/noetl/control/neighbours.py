@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from noetl.control.clock import SharedClock
@@ -59,6 +59,8 @@ class Neighbours:
         """Pools in which we opened commands a moment ago."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
+        self.on_triggers: Callable[[], None] | None = None
+        """Who wants to know that others have changed schedules."""
         orchestrator.commits.on_stored = self._tell
         orchestrator.dispatch.on_stop = self._tell_stop
         orchestrator.dispatch.on_pause = self._tell_pause
@@ -93,6 +95,11 @@ class Neighbours:
     def _tell_open(self, pool: str) -> None:
         self._wakeup.tell_open(pool, self._orchestrator.dispatch.turns.served(pool))
 
+    def tell_triggers(self) -> None:
+        """A schedule has changed here."""
+        if not self._membership.is_alone:
+            self._wakeup.tell_triggers()
+
     def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
         if not self._membership.is_alone:
             self._wakeup.tell_stop(worker_id, command_id)
@@ -115,6 +122,8 @@ class Neighbours:
             orchestrator.dispatch.wake(pool)
         if news.timers:
             orchestrator.timer_changed.set()
+        if (news.triggers or news.dropped) and self.on_triggers is not None:
+            self.on_triggers()
         for worker_id, commands in news.stops.items():
             if orchestrator.dispatch.has_asked(worker_id):
                 orchestrator.dispatch.stop(worker_id, commands)

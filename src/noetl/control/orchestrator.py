@@ -43,6 +43,7 @@ from noetl.model.net import Limits
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
+from noetl.model.triggers import TriggerChange
 from noetl.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -86,11 +87,12 @@ class Orchestrator:
         workload: dict[str, Any],
         seed: Seed | None = None,
         refused: TaskError | None = None,
+        trigger: TriggerChange | None = None,
     ) -> None:
         """Start an execution. The same id again changes nothing.
 
         `seed` is what a rerun or a fork begins with; `refused` makes it fail at once, for that
-        reason.
+        reason. With a `trigger` it is started together with that change, or not at all (Conflict).
         """
         await self.commits.submit(
             Start(
@@ -100,6 +102,7 @@ class Orchestrator:
                 workload=workload,
                 seed=seed,
                 refused=refused,
+                trigger=trigger,
             )
         )
 

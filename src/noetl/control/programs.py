@@ -45,7 +45,7 @@ class Programs:
         if entry is None:
             which = f" in version {version}" if version is not None else ""
             raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
-        return await self.by_digest(entry.digest), entry
+        return await self.by_digest(playbook_only(entry).digest), entry
 
     def _remember(self, net: Net, digest: str) -> Program:
         executor = msgspec.structs.replace(
@@ -56,6 +56,13 @@ class Programs:
             self._cache.pop(next(iter(self._cache)))
         self._cache[digest] = program
         return program
+
+
+def playbook_only(entry: CatalogEntry) -> CatalogEntry:
+    """The entry; raises NotFound if it is a document of another kind, which nothing can run."""
+    if entry.kind != "Playbook":
+        raise NotFound(f'"{entry.path}" is a {entry.kind}, not a playbook: it cannot be run.')
+    return entry
 
 
 def refuse_large(program: Program, payload: Values) -> None:

@@ -42,6 +42,8 @@ class News(msgspec.Struct, omit_defaults=True):
     """How far the sender has come in serving pools."""
     timers: bool = False
     """Some were set."""
+    triggers: bool = False
+    """A schedule has changed."""
     stops: dict[str, set[CommandId]] = {}
     """By worker, commands that it should stop: it may ask another server than ours for them."""
     pauses: dict[str, set[CommandId]] = {}
@@ -78,6 +80,11 @@ class Wakeup:
         """Let the others know soon that commands wait in a pool, and which turn we serve."""
         self._untold.pools.add(pool)
         self._untold.turns[pool] = turn
+        self._something.set()
+
+    def tell_triggers(self) -> None:
+        """Let the others know soon that a schedule has changed."""
+        self._untold.triggers = True
         self._something.set()
 
     def tell_stop(self, worker_id: str, command_id: CommandId) -> None:

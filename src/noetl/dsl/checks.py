@@ -15,6 +15,7 @@ from noetl.model import fields, labels
 from noetl.model.net import Jump, Net
 from noetl.model.problems import Place
 from noetl.model.spelling import is_slip
+from noetl.model.triggers import KINDS
 
 NOT_FOR_STEPS = frozenset(
     {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
@@ -40,10 +41,15 @@ def check_document(building: Building, root: Mapping) -> None:
             version.place,
         )
     kind = field(root, "kind")
-    if kind is not None and nodes.text_of(kind) not in ("Playbook", None):
+    said = nodes.text_of(kind)
+    if kind is not None and said not in ("Playbook", None):
+        others = [one for one in KINDS if one != "Playbook"]
         building.report.add(
             "wrong-kind",
-            f'kind is "{nodes.text_of(kind)}"; a playbook has `kind: Playbook`.',
+            f'kind is "{said}", and this is no playbook. `noetl register` puts it to work.'
+            if said in others
+            else f'kind is "{said}"; a playbook has `kind: Playbook`. Other documents are'
+            f" of kind {' or '.join(others)}.{building.report.suggest(said or '', others)}",
             kind.place,
         )
     metadata = field(root, "metadata")

@@ -47,7 +47,7 @@ SHAPE = _errors(
     bad_value="A value that is not one of those allowed here.",
     conflicting_keys="Two spellings of the same thing, or two things that exclude each other.",
     unsupported_version="An apiVersion other than noetl.io/v2.",
-    wrong_kind="A document whose kind is not Playbook.",
+    wrong_kind="A document of a kind that does not exist, or of another kind than is wanted.",
     bad_name="A name that templates could not refer to.",
     reserved_name="A name that already means something in templates.",
 ) | _warnings(
@@ -113,4 +113,11 @@ ANALYSIS = _errors(
     sugar_unbounded="`while` or `until` without `max`; the default bound applies.",
 )
 
-CODES: dict[str, Code] = READING | SHAPE | RULES | TEMPLATES | ANALYSIS
+TRIGGERS = _errors(
+    bad_cron="A cron expression that is none, or that no day is like.",
+    unknown_timezone="A time zone that the IANA database does not have.",
+) | _warnings(
+    time_in_gap="A time that the clock of its zone skips when summer time begins.",
+)
+
+CODES: dict[str, Code] = READING | SHAPE | RULES | TEMPLATES | ANALYSIS | TRIGGERS

@@ -20,13 +20,16 @@ from noetl.errors import PlaybookRejected
 from noetl.model.net import Limits, Net, digest
 from noetl.model.problems import Place, Problem
 from noetl.model.toolshape import ToolShape
+from noetl.model.triggers import Trigger
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a text."""
 
     net: Net | None
-    """None if there was an error."""
+    """None if there was an error, or if it is no playbook."""
+    trigger: Trigger | None = None
+    """What a document of another kind became."""
     digest: str = ""
     problems: tuple[Problem, ...] = ()
     debug: Mapping[str, Place] = {}
@@ -35,6 +38,10 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """Task (`step.task`) → the line of the text at which its code begins."""
     absent: Mapping[Place, Set[str]] = {}
     """Template → reserved names that it reads, guarded, and that are undefined where it stands."""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.net is not None or self.trigger is not None
 
     def unwrap(self) -> Net:
         """The net, or PlaybookRejected with the problems."""

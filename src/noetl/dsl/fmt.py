@@ -17,7 +17,7 @@ from noetl.dsl.report import Report
 from noetl.errors import PlaybookRejected
 
 _HEADER = ("apiVersion", "kind", "name", "path", "metadata")
-_ROOT = (*_HEADER, "keychain", "executor", "workload", "workflow", "workbook")
+_ROOT = (*_HEADER, "keychain", "executor", "workload", "workflow", "workbook", "spec")
 _METADATA = ("name", "path", "version", "description")
 _NAMED = ("name", "kind")
 _EXECUTOR = ("kind", "profile", "spec")

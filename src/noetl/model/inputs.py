@@ -17,6 +17,7 @@ from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, Run
+from noetl.model.triggers import TriggerChange
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class Start(_Input, frozen=True, kw_only=True):
     """What it begins with, if another execution has come so far already."""
     refused: TaskError | None = None
     """It fails at once, for this reason."""
+    trigger: TriggerChange | None = None
+    """What started it, to be stored with its first events; the engine does not read it."""
 
 
 class Leased(_Input, frozen=True, kw_only=True):

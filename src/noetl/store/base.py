@@ -16,7 +16,9 @@ import msgspec
 from noetl.model.commands import Command, Lease
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.triggers import TriggerChange
 from noetl.store.access import AccessStore, AuditEntry
+from noetl.store.triggers import Renewed, TriggerStore
 
 
 class Facts(NamedTuple):
@@ -92,6 +94,8 @@ class Write(msgspec.Struct, kw_only=True):
     """Execution variables to set (JSON bytes) or delete (None)."""
     audit: list[AuditEntry] = []
     """Who did from outside what these events record."""
+    trigger: TriggerChange | None = None
+    """What started it: if that row has moved, so has the execution, and nothing is kept."""
 
     @property
     def seq_after(self) -> int:
@@ -195,7 +199,7 @@ class BodyCopies(Protocol):
         """This body was read: a copy may be made of it."""
 
 
-class Store(AccessStore, Protocol):
+class Store(AccessStore, TriggerStore, Protocol):
     """A database with executions in it. Open it with its `open(url)`, close it with `close()`."""
 
     exclusive: bool
@@ -398,8 +402,14 @@ class Store(AccessStore, Protocol):
 
     # --- Catalog and nets ---
 
-    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
-        """Keep a document. The same content again is the same version; new content is the next."""
+    async def register(
+        self, entry: CatalogEntry, net: bytes, renewed: Renewed | None = None
+    ) -> CatalogEntry:
+        """Keep a document. The same content again is the same version; new content is the next.
+
+        Raises Conflict if the path belongs to a document of another kind. What `renewed` makes of
+        the row of its trigger is written in the same transaction; it may be called again.
+        """
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         """A version, by default the newest."""

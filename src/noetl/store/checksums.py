@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from noetl.errors import Corrupted
+from noetl.errors import Conflict, Corrupted
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.base import CatalogEntry
@@ -88,6 +88,15 @@ def verified_entry(entry: CatalogEntry, checksum: int | None) -> CatalogEntry:
             " backup, or register the playbook again."
         )
     return entry
+
+
+def refuse_other_kind(entry: CatalogEntry, newest: CatalogEntry | None) -> None:
+    """Raise Conflict if the path of the entry belongs to a document of another kind."""
+    if newest is not None and newest.kind != entry.kind:
+        raise Conflict(
+            f'"{entry.path}" is a {newest.kind} in the catalog, so no {entry.kind} can stand there.'
+            " Give this one another `metadata.path`."
+        )
 
 
 def damaged_command(command_id: CommandId, execution_id: ExecutionId) -> Corrupted:

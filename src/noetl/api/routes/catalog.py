@@ -11,6 +11,7 @@ from noetl.api.route import Body, Caller, Query, Reply, Route
 from noetl.control.documents import catalog_entry
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
+from noetl.model.triggers import KINDS, Schedule, kind_of
 from noetl.version import __version__
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ListCatalog(Body, frozen=True, kw_only=True):
     """Which entries."""
 
     resource_type: str | None = None
-    """As people write it: `playbook` is `Playbook`."""
+    """As people write it: `playbook` is `Playbook`, `schedule` is `Schedule`."""
     resource_kind: str | None = None
     path_prefix: str = ""
 
@@ -80,26 +81,30 @@ def _text(content: str) -> str:
 
 
 async def register(services: Services, caller: Caller, *, body: Register) -> Registered:
-    """Keep a playbook. The same content again is the same version.
+    """Keep a playbook or a schedule. The same content again is the same version.
 
-    With `Content-Type: application/yaml` the body is the playbook itself.
+    With `Content-Type: application/yaml` the body is the document itself.
     """
     _refuse_others(body)
     text = _text(body.content)
     compiled = await services.evaluator.compiled(text, caller.name)
+    _refuse_mistaken(body, compiled)
     return await _registered(services, caller, text, compiled)
 
 
 async def register_all(services: Services, caller: Caller, *, body: Registrations) -> AllRegistered:
-    """Keep several playbooks. If one of them has errors, none is kept."""
+    """Keep several documents. If one of them has errors, none is kept."""
     for one in body.resources:
         _refuse_others(one)
     texts = [_text(one.content) for one in body.resources]
     compiled = [await services.evaluator.compiled(text, caller.name) for text in texts]
+    for one, found in zip(body.resources, compiled, strict=True):
+        if found.is_valid:
+            _refuse_mistaken(one, found)
     problems = [
         msgspec.structs.replace(found, path=f"resources[{number}].{found.path}".rstrip("."))
         for number, one in enumerate(compiled)
-        if one.net is None
+        if not one.is_valid
         for found in one.problems
     ]
     if problems:
@@ -109,19 +114,31 @@ async def register_all(services: Services, caller: Caller, *, body: Registration
 
 
 def _refuse_others(wanted: Register) -> None:
-    if wanted.resource_type is not None and wanted.resource_type.casefold() != "playbook":
+    if wanted.resource_type is not None and kind_of(wanted.resource_type) not in KINDS:
         raise BadRequest(
-            f'resource_type "{wanted.resource_type}" cannot be registered here, only Playbook;'
-            " credentials go to /api/credentials."
+            f'resource_type "{wanted.resource_type}" cannot be registered here, only'
+            f" {', '.join(KINDS)}; credentials go to /api/credentials."
+        )
+
+
+def _refuse_mistaken(wanted: Register, compiled: Compiled) -> None:
+    """The document must be what the request says it is."""
+    kind = "Playbook" if compiled.trigger is None else compiled.trigger.kind
+    if wanted.resource_type is not None and kind_of(wanted.resource_type) != kind:
+        raise BadRequest(
+            f"the document is a {kind}, and resource_type says {wanted.resource_type}."
         )
 
 
 async def _registered(
     services: Services, caller: Caller, text: str, compiled: Compiled
 ) -> Registered:
-    entry = await services.catalog.keep(text, compiled)
+    if isinstance(compiled.trigger, Schedule):
+        entry = await services.schedules.register(text, compiled)
+    else:
+        entry = await services.catalog.keep(text, compiled)
     target = f"{entry.path} version {entry.version}"
-    await services.access.note(caller.name, "playbook.register", target)
+    await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
     return Registered(
         status="registered",
         path=entry.path,
@@ -135,14 +152,12 @@ async def _registered(
 async def validate(services: Services, caller: Caller, *, body: Content) -> Validated:
     """Every problem of a text; nothing is kept."""
     compiled = await services.evaluator.compiled(_text(body.content), caller.name)
-    return Validated(valid=compiled.net is not None, problems=compiled.problems)
+    return Validated(valid=compiled.is_valid, problems=compiled.problems)
 
 
 async def listing(services: Services, caller: Caller, *, body: ListCatalog) -> CatalogList:
     """The newest version of every path."""
-    kind = body.resource_type
-    if kind is not None and kind.casefold() == "playbook":
-        kind = "Playbook"
+    kind = None if body.resource_type is None else kind_of(body.resource_type)
     found = await services.store.catalog(kind=kind, prefix=body.path_prefix)
     return CatalogList(entries=[catalog_entry(entry) for entry in found])
 

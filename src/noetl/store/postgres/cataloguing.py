@@ -7,14 +7,27 @@ from typing import Any
 import msgspec
 from psycopg.rows import DictRow
 
+from noetl.model.triggers import TriggerChange
 from noetl.store.base import CatalogEntry, StoredCredential
-from noetl.store.checksums import entry_checksum
+from noetl.store.checksums import entry_checksum, refuse_other_kind
+from noetl.store.postgres import triggers
 from noetl.store.postgres.connections import Connection, change, rows
+from noetl.store.triggers import Renewed
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-async def register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+async def register(
+    db: Connection, entry: CatalogEntry, net: bytes, renewed: Renewed | None
+) -> CatalogEntry:
+    kept = await _register(db, entry, net)
+    if renewed is not None:
+        row = renewed(kept.version, await triggers.locked(db, kept.path))
+        await triggers.write_change(db, TriggerChange(row=row))
+    return kept
+
+
+async def _register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
     """The newest version if its content is this, else the next.
 
     Going back to an earlier content is a new version too: by default the newest is what runs.
@@ -22,6 +35,7 @@ async def register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEn
     await rows(db, "lock_path", {"path": entry.path})
     found = await rows(db, "newest_entry", {"path": entry.path})
     newest = entry_of(found[0])[0] if found else None
+    refuse_other_kind(entry, newest)
     if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
         return newest
     await change(db, "put_net", {"digest": entry.digest, "body": net})

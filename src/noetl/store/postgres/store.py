@@ -45,12 +45,14 @@ from noetl.store.postgres.connections import (
 from noetl.store.postgres.faults import FORESEEN, fault
 from noetl.store.postgres.line import STATEMENT_SECONDS, limited
 from noetl.store.postgres.schema import migrate, require_current, schema_version
+from noetl.store.postgres.triggers import TriggerMethods
+from noetl.store.triggers import Renewed
 
 COPIED_MAX = 32 * 1024 * 1024
 """Larger bodies have no copies in NATS."""
 
 
-class PostgresStore(AccessMethods):
+class PostgresStore(AccessMethods, TriggerMethods):
     """See `noetl.store.base.Store`. Open it with `open`."""
 
     exclusive = False
@@ -333,8 +335,12 @@ class PostgresStore(AccessMethods):
 
     # --- Catalog and nets ---
 
-    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
-        return await self._database.together(lambda db: cataloguing.register(db, entry, net))
+    async def register(
+        self, entry: CatalogEntry, net: bytes, renewed: Renewed | None = None
+    ) -> CatalogEntry:
+        return await self._database.together(
+            lambda db: cataloguing.register(db, entry, net, renewed)
+        )
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         name = "newest_entry" if version is None else "entry_of_version"

@@ -24,6 +24,7 @@ from noetl.store.postgres.connections import (
     rows,
 )
 from noetl.store.postgres.line import Value
+from noetl.store.postgres.triggers import write_change
 
 
 async def commit(
@@ -34,11 +35,22 @@ async def commit(
 ) -> list[ExecutionId]:
     """Write all of these except those whose execution has moved; the ids of the latter."""
     bound = {execution_id for group in tied for execution_id in group}
+    # What was started by a schedule or its kin is kept together with that row.
+    apart = [write for write in writes if write.trigger is not None]
+    bound.update(write.execution_id for write in apart)
     loose = [write for write in writes if write.execution_id not in bound]
     moved = await _commit(database, loose, heads) if loose else []
-    for group in tied:
+    groups = [set(group) for group in tied]
+    inside = set().union(*groups)
+    groups += [{write.execution_id} for write in apart if write.execution_id not in inside]
+    for group in groups:
         together = [write for write in writes if write.execution_id in group]
-        moved += await _commit(database, together, heads, all_or_none=len(together) > 1)
+        moved += await _commit(
+            database,
+            together,
+            heads,
+            all_or_none=len(together) > 1 or together[0].trigger is not None,
+        )
     return moved
 
 
@@ -87,6 +99,10 @@ async def _together(
     ends.clear()  # If the line broke, this is not the first time.
     async with db.transaction() as transaction:
         for round_ in rounds:
+            for write in round_:
+                if write.trigger is not None and not await write_change(db, write.trigger):
+                    moved.append(write.execution_id)
+                    raise psycopg.Rollback(transaction)
             moved += await _round(_Transaction(db, home), round_, heads, ends)
             for write in filter(committing.has_more, round_):
                 if write.execution_id not in moved:

@@ -7,20 +7,39 @@ from typing import Any
 
 import msgspec
 
+from noetl.model.triggers import TriggerChange
 from noetl.store.base import CatalogEntry, StoredCredential
-from noetl.store.checksums import entry_checksum, verified_entry, verified_net
+from noetl.store.checksums import (
+    entry_checksum,
+    refuse_other_kind,
+    verified_entry,
+    verified_net,
+)
+from noetl.store.sqlite import triggers
 from noetl.store.sqlite.queries import QUERIES
+from noetl.store.triggers import Renewed
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
+def register(
+    db: sqlite3.Connection, entry: CatalogEntry, net: bytes, renewed: Renewed | None
+) -> CatalogEntry:
+    kept = _register(db, entry, net)
+    if renewed is not None:
+        row = renewed(kept.version, triggers.trigger(db, kept.path))
+        triggers.change(db, TriggerChange(row=row))
+    return kept
+
+
+def _register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
     """The newest version if its content is this, else the next.
 
     Going back to an earlier content is a new version too: by default the newest is what runs.
     """
     found = db.execute(QUERIES["newest_entry"], (entry.path,)).fetchone()
     newest = entry_of(found)[0] if found else None
+    refuse_other_kind(entry, newest)
     if newest is not None and (newest.kind, newest.content) == (entry.kind, entry.content):
         return newest
     put_net(db, entry.digest, net)

@@ -18,7 +18,7 @@ from noetl.store.checksums import chain_start
 from noetl.store.heads import Heads
 from noetl.store.listing import encode_labels
 from noetl.store.log import row_of
-from noetl.store.sqlite import access, queries
+from noetl.store.sqlite import access, queries, triggers
 
 QUERIES = queries.QUERIES | {"put_audit": access.QUERIES["put_audit"]}
 encode_json = msgspec.json.Encoder().encode
@@ -107,7 +107,11 @@ def _commit(
         if heads is None or write.execution_id in ends:
             batch.flush()
         standing = _remembered(write, heads) or _standing(db, write.execution_id)
-        if standing.seq != write.seq_before or (heads is None and _key_is_taken(db, write)):
+        if (
+            standing.seq != write.seq_before
+            or (heads is None and _key_is_taken(db, write))
+            or (write.trigger is not None and not triggers.change(db, write.trigger))
+        ):
             moved.append(write.execution_id)
         else:
             ends[write.execution_id] = batch.add(write, standing)

@@ -47,7 +47,9 @@ from noetl.store.sqlite.lanes import Inline, Job, Lane, Readers
 from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.queries import QUERIES
 from noetl.store.sqlite.schema import migrate, require_current
+from noetl.store.sqlite.triggers import TriggerMethods
 from noetl.store.sqlite.writer import Writer
+from noetl.store.triggers import Renewed
 
 T = TypeVar("T")
 READERS = 2
@@ -55,7 +57,7 @@ ROOM_MIN = 1 << 20
 """With less than so many bytes left, a disk is full: the next writes still fit, or do not."""
 
 
-class SqliteStore(AccessMethods):
+class SqliteStore(AccessMethods, TriggerMethods):
     """See `noetl.store.base.Store`. Open it with `open`."""
 
     exclusive = True
@@ -446,8 +448,10 @@ class SqliteStore(AccessMethods):
 
     # --- Catalog and nets ---
 
-    async def register(self, entry: CatalogEntry, net: bytes) -> CatalogEntry:
-        return await self._write(lambda db: cataloguing.register(db, entry, net))
+    async def register(
+        self, entry: CatalogEntry, net: bytes, renewed: Renewed | None = None
+    ) -> CatalogEntry:
+        return await self._write(lambda db: cataloguing.register(db, entry, net, renewed))
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         return await self._read(lambda db: cataloguing.catalog_entry(db, path, version))

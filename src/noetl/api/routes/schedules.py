@@ -1,0 +1,277 @@
+"""/api/schedules: what is started when, what became of each time, and how to change that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from noetl.api.route import Body, Caller, Query, Route
+from noetl.control.documents import at, moment
+from noetl.control.schedules import ScheduleState, local
+from noetl.control.zones import zone_of
+from noetl.dsl.triggers import moment_of
+from noetl.errors import BadRequest
+from noetl.model.schedule_answers import (
+    Backfilled,
+    ScheduleDeleted,
+    ScheduleDocument,
+    ScheduleItem,
+    ScheduleList,
+    ScheduleStarted,
+    ScheduleTime,
+)
+from noetl.model.triggers import Schedule, TriggerTime
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class WhichSchedules(Query, frozen=True, kw_only=True):
+    """Which schedules."""
+
+    prefix: str = ""
+    """Only paths that begin so."""
+    after: str = ""
+    """`next_after` of the page before."""
+    limit: Limit = 100
+
+
+class WhichTimes(Query, frozen=True, kw_only=True):
+    """How many times to show."""
+
+    next: Count = 5
+    times: Count = 20
+    before: str | None = None
+    """Only times before this moment (RFC 3339)."""
+
+
+class NamedSchedule(Body, frozen=True, kw_only=True):
+    """A schedule by its path."""
+
+    path: str
+
+
+class PauseSchedule(NamedSchedule, frozen=True, kw_only=True):
+    """Which one, and why."""
+
+    reason: str = ""
+
+
+class Backfill(NamedSchedule, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
+    """Which times, from a moment to another (RFC 3339; without an offset, local to its zone)."""
+
+    first: str
+    last: str
+    dry_run: bool = False
+    """Start nothing; say what would be."""
+
+
+async def listing(services: Services, caller: Caller, *, query: WhichSchedules) -> ScheduleList:
+    """Schedules by path, each with its next time."""
+    found = await services.schedules.all(query.prefix, query.after, query.limit + 1)
+    shown = found[: query.limit]
+    more = shown[-1][0].path if len(found) > query.limit else None
+    return ScheduleList(schedules=[_item(services, *one) for one in shown], next_after=more)
+
+
+async def show(
+    services: Services, caller: Caller, *, path: str, query: WhichTimes
+) -> ScheduleDocument:
+    """A schedule with its next times, and what became of the last ones."""
+    before = float("inf") if query.before is None else _moment(query.before, "before", "UTC")
+    schedule, state = await services.schedules.find(path)
+    return await _document(services, schedule, state, query.next, query.times, before)
+
+
+async def pause(services: Services, caller: Caller, *, body: PauseSchedule) -> ScheduleDocument:
+    """Start no time of it until it is resumed. What runs goes on."""
+    await services.schedules.pause(body.path, body.reason)
+    await services.access.note(caller.name, "schedule.pause", body.path, details=body.reason)
+    return await _shown(services, body.path)
+
+
+async def resume(services: Services, caller: Caller, *, body: NamedSchedule) -> ScheduleDocument:
+    """Go on from now. Times that would have been due meanwhile are not started."""
+    await services.schedules.resume(body.path)
+    await services.access.note(caller.name, "schedule.resume", body.path)
+    return await _shown(services, body.path)
+
+
+async def run(services: Services, caller: Caller, *, body: NamedSchedule) -> ScheduleStarted:
+    """Start an execution now, whatever the times, the overlap and a pause say."""
+    execution_id = await services.schedules.start_now(body.path)
+    await services.access.note(caller.name, "schedule.run", body.path, execution_id=execution_id)
+    return ScheduleStarted(execution_id=execution_id, path=body.path)
+
+
+async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Backfilled:
+    """Start the times of a span that has passed, one after the other. Nothing is started twice."""
+    schedule, _ = await services.schedules.find(body.path)
+    first = _moment(body.first, "from", schedule.timezone)
+    last = _moment(body.last, "to", schedule.timezone)
+    if last < first:
+        raise BadRequest("`to` is before `from`.")
+    new, known = await services.schedules.backfill(body.path, first, last, dry_run=body.dry_run)
+    if new and not body.dry_run:
+        details = f"{len(new)} times from {body.first} to {body.last}"
+        await services.access.note(caller.name, "schedule.backfill", body.path, details=details)
+    zone = zone_of(schedule.timezone)
+    return Backfilled(
+        times=[local(time, zone) for time in new] if zone is not None else [],
+        known=[_time(one) for one in known],
+        dry_run=body.dry_run,
+    )
+
+
+async def delete(services: Services, caller: Caller, *, path: str) -> ScheduleDeleted:
+    """Start nothing of it any more. Its versions and what became of its times stay."""
+    await services.schedules.delete(path)
+    await services.access.note(caller.name, "schedule.delete", path)
+    return ScheduleDeleted(path=path)
+
+
+async def _shown(services: Services, path: str) -> ScheduleDocument:
+    schedule, state = await services.schedules.find(path)
+    return await _document(services, schedule, state, 5, 20, float("inf"))
+
+
+async def _document(
+    services: Services,
+    schedule: Schedule,
+    state: ScheduleState,
+    count: int,
+    times: int,
+    before: float,
+) -> ScheduleDocument:
+    zone = zone_of(schedule.timezone)
+    coming = services.schedules.upcoming(schedule, state, count)
+    done = (
+        await services.schedules.times(schedule.path, before=before, limit=times) if times else []
+    )
+    return ScheduleDocument(
+        **msgspec.structs.asdict(_item(services, schedule, state)),
+        workload=schedule.workload,
+        start=moment(schedule.start),
+        end=moment(schedule.end),
+        jitter=schedule.jitter,
+        catchup_window=schedule.catchup_window,
+        pause_on_failure=schedule.pause_on_failure,
+        next_times=[local(time, zone) for time in coming] if zone is not None else [],
+        times=[_time(one) for one in done],
+    )
+
+
+def _item(services: Services, schedule: Schedule, state: ScheduleState) -> ScheduleItem:
+    is_active = state.status == "active"
+    coming = services.schedules.upcoming(schedule, state, 1) if is_active else []
+    return ScheduleItem(
+        path=schedule.path,
+        version=state.version,
+        status=state.status,
+        reason=state.reason,
+        description=schedule.description,
+        playbook=schedule.playbook.path,
+        playbook_version=schedule.playbook.version,
+        cron=list(schedule.cron),
+        every=schedule.every,
+        offset=schedule.offset,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        next_time=moment(coming[0]) if coming else None,
+        running=list(state.running),
+    )
+
+
+def _time(one: TriggerTime) -> ScheduleTime:
+    return ScheduleTime(
+        time=moment(one.time),
+        outcome=one.outcome,
+        origin=one.origin,
+        reason=one.reason,
+        execution_id=one.execution_id,
+        decided_at=moment(one.decided_at),
+    )
+
+
+def _moment(written: str, key: str, timezone: str) -> float:
+    found = moment_in(written, timezone)
+    if found is None:
+        raise BadRequest(f"`{key}` is a moment like 2026-01-31T12:00:00Z or a day like 2026-01-31.")
+    return found
+
+
+def moment_in(written: str, timezone: str) -> float | None:
+    """The moment that a text names; without an offset in the local time of a zone."""
+    zone = zone_of(timezone)
+    return at(written) if zone is None else moment_of(written, zone)
+
+
+LIST = Route(
+    "schedules.list",
+    "GET",
+    "/api/schedules",
+    right="read",
+    query=WhichSchedules,
+    answer=ScheduleList,
+    handler=listing,
+)
+GET = Route(
+    "schedules.get",
+    "GET",
+    "/api/schedules/{path}",
+    right="read",
+    query=WhichTimes,
+    answer=ScheduleDocument,
+    handler=show,
+    deep=True,
+)
+PAUSE = Route(
+    "schedules.pause",
+    "POST",
+    "/api/schedules/pause",
+    right="operate",
+    body=PauseSchedule,
+    answer=ScheduleDocument,
+    handler=pause,
+)
+RESUME = Route(
+    "schedules.resume",
+    "POST",
+    "/api/schedules/resume",
+    right="operate",
+    body=NamedSchedule,
+    answer=ScheduleDocument,
+    handler=resume,
+)
+RUN = Route(
+    "schedules.run",
+    "POST",
+    "/api/schedules/run",
+    right="operate",
+    body=NamedSchedule,
+    answer=ScheduleStarted,
+    handler=run,
+)
+BACKFILL = Route(
+    "schedules.backfill",
+    "POST",
+    "/api/schedules/backfill",
+    right="operate",
+    body=Backfill,
+    answer=Backfilled,
+    handler=backfill,
+)
+DELETE = Route(
+    "schedules.delete",
+    "DELETE",
+    "/api/schedules/{path}",
+    right="author",
+    answer=ScheduleDeleted,
+    handler=delete,
+    deep=True,
+)
+ROUTES = (LIST, GET, PAUSE, RESUME, RUN, BACKFILL, DELETE)

@@ -1,0 +1,652 @@
+"""Schedules: executions that are started at times, each exactly once, by any number of servers.
+
+There is no leader and no lock. Each schedule has one row with a revision: up to which time all is
+decided (`since`), what runs, and when somebody has to look next. A server whose timer fires reads
+the row, decides one turn (`decide`, a pure function), and stores it on condition that the row still
+has that revision, together with the first events of the execution that it starts. Of several
+servers that decide the same, one is stored; the others see that the row has moved, and look again.
+So a server may die at any moment: what it decided is stored whole or not at all, and a row that is
+still due is found by another server.
+
+What makes a turn:
+
+* a time that waits (`buffered`) is started when nothing runs;
+* a time that is due is started, or skipped, or made to wait, as `overlap` says;
+* a time that is decided later than the `catchup_window` is missed;
+* an execution that failed pauses the schedule, if it is to.
+
+Each time has a row that says what became of it. The idempotency key of an execution is its schedule
+and its time, so that not even a mistake here could start a time twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from noetl.control.catalog import Catalog
+from noetl.control.clock import Clock
+from noetl.control.documents import moment
+from noetl.control.executions import Executions
+from noetl.control.timekeeping import GRACE_SECONDS, POLL_SECONDS, Resting
+from noetl.control.zones import zone_of
+from noetl.dsl import Compiled
+from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
+from noetl.model import calendar, triggers
+from noetl.model.facts import Actor
+from noetl.model.ids import ExecutionId
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import TERMINAL, ExecutionState
+from noetl.model.triggers import (
+    Schedule,
+    TriggerChange,
+    TriggerRow,
+    TriggerTime,
+)
+from noetl.store.base import CatalogEntry, Store
+from noetl.templates import Scope, compile_value
+
+logger = logging.getLogger(__name__)
+
+KIND = "Schedule"
+LEEWAY_SECONDS = 10.0
+"""A time decided so soon after it was due is never missed, whatever `catchup_window` says."""
+BATCH = 200
+LOOK_SECONDS = 30.0
+"""Where other processes write, so often it is looked for what news did not bring: one query."""
+SLEEP_SECONDS = 5.0
+"""So often a waiting server looks at its clock, which may have been set."""
+NEIGHBOUR_SECONDS = 0.5
+"""What another server looks after is due: look again after so long."""
+RECHECK_SECONDS = 30.0
+"""While times wait for the end of an execution, so often we look whether we overheard that."""
+MISSED_MAX = 1000
+"""More missed times in a row than this are one row."""
+BACKFILL_MAX = 10_000
+ATTEMPTS_MAX = 50
+SPECS_MAX = 20_000
+FAR_SECONDS = 50 * 366 * 86400.0
+
+
+class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of a schedule beside its document."""
+
+    version: int
+    """In the catalog."""
+    digest: str
+    since: float
+    """All times up to this one are decided, or were before it was there."""
+    status: Literal["active", "paused", "deleted"] = "active"
+    reason: str = ""
+    """Why it is paused."""
+    running: tuple[ExecutionId, ...] = ()
+    """What it started and is not known to have ended."""
+    waiting: bool = False
+    """Some times are buffered."""
+
+
+_decode_state = msgspec.json.Decoder(ScheduleState).decode
+
+
+class Turn(NamedTuple):
+    """What is decided about a schedule at one moment. At most one execution is started."""
+
+    state: ScheduleState
+    next_at: float | None
+    times: tuple[TriggerTime, ...] = ()
+    start: TriggerTime | None = None
+    """The time to start; its row says `started` once there is an execution."""
+    cancel: tuple[ExecutionId, ...] = ()
+    """What has to stop first. Then it is decided again."""
+
+
+def decide(
+    schedule: Schedule,
+    zone: tzinfo,
+    state: ScheduleState,
+    *,
+    now: float,
+    ended: dict[ExecutionId, str],
+    buffered: list[TriggerTime],
+) -> Turn:
+    """What is to be done now. `ended` has the status of each running execution that has ended;
+    `buffered` the oldest times that wait.
+    """
+    running = tuple(one for one in state.running if one not in ended)
+    failed = [one for one, status in ended.items() if status == "FAILED"]
+    state = msgspec.structs.replace(state, running=running, waiting=bool(buffered))
+    if schedule.pause_on_failure and failed and state.status == "active":
+        reason = f"execution {failed[-1]} failed (pause_on_failure)"
+        return Turn(msgspec.structs.replace(state, status="paused", reason=reason), None)
+    if state.status != "active":
+        return Turn(state, None)
+    is_free = not running or schedule.overlap == "allow_all"
+    if buffered and is_free:
+        state = msgspec.structs.replace(state, waiting=len(buffered) > 1)
+        return Turn(state, _after_start(schedule, zone, state, now), start=buffered[0])
+    return _decide_due(schedule, zone, state, now, len(buffered))
+
+
+def _decide_due(
+    schedule: Schedule, zone: tzinfo, state: ScheduleState, now: float, waiting: int
+) -> Turn:
+    decided: list[TriggerTime] = []
+    since, running = state.since, state.running
+    coming = _due(schedule, zone, since)
+    time, due = next(coming, (None, None))
+    missed = 0
+    while time is not None and due is not None and due <= now:
+        following, following_due = next(coming, (None, None))
+        start = None
+        what = TriggerTime(path=schedule.path, time=time, outcome="skipped", decided_at=now)
+        if now - due > max(schedule.catchup_window, LEEWAY_SECONDS):
+            missed += 1
+            if missed > MISSED_MAX:
+                return _leap(schedule, state, now, decided)
+            late = f"no server was there until {moment(now)}, and catchup_window is over"
+            decided.append(msgspec.structs.replace(what, outcome="missed", reason=late))
+        elif running and schedule.overlap == "cancel_other":
+            if following_due is not None and following_due <= now:
+                reason = "a later time was due as well"
+                decided.append(msgspec.structs.replace(what, reason=reason))
+            else:
+                return Turn(state, now, cancel=running)
+        elif (running or waiting) and schedule.overlap != "allow_all":
+            is_first = schedule.overlap == "buffer_one" and not waiting
+            if is_first or schedule.overlap == "buffer_all":
+                waiting += 1
+                decided.append(msgspec.structs.replace(what, outcome="buffered"))
+            elif schedule.overlap == "buffer_one":
+                reason = "another time waits already for the end of the execution that runs"
+                decided.append(msgspec.structs.replace(what, reason=reason))
+            else:
+                reason = f"execution {running[0]} was running" if running else "others waited"
+                decided.append(msgspec.structs.replace(what, reason=reason))
+        else:
+            start = what
+        since, time, due = time, following, following_due
+        if start is not None:
+            state = msgspec.structs.replace(state, since=since, waiting=waiting > 0)
+            return Turn(state, _after_start(schedule, zone, state, now), tuple(decided), start)
+    if waiting and running:
+        due = now + RECHECK_SECONDS if due is None else min(due, now + RECHECK_SECONDS)
+    state = msgspec.structs.replace(state, since=since, waiting=waiting > 0)
+    return Turn(state, due, tuple(decided))
+
+
+def _after_start(
+    schedule: Schedule, zone: tzinfo, state: ScheduleState, now: float
+) -> float | None:
+    """When to look again at a schedule of which an execution is being started."""
+    due = next((due for _, due in _due(schedule, zone, state.since)), None)
+    if not state.waiting:
+        return due
+    if schedule.overlap == "allow_all":
+        return now
+    return now + RECHECK_SECONDS if due is None else min(due, now + RECHECK_SECONDS)
+
+
+def _due(schedule: Schedule, zone: tzinfo, since: float) -> Iterator[tuple[float, float]]:
+    """Times and when each is due."""
+    for time in calendar.times_after(schedule, zone, since):
+        yield time, calendar.due_at(schedule, zone, time)
+
+
+def _leap(schedule: Schedule, state: ScheduleState, now: float, decided: list[TriggerTime]) -> Turn:
+    """So many times were missed that a row for each would help nobody: one says it for all."""
+    horizon = now - max(schedule.catchup_window, LEEWAY_SECONDS) - schedule.jitter
+    first = msgspec.structs.replace(
+        decided[0],
+        reason=f"no server was there; neither this time nor any before {moment(horizon)} was"
+        " started. `noetl schedules backfill` starts them.",
+    )
+    return Turn(msgspec.structs.replace(state, since=horizon), now, (first,))
+
+
+def key_of(path: str, time: float) -> str:
+    """The idempotency key of the execution of a time."""
+    return f"schedule/{path}/{moment(time)}"
+
+
+class Schedules:
+    """Everything one can do with schedules, and the loop that keeps their times."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        executions: Executions,
+        clock: Clock,
+        owns: Callable[[str], bool],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._executions = executions
+        self._clock = clock
+        self._owns = owns
+        self._specs: dict[str, Schedule] = {}
+        self._ended: set[str] = set()
+        """Schedules of which an execution has ended here."""
+        self._changed = asyncio.Event()
+        self.on_changed: Callable[[], None] | None = None
+        """Who tells other servers that a schedule may be due earlier than they think."""
+        self.on_decided: Callable[[str, float | None], None] | None = None
+        """Who counts what became of times: the outcome and, of what was started, the lateness."""
+
+    # --- The loop ---
+
+    async def run(self) -> None:
+        """Start what is due, sleep until the next is, for ever."""
+        resting = Resting()
+        while True:
+            try:
+                await self._round(resting)
+            except StoreError as error:
+                logger.warning("schedules cannot be looked at just now: %s", error)
+                await self._clock.sleep(POLL_SECONDS)
+
+    def wake(self) -> None:
+        """Something may be due earlier than we think."""
+        self._changed.set()
+
+    def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
+        """An execution has ended here: times of its schedule may have waited for that."""
+        if state.actor is not None and state.actor.kind == "schedule":
+            self._ended.add(state.actor.name)
+            self._changed.set()
+
+    async def _round(self, resting: Resting) -> None:
+        self._changed.clear()
+        ended, self._ended = self._ended, set()
+        await asyncio.gather(*(self._settle_quietly(path) for path in ended))
+        now = self._clock.now()
+        found = await self._store.due_triggers(now=now, limit=BATCH + len(resting))
+        resting.keep([(row.path, row.key) for row in found])
+        due = [
+            row
+            for row in found
+            if self._owns(row.path) or (row.next_at or now) <= now - GRACE_SECONDS
+            if resting.wakes((row.path, row.key), now)
+        ]
+        done = await asyncio.gather(*(self._settle_quietly(row.path) for row in due))
+        for row, is_done in zip(due, done, strict=True):
+            resting.note((row.path, row.key), self._clock.now(), done=is_done)
+        if any(done):
+            return
+        await self._sleep(await self._store.next_trigger(), is_resting=bool(len(resting)))
+
+    async def _settle_quietly(self, path: str) -> bool:
+        """Whether it could be done. One schedule that cannot go on must not stop the others."""
+        try:
+            await self.settle(path)
+        except Exception:
+            logger.exception("a schedule cannot go on", extra={"path": path})
+            return False
+        return True
+
+    async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
+        """Until that moment, or until something changes."""
+        now = self._clock.now()
+        limit = now + (FAR_SECONDS if self._store.exclusive else LOOK_SECONDS)
+        until = limit if following is None else min(following, limit)
+        if until <= now:  # It rests, or it is another server's to look after.
+            until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
+        while not self._changed.is_set() and (left := until - self._clock.now()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, SLEEP_SECONDS)):
+                    await self._changed.wait()
+
+    # --- One schedule ---
+
+    async def settle(self, path: str) -> None:
+        """Decide all that is to be decided about a schedule now."""
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._store.trigger(path)
+            if row is None or row.kind != KIND:
+                return
+            if not await self._advance(row):
+                return
+
+    async def _advance(self, row: TriggerRow) -> bool:
+        """One turn; whether there may be another."""
+        now = self._clock.now()
+        state = _decode_state(row.state)
+        schedule = await self._spec(state.digest)
+        zone = _zone(schedule)
+        ended = {}
+        for execution_id in state.running:
+            summary = await self._store.summary(execution_id)
+            status = "gone" if summary is None else summary.status
+            if status in (*TERMINAL, "gone"):
+                ended[execution_id] = status
+        buffered = await self._store.buffered_times(row.path, limit=2) if state.waiting else []
+        turn = decide(schedule, zone, state, now=now, ended=ended, buffered=buffered)
+        if turn.cancel:
+            await self._cancel(schedule, turn.cancel)
+            return True
+        if turn.start is not None:
+            await self._start(schedule, zone, row, turn)
+            return True
+        if turn.state == state and turn.next_at == row.next_at and not turn.times:
+            return False
+        is_kept = await self._store.change_trigger(_change(row, turn.state, turn))
+        if is_kept:
+            self._count(turn.times)
+            if turn.state.status == "paused" and state.status == "active":
+                logger.warning(
+                    "a schedule is paused: %s", turn.state.reason, extra={"path": row.path}
+                )
+        return not is_kept or (turn.next_at is not None and turn.next_at <= now)
+
+    async def _cancel(self, schedule: Schedule, others: Iterable[ExecutionId]) -> None:
+        actor = Actor(kind="schedule", name=schedule.path)
+        for execution_id in others:
+            with suppress(Finished, NotFound):
+                await self._executions.cancel(
+                    execution_id, "the next time of its schedule is due", actor=actor
+                )
+
+    async def _start(
+        self, schedule: Schedule, zone: tzinfo, row: TriggerRow, turn: Turn
+    ) -> ExecutionId | None:
+        """Start the execution of a time, with all that the turn decides. None: somebody else was
+        faster, or it cannot be started, and its row says why.
+        """
+        assert turn.start is not None
+        what = turn.start
+        actor = Actor(kind="schedule", name=schedule.path)
+
+        def stored(execution_id: ExecutionId) -> TriggerChange:
+            started = msgspec.structs.replace(
+                what, outcome="started", execution_id=execution_id, decided_at=self._clock.now()
+            )
+            running = (*turn.state.running, execution_id)
+            state = msgspec.structs.replace(turn.state, running=running)
+            return _change(row, state, turn, started)
+
+        try:
+            entry = await self._catalog.playbook(schedule.playbook.path, schedule.playbook.version)
+            workload = rendered(schedule, zone, what, turn.state.version)
+            execution_id = await self._executions.start(
+                entry.digest,
+                entry.path,
+                entry.version,
+                workload,
+                key=key_of(schedule.path, what.time),
+                actor=actor,
+                trigger=stored,
+            )
+        except StoreError:
+            raise
+        except NoetlError as error:
+            now_there = await self._store.trigger(row.path)
+            if isinstance(error, Conflict) and (
+                now_there is None or now_there.revision != row.revision
+            ):
+                return None
+            reason = f"it could not be started: {error}"
+            missed = msgspec.structs.replace(
+                what, outcome="missed", reason=reason, decided_at=self._clock.now()
+            )
+            if await self._store.change_trigger(_change(row, turn.state, turn, missed)):
+                logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
+                self._count((*turn.times, missed))
+            return None
+        self._count(turn.times)
+        if self.on_decided is not None:
+            late = self._clock.now() - calendar.due_at(schedule, zone, what.time)
+            self.on_decided("started", late if what.origin == "schedule" else None)
+        return execution_id
+
+    def _count(self, times: Iterable[TriggerTime]) -> None:
+        for time in times:
+            if self.on_decided is not None:
+                self.on_decided(time.outcome, None)
+
+    async def _spec(self, digest: str) -> Schedule:
+        found = self._specs.get(digest)
+        if found is None:
+            body = await self._store.net(digest)
+            if body is None:
+                raise NotFound(f"the schedule {digest[:12]} is not stored; register it again.")
+            found = triggers.decode(body)
+            if len(self._specs) >= SPECS_MAX:
+                self._specs.pop(next(iter(self._specs)))
+            self._specs[digest] = found
+        return found
+
+    # --- What people do with schedules ---
+
+    def renewed(
+        self, schedule: Schedule, digest: str
+    ) -> Callable[[int, TriggerRow | None], TriggerRow]:
+        """The row of a schedule that is being registered, for `Store.register`.
+
+        What ran goes on; a pause holds. Times before this moment are the old version's.
+        """
+        now, zone = self._clock.now(), _zone(schedule)
+
+        def row(version: int, before: TriggerRow | None) -> TriggerRow:
+            state = ScheduleState(version=version, digest=digest, since=now)
+            if before is not None:
+                old = _decode_state(before.state)
+                is_same = old.digest == digest and old.status != "deleted"
+                state = msgspec.structs.replace(
+                    old,
+                    version=version,
+                    digest=digest,
+                    since=old.since if is_same or old.status == "paused" else now,
+                    status="paused" if old.status == "paused" else "active",
+                )
+            kept = before or TriggerRow(path=schedule.path, kind=KIND)
+            return _row(kept, state, _next_look(schedule, zone, state, now))
+
+        return row
+
+    async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
+        """Keep a version of a schedule; this server and the others take it over at once."""
+        schedule = compiled.trigger
+        assert isinstance(schedule, Schedule)
+        # What is due by now is the old version's.
+        await self.settle(schedule.path)
+        renewed = self.renewed(schedule, compiled.digest)
+        entry = await self._catalog.keep(text, compiled, renewed)
+        self._announce()
+        return entry
+
+    async def find(self, path: str) -> tuple[Schedule, ScheduleState]:
+        """Raises NotFound for what is no schedule."""
+        row = await self._row(path)
+        state = _decode_state(row.state)
+        return await self._spec(state.digest), state
+
+    async def _row(self, path: str) -> TriggerRow:
+        row = await self._store.trigger(path)
+        if row is None or row.kind != KIND or _decode_state(row.state).status == "deleted":
+            known = [one.path for one in await self._store.triggers(KIND)]
+            raise NotFound(
+                f'no schedule "{path}" is registered.{did_you_mean(path, known)}'
+                " `noetl schedules list` shows those there are."
+            )
+        return row
+
+    async def all(
+        self, prefix: str, after: str, limit: int
+    ) -> list[tuple[Schedule, ScheduleState]]:
+        """Schedules by path, of those behind `after`."""
+        found = []
+        rows = await self._store.triggers(KIND, prefix=prefix, after=(after, ""), limit=limit)
+        for row in rows:
+            state = _decode_state(row.state)
+            if state.status != "deleted":
+                found.append((await self._spec(state.digest), state))
+        return found
+
+    def upcoming(self, schedule: Schedule, state: ScheduleState, count: int) -> list[float]:
+        """Its next times, whether it is paused or not."""
+        since = max(state.since, self._clock.now()) if state.status == "paused" else state.since
+        return list(islice(calendar.times_after(schedule, _zone(schedule), since), count))
+
+    async def pause(self, path: str, reason: str = "") -> ScheduleState:
+        """No time of it is started until it is resumed."""
+        return await self._changed_to(
+            path, lambda state: msgspec.structs.replace(state, status="paused", reason=reason)
+        )
+
+    async def resume(self, path: str) -> ScheduleState:
+        """From now on. What would have been due meanwhile is not started, unless by `backfill`."""
+        now = self._clock.now()
+
+        def resumed(state: ScheduleState) -> ScheduleState:
+            if state.status == "active":
+                return state
+            return msgspec.structs.replace(state, status="active", reason="", since=now)
+
+        return await self._changed_to(path, resumed)
+
+    async def delete(self, path: str) -> None:
+        """It starts nothing any more. What became of its times stays."""
+        await self._changed_to(
+            path, lambda state: msgspec.structs.replace(state, status="deleted", reason="")
+        )
+
+    async def _changed_to(
+        self,
+        path: str,
+        change: Callable[[ScheduleState], ScheduleState],
+        times: tuple[TriggerTime, ...] = (),
+    ) -> ScheduleState:
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._row(path)
+            state = change(_decode_state(row.state))
+            schedule = await self._spec(state.digest)
+            following = _next_look(schedule, _zone(schedule), state, self._clock.now())
+            changed = TriggerChange(row=_row(row, state, following), times=times)
+            if await self._store.change_trigger(changed):
+                self._announce()
+                return state
+        raise StoreError(f'the schedule "{path}" keeps changing; try again.')
+
+    def _announce(self) -> None:
+        self._changed.set()
+        if self.on_changed is not None:
+            self.on_changed()
+
+    async def start_now(self, path: str) -> ExecutionId:
+        """An execution now, whatever the times, the overlap and a pause say."""
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._row(path)
+            state = _decode_state(row.state)
+            schedule = await self._spec(state.digest)
+            what = TriggerTime(
+                path=path, time=round(self._clock.now(), 3), outcome="started", origin="run"
+            )
+            turn = Turn(state, row.next_at, start=what)
+            found = await self._start(schedule, _zone(schedule), row, turn)
+            if found is not None:
+                return found
+            rows = await self._store.trigger_times_between(path, what.time, what.time)
+            if rows and rows[0].outcome == "missed":
+                raise Conflict(rows[0].reason)
+        raise StoreError(f'the schedule "{path}" keeps changing; try again.')
+
+    async def backfill(
+        self, path: str, first: float, last: float, *, dry_run: bool
+    ) -> tuple[list[float], list[TriggerTime]]:
+        """Times from the first moment to the last that are to be started now, and what became of
+        the others. They are started one after the other, or with `allow_all` at once. What was
+        started before is not started again, however often this is called.
+        """
+        schedule, state = await self.find(path)
+        horizon = state.since if state.status == "active" else self._clock.now()
+        zone, last = _zone(schedule), min(last, horizon)
+        wanted = []
+        for time in calendar.times_after(schedule, zone, first - 1e-3):
+            if time > last:
+                break
+            wanted.append(time)
+            if len(wanted) > BACKFILL_MAX:
+                raise BadRequest(
+                    f"these are more than {BACKFILL_MAX:,} times. Choose a shorter span."
+                )
+        known = {
+            one.time: one
+            for one in await self._store.trigger_times_between(path, first, last)
+            if one.outcome in ("started", "buffered")
+        }
+        new = [time for time in wanted if time not in known]
+        if new and not dry_run:
+            now = self._clock.now()
+            rows = tuple(
+                TriggerTime(
+                    path=path, time=time, outcome="buffered", origin="backfill", decided_at=now
+                )
+                for time in new
+            )
+            await self._changed_to(
+                path, lambda state: msgspec.structs.replace(state, waiting=True), rows
+            )
+        return new, [known[time] for time in wanted if time in known]
+
+    async def times(self, path: str, *, before: float, limit: int) -> list[TriggerTime]:
+        return await self._store.trigger_times(path, before=before, limit=limit)
+
+
+def _next_look(schedule: Schedule, zone: tzinfo, state: ScheduleState, now: float) -> float | None:
+    """When somebody has to look at a schedule in this state."""
+    if state.status != "active":
+        return None
+    if state.waiting:
+        return now
+    return next((due for _, due in _due(schedule, zone, state.since)), None)
+
+
+def _zone(schedule: Schedule) -> tzinfo:
+    found = zone_of(schedule.timezone)
+    if found is None:
+        raise BadRequest(
+            f'this machine does not know the time zone "{schedule.timezone}": install tzdata.'
+        )
+    return found
+
+
+def _row(row: TriggerRow, state: ScheduleState, next_at: float | None) -> TriggerRow:
+    return msgspec.structs.replace(row, next_at=next_at, state=msgspec.json.encode(state))
+
+
+def _change(row: TriggerRow, state: ScheduleState, turn: Turn, *more: TriggerTime) -> TriggerChange:
+    return TriggerChange(row=_row(row, state, turn.next_at), times=(*turn.times, *more))
+
+
+def rendered(schedule: Schedule, zone: tzinfo, what: TriggerTime, version: int) -> dict[str, Any]:
+    """The workload of the execution of a time. Raises EvaluationFailed."""
+    previous = calendar.previous_before(schedule, zone, what.time)
+    about = {
+        "path": schedule.path,
+        "version": version,
+        "time": local(what.time, zone),
+        "utc": moment(what.time),
+        "timezone": schedule.timezone,
+        "previous": None if previous is None else local(previous, zone),
+        "origin": what.origin,
+    }
+    scope = Scope(
+        {"schedule": about},
+        now=datetime.fromtimestamp(what.time, UTC),
+        seed=key_of(schedule.path, what.time),
+    )
+    found = compile_value(schedule.workload).render(scope)
+    assert isinstance(found, dict)
+    return found
+
+
+def local(time: float, zone: tzinfo) -> str:
+    """RFC 3339, in the local time of a zone."""
+    return datetime.fromtimestamp(time, zone).isoformat()

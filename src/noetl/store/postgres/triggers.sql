@@ -1,0 +1,80 @@
+-- Statements about documents that start executions.
+
+-- trigger --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE path = %(path)s AND key = %(key)s
+
+-- lock_trigger --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE path = %(path)s AND key = %(key)s
+   FOR UPDATE
+
+-- triggers --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE kind = %(kind)s
+   AND starts_with(path, %(prefix)s)
+   AND (path, key) > (%(path)s::text COLLATE "C", %(key)s::text COLLATE "C")
+ ORDER BY path, key
+ LIMIT %(limit)s
+
+-- due_triggers --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE next_at <= %(now)s
+ ORDER BY next_at, path, key
+ LIMIT %(limit)s
+
+-- next_trigger --
+SELECT min(next_at) AS next_at FROM noetl.trigger WHERE next_at IS NOT NULL
+
+-- insert_trigger --
+INSERT INTO noetl.trigger (path, key, kind, revision, next_at, state)
+VALUES (%(path)s, %(key)s, %(kind)s, 1, %(next_at)s, %(state)s)
+    ON CONFLICT DO NOTHING
+
+-- update_trigger --
+UPDATE noetl.trigger
+   SET revision = revision + 1, next_at = %(next_at)s, state = %(state)s
+ WHERE path = %(path)s AND key = %(key)s AND revision = %(revision)s
+
+-- delete_trigger --
+DELETE FROM noetl.trigger
+ WHERE path = %(path)s AND key = %(key)s AND revision = %(revision)s
+
+-- put_trigger_times --
+-- What was started stays so, whatever is decided about the same time later.
+INSERT INTO noetl.trigger_time AS stored (
+    path, time, outcome, origin, reason, execution_id, decided_at
+)
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM json_to_recordset(%(times)s::json) AS given (
+    path text, time double precision, outcome text, origin text, reason text, execution_id text,
+    decided_at double precision
+  )
+    ON CONFLICT (path, time) DO UPDATE SET outcome = excluded.outcome, origin = excluded.origin,
+       reason = excluded.reason, execution_id = excluded.execution_id,
+       decided_at = excluded.decided_at
+ WHERE stored.outcome <> 'started'
+
+-- trigger_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = %(path)s AND time < %(before)s
+ ORDER BY time DESC
+ LIMIT %(limit)s
+
+-- trigger_times_between --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = %(path)s AND time BETWEEN %(first)s AND %(last)s
+ ORDER BY time
+
+-- buffered_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = %(path)s AND outcome = 'buffered'
+ ORDER BY time
+ LIMIT %(limit)s

@@ -1,0 +1,65 @@
+-- Statements about documents that start executions.
+
+-- trigger --
+SELECT path, key, kind, revision, next_at, state FROM noetl_trigger WHERE path = ? AND key = ?
+
+-- triggers --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl_trigger
+ WHERE kind = :kind
+   AND substr(path, 1, length(:prefix)) = :prefix
+   AND (path, key) > (:path, :key)
+ ORDER BY path, key
+ LIMIT :limit
+
+-- due_triggers --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl_trigger
+ WHERE next_at <= ?
+ ORDER BY next_at, path, key
+ LIMIT ?
+
+-- next_trigger --
+SELECT min(next_at) FROM noetl_trigger WHERE next_at IS NOT NULL
+
+-- insert_trigger --
+INSERT INTO noetl_trigger (path, key, kind, revision, next_at, state)
+VALUES (:path, :key, :kind, 1, :next_at, :state)
+    ON CONFLICT DO NOTHING
+
+-- update_trigger --
+UPDATE noetl_trigger
+   SET revision = revision + 1, next_at = :next_at, state = :state
+ WHERE path = :path AND key = :key AND revision = :revision
+
+-- delete_trigger --
+DELETE FROM noetl_trigger WHERE path = :path AND key = :key AND revision = :revision
+
+-- put_trigger_time --
+-- What was started stays so, whatever is decided about the same time later.
+INSERT INTO noetl_trigger_time (path, time, outcome, origin, reason, execution_id, decided_at)
+VALUES (:path, :time, :outcome, :origin, :reason, :execution_id, :decided_at)
+    ON CONFLICT DO UPDATE SET outcome = excluded.outcome, origin = excluded.origin,
+       reason = excluded.reason, execution_id = excluded.execution_id,
+       decided_at = excluded.decided_at
+ WHERE outcome <> 'started'
+
+-- trigger_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl_trigger_time
+ WHERE path = :path AND time < :before
+ ORDER BY time DESC
+ LIMIT :limit
+
+-- trigger_times_between --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl_trigger_time
+ WHERE path = :path AND time BETWEEN :first AND :last
+ ORDER BY time
+
+-- buffered_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl_trigger_time
+ WHERE path = ? AND outcome = 'buffered'
+ ORDER BY time
+ LIMIT ?

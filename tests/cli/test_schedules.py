@@ -1,0 +1,71 @@
+"""`noetl schedules` and `noetl register` of schedules, on a database that nobody holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.server.test_schedules import PLAYBOOK, SCHEDULE
+
+
+@pytest.fixture
+def registered(noetl, tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(PLAYBOOK)
+    daily = SCHEDULE.replace("every: 1s", 'cron: "30 4 * * *", timezone: Europe/Berlin')
+    (tmp_path / "s.yaml").write_text(daily)
+    ran = noetl("register", ".")
+    assert ran.code == 0, ran.err
+    assert "schedule web/s version 1" in ran.err
+    return noetl
+
+
+def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
+    listed = registered("schedules", "list")
+    assert "web/s  30 4 * * * (Europe/Berlin)  next 20" in listed.out
+    coming = registered("schedules", "next", "web/s", "--count", "3").out.splitlines()
+    assert len(coming) == 3
+    assert all("T04:30:00+0" in one for one in coming)
+    assert registered("schedules", "pause", "web/s", "--reason", "stocktaking").code == 0
+    assert "paused: stocktaking" in registered("schedules", "list").out
+    assert registered("schedules", "resume", "web/s").code == 0
+    ran = registered("schedules", "run", "web/s")
+    assert "no process runs it" in ran.err
+    filled = registered(
+        *("schedules", "backfill", "web/s", "--from", "2026-01-01", "--to", "2026-01-03"),
+        *("--dry-run", "--json"),
+    )
+    assert [one[:16] for one in json.loads(filled.out)["times"]] == [
+        "2026-01-01T04:30",
+        "2026-01-02T04:30",
+    ]
+    shown = registered("schedules", "show", "web/s")
+    assert f"started  (run)  {ran.out.strip()}" in shown.out
+    assert json.loads(registered("schedules", "show", "web/s", "--json").out)["running"]
+    assert registered("schedules", "delete", "web/s").code == 0
+    gone = registered("schedules", "show", "web/s")
+    assert (gone.code, "no schedule" in gone.err) == (1, True)
+
+
+def test_a_schedule_that_is_wrong_is_not_kept_and_the_others_are(noetl, tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(PLAYBOOK)
+    (tmp_path / "s.yaml").write_text(SCHEDULE.replace("every", "evry"))
+    (tmp_path / "t.yaml").write_text(SCHEDULE.replace("web/s", "web/p"))
+    ran = noetl("register", ".")
+
+    assert ran.code == 2
+    assert "p.yaml: web/p version 1" in ran.err
+    assert 's.yaml:4:65: a schedule\'s `spec` has no `evry`. Did you mean "every"?' in ran.err
+    assert 't.yaml: "web/p" is a Playbook in the catalog' in ran.err
+    assert "no schedule is registered" in noetl("schedules", "list").err
+
+
+def test_validate_fmt_and_schema_know_the_kind(noetl, tmp_path: Path):
+    (tmp_path / "s.yaml").write_text(SCHEDULE)
+
+    assert noetl("validate", "s.yaml").code == 0
+    assert noetl("fmt", "s.yaml").code == 0
+    assert noetl("fmt", "--check", "s.yaml").code == 0
+    assert json.loads(noetl("schema", "--kind", "schedule").out)["title"] == "NoETL schedule"
+    assert "no playbook" in noetl("run", "s.yaml").err

@@ -1,0 +1,424 @@
+"""Schedules at work, on real stores: each time once, whatever runs, changes or is asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from noetl import wiring
+from noetl.control.schedules import ScheduleState
+from noetl.dsl import Compiled
+from noetl.errors import Conflict, NotFound
+from noetl.model.triggers import PlaybookRef, Schedule, TriggerRow, TriggerTime, digest, encode
+from noetl.settings import Settings
+from noetl.store.base import CatalogEntry
+from noetl.wiring import System
+from tests.control.servers import deaf, run, servers
+from tests.server.processes import SECRET_KEY
+
+WAITING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waiting, path: t/waiting}
+workload: {time: "", fail: false}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event}
+    case:
+      - {when: "{{ event.name == 'go' }}", then: {result: {from: "{{ workload.time }}"}}}
+      - {when: "{{ event.name == 'break' }}", then: {fail: {message: broken}}}
+"""
+
+
+def document(**spec: Any) -> str:
+    given = {"playbook": "t/waiting", "workload": {"time": "{{ schedule.time }}"}, "every": "1s"}
+    body = {key: value for key, value in (given | spec).items() if value is not None}
+    head = "apiVersion: noetl.io/v2\nkind: Schedule\nmetadata: {name: s, path: t/s}\n"
+    return f"{head}spec: {msgspec.json.encode(body).decode()}\n"
+
+
+async def register(system: System, text: str) -> CatalogEntry:
+    compiled: Compiled = wiring.document_compiler(Settings.from_environment({}))(text)
+    assert compiled.is_valid, compiled.problems
+    if compiled.trigger is None:
+        return await system.catalog.keep(text, compiled)
+    return await system.schedules.register(text, compiled)
+
+
+@asynccontextmanager
+async def embedded(folder: Path, *, keeps: bool = True) -> AsyncIterator[System]:
+    """A server on SQLite that has no worker."""
+    given = {"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db", "NOETL_SECRET_KEY": SECRET_KEY}
+    settings = Settings.from_environment(given)
+    async with AsyncExitStack() as stack:
+        system = await stack.enter_async_context(wiring.embedded(settings, work=False, serves=True))
+        if keeps:
+            await stack.enter_async_context(wiring.keeping_schedules(system))
+        yield system
+
+
+async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
+    while not (found := await holds()):
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def times(system: System, outcome: str = "") -> list[TriggerTime]:
+    """What became of times, oldest first."""
+    found = await system.store.trigger_times("t/s", limit=1000)
+    return [one for one in reversed(found) if outcome in ("", one.outcome)]
+
+
+async def started(system: System, count: int) -> list[TriggerTime]:
+    async def enough() -> list[TriggerTime]:
+        found = await times(system, "started")
+        return found if len(found) >= count else []
+
+    found: list[TriggerTime] = await until(enough)
+    return found
+
+
+async def end(system: System, one: TriggerTime, name: str = "go") -> None:
+    assert one.execution_id is not None
+    await system.executions.signal(one.execution_id, name)
+    await system.executions.wait(one.execution_id)
+
+
+async def check_each_once(system: System) -> list[TriggerTime]:
+    """Every time from the first to the last has been decided, and each started one has one
+    execution of its own, under its key, by its schedule.
+    """
+    found = await times(system)
+    seconds = [round(one.time) for one in found]
+    assert seconds == list(range(seconds[0], seconds[-1] + 1)), "a time is missing or came twice"
+    rows = {row.execution_id: row for row in await system.store.summaries(limit=1000)}
+    begun = [one for one in found if one.outcome == "started"]
+    assert Counter(one.execution_id for one in begun) == Counter(rows.keys())
+    for one in begun:
+        assert one.execution_id is not None
+        state = await system.orchestrator.state(one.execution_id)
+        assert str(state.actor) == "schedule t/s"
+        assert state.workload["time"].startswith("20")
+    return found
+
+
+def test_each_time_starts_one_execution_with_its_workload(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="allow_all"))
+            await started(system, 3)
+            await system.schedules.pause("t/s")
+            found = await check_each_once(system)
+            document_ = await system.executions.shown(str(found[0].execution_id))
+            assert document_.workload["time"] == f"{moment(found[0].time)}+00:00"
+            audit = await system.store.audit(limit=100)
+            assert [one.who for one in audit].count("schedule t/s") == len(found)
+
+    run(story)
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+
+
+def test_what_was_missed_while_nothing_ran_is_caught_up_each_time_once(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="allow_all"))
+        await asyncio.sleep(3.1)
+        async with embedded(tmp_path) as system:
+            await started(system, 3)
+            await system.schedules.pause("t/s")
+            await check_each_once(system)
+
+    run(story)
+
+
+def test_overlap_skip_starts_the_next_time_after_the_end(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document())
+            [first] = await started(system, 1)
+            skipped = await until(lambda: times(system, "skipped"))
+            assert skipped[0].reason == f"execution {first.execution_id} was running"
+            await end(system, first)
+            assert (await started(system, 2))[1].time > skipped[0].time
+
+    run(story)
+
+
+def test_overlap_buffer_starts_what_waits_as_soon_as_the_execution_has_ended(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="buffer_one"))
+            [first] = await started(system, 1)
+            waits = (await until(lambda: times(system, "buffered")))[0]
+            dropped = (await until(lambda: times(system, "skipped")))[0]
+            assert "another time waits already" in dropped.reason
+            await end(system, first)
+            second = (await started(system, 2))[1]
+            assert second.time == waits.time
+
+    run(story)
+
+
+def test_overlap_cancel_other_stops_what_runs(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="cancel_other"))
+            first, *_ = await started(system, 2)
+            state = await system.orchestrator.state(str(first.execution_id))
+            assert state.status == "CANCELLED"
+            assert str(state.acts[-1].actor) == "schedule t/s"
+
+    run(story)
+
+
+def test_a_failure_pauses_and_people_resume(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(pause_on_failure=True))
+            [first] = await started(system, 1)
+            await end(system, first, "break")
+
+            async def paused() -> bool:
+                return (await system.schedules.find("t/s"))[1].status == "paused"
+
+            await until(paused)
+            state = (await system.schedules.find("t/s"))[1]
+            assert state.reason == f"execution {first.execution_id} failed (pause_on_failure)"
+            await system.schedules.resume("t/s")
+            await started(system, 2)
+
+    run(story)
+
+
+def test_a_playbook_that_is_not_there_is_said_for_each_time(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, document())
+            [first, *_] = await until(lambda: times(system, "missed"))
+            assert 'no playbook "t/waiting" is registered' in first.reason
+
+    run(story)
+
+
+def test_a_workload_that_cannot_be_rendered_is_said_for_each_time(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(workload={"x": "{{ schedule.time / 2 }}"}))
+            [first, *_] = await until(lambda: times(system, "missed"))
+            assert "it could not be started" in first.reason
+
+    run(story)
+
+
+def test_backfill_twice_starts_nothing_twice(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h", overlap="skip"))
+            last = system.clock.now() - 3600
+            args = ("t/s", last - 3 * 3600, last)
+            assert len((await system.schedules.backfill(*args, dry_run=True))[0]) == 3
+            assert await times(system) == []
+            new, _ = await system.schedules.backfill(*args, dry_run=False)
+            again, known = await system.schedules.backfill(*args, dry_run=False)
+            assert (len(new), again, len(known)) == (3, [], 3)
+            for number in range(1, 4):
+                begun = await started(system, number)
+                assert len(begun) == number, "one after the other"
+                await end(system, begun[-1])
+            assert [one.time for one in await times(system)] == new
+            assert (await system.schedules.backfill(*args, dry_run=False))[0] == []
+            assert len(await system.store.summaries()) == 3
+
+    run(story)
+
+
+def test_run_starts_one_now_also_while_it_is_paused(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h"))
+            await system.schedules.pause("t/s", "stocktaking")
+            execution_id = await system.schedules.start_now("t/s")
+            [one] = await times(system)
+            assert (one.execution_id, one.origin) == (execution_id, "run")
+
+    run(story)
+
+
+def test_a_new_version_a_pause_and_a_deletion_hold_at_once(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h"))
+            await register(system, document(overlap="allow_all"))
+            await started(system, 1)
+            assert (await system.schedules.find("t/s"))[1].version == 2
+            await system.schedules.delete("t/s")
+            with pytest.raises(NotFound):
+                await system.schedules.find("t/s")
+            assert (await system.store.trigger("t/s")).next_at is None  # type: ignore[union-attr]
+            await register(system, document(overlap="allow_all"))
+            await started(system, 2)
+
+    run(story)
+
+
+def test_a_schedule_cannot_take_the_path_of_a_playbook(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING.replace("t/waiting", "t/s"))
+            with pytest.raises(Conflict):
+                await register(system, document())
+            await register(system, document().replace("path: t/s", "path: t/other"))
+            with pytest.raises(NotFound, match="is a Schedule, not a playbook"):
+                await system.catalog.wanted("t/other", None, None)
+
+    run(story)
+
+
+# --- Several servers ---------------------------------------------------------------------------
+
+
+def test_three_servers_start_each_time_once(database_url: str):
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            found = await stack.enter_async_context(servers(database_url, 3))
+            for system in found:
+                await stack.enter_async_context(wiring.keeping_schedules(system))
+            await register(found[0], WAITING)
+            await register(found[1], document(overlap="allow_all"))
+            await started(found[2], 3)
+            await found[2].schedules.pause("t/s")
+            await check_each_once(found[0])
+
+    run(story)
+
+
+def test_servers_that_all_decide_at_once_start_it_once(database_url: str):
+    """Nobody leaves it to its owner: all settle at the same moment."""
+
+    async def story() -> None:
+        async with servers(database_url, 3) as found:
+            await register(found[0], WAITING)
+            await register(found[0], document(overlap="allow_all"))
+            for _ in range(3):
+                await asyncio.sleep(1)
+                await asyncio.gather(*(one.schedules.settle("t/s") for one in found for _ in "ab"))
+            await check_each_once(found[0])
+            assert len(await times(found[0], "started")) >= 3
+
+    run(story)
+
+
+def test_an_end_that_another_server_stores_lets_go_on_what_waits(database_url: str):
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            found = await stack.enter_async_context(servers(database_url, 2))
+            for system in found:
+                await stack.enter_async_context(wiring.keeping_schedules(system))
+            await register(found[0], WAITING)
+            await register(found[0], document(every="1h", overlap="skip"))
+            now = found[0].clock.now()
+            await found[0].schedules.backfill("t/s", now - 3 * 3600, now, dry_run=False)
+            for number in range(1, 4):
+                begun = await started(found[0], number)
+                await end(found[number % 2], begun[-1])
+            assert len(await times(found[0], "started")) == 3
+
+    run(story)
+
+
+def test_a_pause_holds_on_servers_that_did_not_hear_of_it(database_url: str):
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            found = await stack.enter_async_context(servers(database_url, 2))
+            for system in found:
+                await stack.enter_async_context(wiring.keeping_schedules(system))
+            await register(found[0], WAITING)
+            await register(found[0], document(overlap="allow_all"))
+            await started(found[0], 1)
+            async with deaf(database_url, 2):
+                await found[0].schedules.pause("t/s")
+                before = await times(found[0])
+                await asyncio.sleep(2.5)
+                assert await times(found[1]) == before
+
+    run(story)
+
+
+# --- Many --------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_schedules_cost_a_start_nothing_and_no_query_while_none_is_due(tmp_path: Path):
+    """What a server does for schedules that are not due does not grow with their number."""
+
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, document(every="1h"))
+            await fill(system, 10_000)
+        begun = time.perf_counter()
+        async with embedded(tmp_path) as system:
+            first = time.perf_counter() - begun
+            asked = 0
+            plain = system.store.next_trigger
+
+            async def counting() -> float | None:
+                nonlocal asked
+                asked += 1
+                return await plain()
+
+            system.store.next_trigger = counting  # type: ignore[method-assign]
+            await asyncio.sleep(0.5)  # whatever is looked at first
+            before = asked
+            await asyncio.sleep(3)
+            assert asked == before, "a server that waits asks for nothing"
+        assert first < 5.0
+
+    run(story)
+
+
+async def fill(system: System, count: int) -> None:
+    """So many schedules, each due in an hour, written as registering would."""
+    schedule = Schedule(name="many", path="m", playbook=PlaybookRef(path="t/waiting"), every=3600.0)
+    net = encode(schedule)
+    now = system.clock.now()
+    state = ScheduleState(version=1, digest=digest(schedule), since=now)
+    entry = CatalogEntry(
+        catalog_id="1", path="m/0", version=1, kind="Schedule", digest=state.digest, content="m"
+    )
+    await system.store.register(entry, net)
+    for begin in range(0, count, 500):
+        await asyncio.gather(
+            *(
+                system.store.register(
+                    msgspec.structs.replace(entry, catalog_id=f"c{n}", path=f"m/{n}"),
+                    net,
+                    lambda _, __, n=n: TriggerRow(
+                        path=f"m/{n}",
+                        kind="Schedule",
+                        next_at=now + 3600,
+                        state=msgspec.json.encode(state),
+                    ),
+                )
+                for n in range(begin, begin + 500)
+            )
+        )

@@ -1,0 +1,219 @@
+"""Documents of other kinds than playbooks: every problem with its place, and one description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from noetl.control.zones import SystemZones
+from noetl.dsl import Compiled, compile_document, compile_text
+from noetl.dsl.fmt import format_text, read_data
+from noetl.dsl.grammar import Record, Shape
+from noetl.dsl.triggers import KINDS, trigger_schema
+from noetl.model import triggers
+from noetl.model.triggers import PlaybookRef, Schedule
+from noetl.tools.registry import shapes
+
+TOOLS = shapes()
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples" / "triggers").glob("*.yaml"))
+PAGE = (ROOT / "docs" / "triggers.md").read_text()
+HEAD = "apiVersion: noetl.io/v2\nkind: Schedule\nmetadata: {name: s, path: t/s}\n"
+
+
+def compiled(spec: str) -> Compiled:
+    text = spec if spec.startswith("apiVersion") else f"{HEAD}spec:\n  playbook: t/p\n{spec}"
+    return compile_document(text, tools=TOOLS, zones=SystemZones())
+
+
+def schedule(spec: str) -> Schedule:
+    found = compiled(spec)
+    assert isinstance(found.trigger, Schedule), found.problems
+    return found.trigger
+
+
+def problems(spec: str) -> list[str]:
+    return [f"{one.line}:{one.column} {one.code}" for one in compiled(spec).problems]
+
+
+BAD = {
+    "  cron: 61 * * * *\n": "6:9 bad-cron",
+    "  cron: 0 0 30 2 *\n": "6:9 bad-cron",
+    '  cron: "@fortnightly"\n': "6:9 bad-cron",
+    "  cron: [0 0 * * *, 5]\n": "6:21 wrong-type",
+    "  cron: []\n": "6:9 bad-value",
+    "  every: 100ms\n": "6:10 bad-value",
+    "  every: fast\n": "6:10 bad-value",
+    "  every: 1h\n  cron: 0 0 * * *\n": "6:3 conflicting-keys",
+    "  timezone: UTC\n": "5:3 missing-key",
+    "  every: 1h\n  timezone: Europe/Berln\n": "7:13 unknown-timezone",
+    "  every: 1h\n  overlap: skp\n": "7:12 bad-value",
+    "  every: 1h\n  start: tomorrow\n": "7:10 bad-value",
+    "  every: 1h\n  start: 2026-02-01\n  end: 2026-01-01\n": "8:3 bad-value",
+    "  every: 1h\n  jiter: 5m\n": "7:3 unknown-key",
+    "  every: 1h\n  interval: 5m\n": "7:3 removed-key",
+    "  every: 1h\n  pause_on_failure: often\n": "7:21 wrong-type",
+    '  every: 1h\n  workload: {x: "{{ ctx.a }}"}\n': "7:17 not-in-scope",
+    '  every: 1h\n  workload: {x: "{{ schedule. }}"}\n': "7:17 template-syntax",
+    '  every: 1h\n  workload: {x: "{{ 1 | nope }}"}\n': "7:17 unknown-filter",
+    "  every: 1h\n  workload: 5\n": "7:13 wrong-type",
+}
+
+
+@pytest.mark.parametrize("spec", BAD)
+def test_a_mistake_is_refused_at_its_place(spec: str):
+    assert problems(spec) == [BAD[spec]]
+    assert not compiled(spec).is_valid
+
+
+WARNED = {
+    '  every: 1h\n  workload: {x: "{{ schedule.tiem }}"}\n': "7:17 undefined-key",
+    "  cron: 30 2 * * *\n  timezone: Europe/Berlin\n": "6:9 time-in-gap",
+    "  cron: 15 2 * * *\n  timezone: Australia/Lord_Howe\n": "6:9 time-in-gap",
+    "  cron: 0 0 * * *\n  offset: 5m\n": "7:3 hint-ignored",
+}
+
+
+@pytest.mark.parametrize("spec", WARNED)
+def test_what_is_probably_not_meant_is_a_warning(spec: str):
+    assert problems(spec) == [WARNED[spec]]
+    assert compiled(spec).is_valid
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "  cron: 30 2 * * *\n  timezone: Asia/Tokyo\n",
+        "  cron: 30 4 * * *\n  timezone: Europe/Berlin\n",
+        "  cron: '*/30 * * * *'\n  timezone: Europe/Berlin\n",
+        "  cron: 30 2 * 6 *\n  timezone: Europe/Berlin\n",
+    ],
+)
+def test_a_time_that_no_gap_touches_is_no_warning(spec: str):
+    assert problems(spec) == []
+
+
+def test_all_problems_are_reported_at_once_with_what_was_probably_meant():
+    text = HEAD.replace("t/s", "t/s, lables: {}") + "spec: {playbok: t/p, evry: 1h}\n"
+    found = [str(one) for one in compiled(text).problems]
+
+    assert any('Did you mean "playbook"?' in one for one in found)
+    assert any('Did you mean "every"?' in one for one in found)
+    assert any("needs `cron` or `every`" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (HEAD, "missing-key"),
+        (
+            "apiVersion: noetl.io/v2\nkind: Schedule\nspec: {playbook: p, every: 1h}\n",
+            "missing-key",
+        ),
+        (HEAD.replace("v2", "v1") + "spec: {playbook: p, every: 1h}\n", "unsupported-version"),
+        (HEAD.replace("Schedule", "Schedul") + "spec: {}\n", "wrong-kind"),
+        (HEAD + "spec: [1]\n", "wrong-type"),
+        (HEAD + "spec: {playbook: {path: p, versoin: 2}, every: 1h}\n", "unknown-key"),
+        ("kind: [Schedule\n", "yaml-syntax"),
+    ],
+)
+def test_a_document_that_is_none_says_why(text: str, code: str):
+    found = compile_document(text, tools=TOOLS, zones=SystemZones())
+
+    assert code in {one.code for one in found.problems}
+    assert not found.is_valid
+
+
+def test_a_schedule_is_no_playbook():
+    [found, *_] = compile_text(HEAD + "spec: {}\n", tools=TOOLS).problems
+
+    assert "`noetl register` puts it to work" in found.message
+
+
+def test_what_is_written_is_what_is_built():
+    found = schedule(
+        "  cron: ['0  6 * * *', '@daily']\n  timezone: Europe/Berlin\n  start: 2026-06-01T08:00\n"
+        "  end: 2026-07-01T00:00:00Z\n  jitter: 1m30s\n  overlap: buffer_one\n  catchup_window: 0\n"
+        "  pause_on_failure: true\n  workload: {b: 1, a: '{{ schedule.time }}'}\n"
+    )
+
+    assert found == Schedule(
+        name="s",
+        path="t/s",
+        playbook=PlaybookRef(path="t/p"),
+        workload={"a": "{{ schedule.time }}", "b": 1},
+        cron=("0 6 * * *", "@daily"),
+        timezone="Europe/Berlin",
+        start=1780293600.0,
+        end=1782864000.0,
+        jitter=90.0,
+        overlap="buffer_one",
+        catchup_window=0.0,
+        pause_on_failure=True,
+    )
+    assert triggers.decode(triggers.encode(found)) == found
+
+
+def test_another_spelling_is_the_same_document():
+    one = compiled("  every: 1h\n  workload: {a: 1, b: 2}\n")
+    other = compiled("  workload:\n    b: 2\n    a: 1\n  every: 3600\n  # said otherwise\n")
+
+    assert one.digest == other.digest
+
+
+# --- Schema, format and page -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_no_problem_fits_its_schema_and_is_formatted(path: Path):
+    text = path.read_text()
+    found = compile_document(text, tools=TOOLS, zones=SystemZones())
+
+    assert found.problems == ()
+    assert found.trigger is not None
+    assert (found.trigger.name, found.trigger.path) == (path.stem, f"examples/triggers/{path.stem}")
+    assert format_text(text) == text
+    jsonschema.validate(read_data(text), trigger_schema(found.trigger.kind))
+    index = (ROOT / "examples" / "README.md").read_text()
+    assert f"[{path.name}](triggers/{path.name})" in index
+
+
+def test_each_kind_has_two_examples():
+    kinds = [read_data(path.read_text())["kind"] for path in EXAMPLES]
+
+    assert all(kinds.count(kind) >= 2 for kind in KINDS)
+
+
+SCHEMA_CANNOT = {"bad-cron", "conflicting-keys", "unknown-timezone", "not-in-scope"}
+"""What needs to see more than one piece, or to know more than a form."""
+
+
+@pytest.mark.parametrize("spec", BAD)
+def test_the_schema_refuses_what_has_the_wrong_form(spec: str):
+    code = BAD[spec].split()[1]
+    if code in SCHEMA_CANNOT or code.startswith(("template", "unknown-filter")):
+        return
+    if "start" in spec or "100ms" in spec or code == "missing-key":
+        return  # a moment is any text to a schema, and which keys go together is said once
+    validator = jsonschema.Draft7Validator(trigger_schema("Schedule"))
+
+    assert not validator.is_valid(read_data(f"{HEAD}spec:\n  playbook: t/p\n{spec}"))
+
+
+def keys_of(shape: Shape) -> list[str]:
+    assert isinstance(shape, Record)
+    return list(shape.fields)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_of_a_kind_is_on_its_page(kind: str):
+    assert [key for key in keys_of(KINDS[kind].spec) if f"`{key}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_templates_may_read_is_on_its_page(kind: str):
+    names: Any = KINDS[kind].names
+    assert [key for keys in names.values() for key in keys if f"`{key}`" not in PAGE] == []
