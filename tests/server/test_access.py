@@ -213,6 +213,15 @@ def test_people_sign_in_see_their_sessions_and_sign_out(guarded: Guarded):
     assert server.ask("GET", "/api/auth/me", token=second).status == 401
 
 
+def test_a_password_is_kept_as_argon2_hashes_it(guarded: Guarded):
+    body = {"name": "grace", "roles": ["viewer"], "password": "a nanosecond of wire"}
+    guarded.server.post("/api/access/users", body, token=guarded.tokens["admin"])
+    with closing(sqlite3.connect(guarded.folder / ".noetl" / "noetl.db")) as db:
+        [[kept]] = db.execute("SELECT password_hash FROM noetl_user WHERE name = 'grace'")
+
+    assert kept.startswith("$argon2id$")
+
+
 def test_nobody_ends_the_sessions_of_somebody_else(guarded: Guarded):
     server, admin = guarded.server, guarded.tokens["admin"]
     tokens = {}

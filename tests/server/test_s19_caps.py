@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -164,6 +165,31 @@ def test_s19_one_address_does_not_take_all_connections(guarded: Guarded):
     assert {status_in(said) for said in last} == {429}
     assert b"retry-after: " in last[0]
     assert max(waits) < 1
+
+
+def test_s19_all_connections_leave_files_for_the_server_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (2000, 4000))
+    protocol.connections_max.cache_clear()
+
+    assert protocol.connections_max() == (872, 2000 - protocol.FILES_RESERVED)
+    protocol.connections_max.cache_clear()
+
+
+@pytest.mark.long
+def test_s19_an_answer_that_nobody_reads_is_given_up(guarded: Guarded):
+    """Also where the connection waits to be closed, because half a request came behind."""
+    ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+    asked = ask + guarded.tokens["viewer"].encode() + b"\r\n\r\n"
+    with closing(socket.socket()) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", guarded.server.port))
+        sock.settimeout(protocol.UNREAD_SECONDS + 60)
+        begun = time.monotonic()
+        with pytest.raises(ConnectionError):
+            sock.sendall(asked * 100_000)
+
+        took = time.monotonic() - begun
+        assert protocol.UNREAD_SECONDS - 5 < took < protocol.UNREAD_SECONDS + 45
 
 
 # --- S31: what is no plain request ---------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from noetl.store.postgres.committing import BODY_MAX
 from tests.examples.system import temporary_folder
 from tests.faults.cluster import until
 from tests.server.processes import SECONDS_MAX, Server, serving
@@ -148,6 +149,20 @@ def test_s30_a_body_that_was_damaged_on_disk_is_not_sent(kept: Kept):
 
     assert reply.status == 503
     assert reply.code == "corrupted"
+
+
+@pytest.mark.long
+def test_s30_postgres_refuses_a_body_that_is_too_large_for_it(database_url: str):
+    most = BODY_MAX // MEBI
+    with (
+        temporary_folder() as folder,
+        serving(folder, NOETL_DATABASE_URL=database_url) as server,
+    ):
+        kept = Kept(server, Path(folder))
+
+        assert kept.put("larger", most + 1)[0] == 413
+        assert kept.get("larger")[0] == 404
+        assert kept.peak() < (most + 300) * MEBI
 
 
 def test_s30_postgres_reads_a_large_body_piece_by_piece(database_url: str):

@@ -253,3 +253,18 @@ def test_s24_when_memory_runs_out_tasks_go_before_their_worker():
         return await called(pool, "result = int(open('/proc/self/oom_score_adj').read())")
 
     assert in_pool(work) > int(Path("/proc/self/oom_score_adj").read_text())
+
+
+def test_s24_a_task_gets_no_rights_by_setuid_programs_and_traces_nobody():
+    asked = "grep -E 'NoNewPrivs|CapBnd' /proc/self/status"
+
+    async def work(bench):
+        code = "result = open('/proc/self/status').read()"
+        shell = await bench.run("shell", {"cmd": asked})
+        return shell.result["stdout"], await called(bench.resources.sandbox, code)
+
+    for said in with_tools(work):
+        found = dict(line.split(":\t") for line in said.splitlines() if ":\t" in line)
+        assert found["NoNewPrivs"] == "1"
+        kept = int(found["CapBnd"], 16)
+        assert not kept & (1 << 19 | 1 << 21), "CAP_SYS_PTRACE or CAP_SYS_ADMIN"

@@ -200,6 +200,14 @@ class Protocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._watch_unread()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._watch_unread()
+
+    def _watch_unread(self) -> None:
         self._unread, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
         if self._watch is None:
             self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
@@ -207,27 +215,31 @@ class Protocol(HttpToolsProtocol):
     def _look(self) -> None:
         """Give up what takes too long; look again while something is half done."""
         self._watch = None
-        if self.transport.is_closing() and self._stage != "refused":
-            return
         now = self.loop.time()
+        if not self.transport.is_closing() or self._stage == "refused":
+            self._look_at_request(now)
+        # A connection that is closed stays until the client has read what was sent before.
+        left = self.transport.get_write_buffer_size()
+        if left and left != self._unread:
+            self._unread, self._unread_since = left, now
+        elif left and now - self._unread_since > UNREAD_SECONDS:
+            self.transport.abort()
+        elif not left and self.transport.is_closing() and self._stage != "refused":
+            return
+        if self._stage != "idle" or left:
+            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
+
+    def _look_at_request(self, now: float) -> None:
         took = now - self._since
         match self._stage:
             case "refused" if took > LINGER_SECONDS:
                 self.transport.abort()
+            case "head" | "body" if self.flow.read_paused:
+                self._since = now  # it is we who do not read
             case "head" if took > HEAD_SECONDS:
                 self._give_up()
-            case "body" if self.flow.read_paused:
-                self._begin("body")  # it is we who do not read
             case "body" if took > BODY_SECONDS + self._came / BODY_RATE:
                 self._give_up()
-        if self.flow.write_paused:
-            left = self.transport.get_write_buffer_size()
-            if left < self._unread:
-                self._unread, self._unread_since = left, now
-            elif now - self._unread_since > UNREAD_SECONDS:
-                self.transport.abort()
-        if self._stage != "idle" or self.flow.write_paused:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
 
     def _give_up(self) -> None:
         if self._stage == "head" and not self._came:

@@ -14,7 +14,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import asdict
 
-from noetl.errors import StoreError
+from noetl.errors import StoreError, TooLarge
 from noetl.model.ids import ExecutionId
 from noetl.store.access import AuditEntry
 from noetl.store.base import NewCommand, Write
@@ -238,7 +238,7 @@ def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> Co
 
 def allow_size(execution_id: ExecutionId, key: str, size: int) -> None:
     if size > BODY_MAX:
-        raise StoreError(
+        raise TooLarge(
             f"Result {key!r} of execution {execution_id} has {size:,} bytes or more, and PostgreSQL"
             f" keeps up to {BODY_MAX:,} here. Nothing was kept. Write it to a file or an object"
             " store in the task, and return where it is."
