@@ -9,13 +9,15 @@ DEVELOPED := $(VENV)/.developed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --progress-bar off --editable
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo test test-long lint bench clean
+.PHONY: help install demo ui pictures browser test test-long lint bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
 	@echo "make demo       install into .venv and run an example playbook"
 	@echo "make test       install what developers need, too; everything that must pass"
 	@echo "make test-long  the same, longer: more fuzzing, more seeds"
+	@echo "make ui         build the web UI into the package (needs Node)"
+	@echo "make pictures   make the pictures of the documentation (needs Chromium)"
 	@echo "make bench      measure this machine"
 	@echo "make clean      remove what the others made"
 
@@ -46,11 +48,27 @@ lint: $(DEVELOPED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: lint
+# Tests of the web UI run in Debian's Chromium. Where it is missing and may not be installed, they
+# are left out, and say so.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& echo "installing Chromium for the tests of the web UI" \
+		&& apt-get install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; } \
+		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
+
+test: lint browser
 	$(BIN)/pytest -n 2 --dist worksteal -m "not long"
 
-test-long: lint
+test-long: lint browser
 	EFFORT=long $(BIN)/pytest -n 2 --dist worksteal
+
+ui: $(DEVELOPED)
+	cd ui && npm install --no-audit --no-fund
+	$(BIN)/python ui/api_types.py
+	cd ui && npm run --silent check && npm run --silent build
+
+pictures: $(DEVELOPED)
+	$(BIN)/python -m tests.ui.pictures
 
 bench: $(DEVELOPED)
 	$(BIN)/python bench/workloads.py

@@ -53,6 +53,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     from noetl.api.serving import is_loopback, listening
     from noetl.control.timekeeping import recover
     from noetl.errors import BadSetting
+    from noetl.ui import Pages
 
     wiring.operator_key(settings).require()
     async with wiring.embedded(settings, work=False, serves=True) as system:
@@ -64,9 +65,9 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 " Create an administrator first: `noetl access user add NAME --role admin`."
             )
         with listening(host, port) as listener:
-            served = Served(
-                build(services, settings.cors_origins), listener, services.draining, is_open
-            )
+            pages = Pages() if settings.ui else None
+            app = build(services, settings.cors_origins, pages)
+            served = Served(app, listener, services.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
                 await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)

@@ -263,6 +263,13 @@ TABLE: tuple[Setting, ...] = (
         help="Addresses or networks of proxies whose X-Forwarded-For a server believes.",
     ),
     Setting(
+        name="NOETL_UI",
+        field="ui",
+        kind=SWITCH,
+        default=True,
+        help="Whether a server shows its web pages: on or off.",
+    ),
+    Setting(
         name="NOETL_ENV_SECRETS",
         field="env_secrets",
         kind=NAMES,
@@ -465,6 +472,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secret_key: str | None
     cors_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
+    ui: bool
     env_secrets: tuple[str, ...]
     task_env: tuple[str, ...]
     secret_files: str | None

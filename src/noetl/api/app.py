@@ -25,6 +25,7 @@ from noetl.errors import NoetlError, NotFound, TooLarge
 
 if TYPE_CHECKING:
     from noetl.api.edge import ASGIApp, Receive, Scope, Send
+    from noetl.ui import Pages
 
 _encode = msgspec.json.Encoder().encode
 _JSON = (b"content-type", JSON.encode())
@@ -157,9 +158,9 @@ class Router:
         return ", ".join(sorted(methods)).encode()
 
 
-def build(services: Services, origins: Collection[str] = ()) -> ASGIApp:
-    """The ASGI app of a server; pages of these origins may call it, too."""
-    return Edge(App(services), services.access, services.metrics, origins=origins)
+def build(services: Services, origins: Collection[str] = (), pages: Pages | None = None) -> ASGIApp:
+    """The ASGI app of a server with its pages; pages of these origins may call it, too."""
+    return Edge(App(services), services.access, services.metrics, origins=origins, pages=pages)
 
 
 def build_local(services: Services) -> ASGIApp:

@@ -29,6 +29,7 @@ from noetl.api.rights import NOBODY, Principal, local
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
+from noetl.ui import Page, Pages
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -61,9 +62,11 @@ class Edge:
         metrics: Metrics,
         *,
         origins: Collection[str] = (),
+        pages: Pages | None = None,
     ) -> None:
-        """`origins` are sites whose pages may call, too."""
+        """`origins` are sites whose pages may call, too; `pages` are our own."""
         self._app = app
+        self._pages = pages
         self._origins = frozenset(origin.encode() for origin in origins)
         self._access = access
         self._metrics = metrics
@@ -103,6 +106,12 @@ class Edge:
             if is_guest and cors.is_preflight(method, headers):
                 await cors.answer(sending)
                 return
+            if self._pages is not None and method == "GET":
+                page = self._pages.find(scope["path"], headers)
+                if page is not None:
+                    scope["path_template"] = page.template
+                    await _show(sending, page)
+                    return
             scope["user"] = principal = await self._admit(scope, headers, is_guest=is_guest)
             _refuse_nul(scope)
             line = _Line(receive, packing, self._access, principal, headers)
@@ -286,6 +295,12 @@ def _refuse_rebinding(host: str) -> None:
 def _refuse_nul(scope: Scope) -> None:
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise BadText("an address holds the character NUL, which no name has.")
+
+
+async def _show(send: Send, page: Page) -> None:
+    start = {"type": "http.response.start", "status": page.status, "headers": page.headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": page.body, "more_body": False})
 
 
 async def _answer(send: Any, error: Exception, request_id: str) -> None:

@@ -81,8 +81,8 @@ def status_command(as_json: bool) -> None:
     sys.exit(status(daemons("server"), as_json=as_json))
 
 
-def run(settings: Settings, host: str, port: int, *, work: bool) -> None:
-    """Serve in this process."""
+def run(settings: Settings, host: str, port: int, *, work: bool, opens: bool = False) -> None:
+    """Serve in this process; with `opens`, show the web UI in a browser if there is one."""
     from noetl import logs
     from noetl.cli.hiding import hide_process
 
@@ -90,7 +90,7 @@ def run(settings: Settings, host: str, port: int, *, work: bool) -> None:
     hide_process()
     # Tools run on the loop that they are tested on, in every process that runs tools.
     with asyncio.Runner(loop_factory=None if work else _fast_loop()) as runner:
-        runner.run(_serve(settings, host, port, work=work))
+        runner.run(_serve(settings, host, port, work=work, opens=opens))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -102,7 +102,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: Settings, host: str, port: int, *, work: bool) -> None:
+async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens: bool) -> None:
     from noetl import serving
     from noetl.api.serving import serve
     from noetl.cli.background import tell_ready
@@ -115,8 +115,25 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool) -> Non
 
         def ready() -> None:
             say(f"serving at {url}{', with a worker' if work else ''}; Ctrl-C ends it")
+            if settings.ui:
+                say(f"web UI: {url}/")
+                if opens and sys.stderr.isatty():
+                    _open_browser(f"{url}/")
             tell_ready(url)
 
         proxies = settings.trusted_proxies
         await serve(served.app, served.listener, served.draining, ready, proxies)
     say("the server has ended")
+
+
+def _open_browser(url: str) -> None:
+    """Show that page, where a person sits in front of a screen. Nothing waits for it."""
+    import os
+    import threading
+    import webbrowser
+
+    has_screen = (
+        sys.platform == "darwin" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    )
+    if has_screen:
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

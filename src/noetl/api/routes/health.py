@@ -27,7 +27,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 WELCOME = f"""\
-NoETL {__version__}. This is a server for programs; it has no pages.
+NoETL {__version__}. The web pages of this server are off (NOETL_UI=off).
 
 Is it well?     GET /health
 What it can do  GET /api/openapi.json, and docs/api.md of the project
@@ -36,7 +36,7 @@ The command     noetl executions list --server URL; noetl --help
 
 
 async def welcome(services: Services, caller: Caller) -> str:
-    """Where to go on, for people who open the address of a server in a browser."""
+    """Where to go on, for people who open the address of a server whose pages are off."""
     return WELCOME
 
 

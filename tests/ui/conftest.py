@@ -1,0 +1,90 @@
+"""A real browser in front of a real server with executions worth looking at."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.examples.system import temporary_folder
+from tests.server.processes import Server, serving
+from tests.ui.seed import seeded
+
+CHROMIUM = shutil.which("chromium")
+SIZE = {"width": 1280, "height": 800}
+SECONDS = 15_000
+"""How long a page may take on a busy machine."""
+
+
+class Stage(NamedTuple):
+    """A server, and the ids of its executions by what is worth seeing in them."""
+
+    server: Server
+    ids: dict[str, str]
+
+
+class Tab:
+    """A page of the UI; what goes wrong in it is remembered."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.context = browser.new_context(viewport=SIZE, **options)
+        self.context.set_default_timeout(SECONDS)
+        self.page = self.context.new_page()
+        self.url = url
+        self.troubles: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            place = message.location.get("url", "")
+            self.troubles.append(f"{message.type}: {message.text} {place}")
+
+    def _dialog(self, dialog: Any) -> None:
+        self.troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def go(self, path: str) -> Any:
+        self.page.goto(self.url + path)
+        self.page.wait_for_selector("main")
+        return self.page
+
+    def says(self, text: str) -> None:
+        """Wait until that text is seen."""
+        self.page.get_by_text(text).first.wait_for(state="visible")
+
+    def close(self) -> None:
+        self.context.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        found = running.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """An open server with a worker in it, and executions."""
+    with temporary_folder() as folder, serving(folder, kind="dev") as server:
+        yield Stage(server, seeded(server))
+
+
+@pytest.fixture
+def tab(browser: Any, stage: Stage) -> Iterator[Tab]:
+    """A page in which nothing may go wrong: no error, no violated policy, no dialog of a script."""
+    opened = Tab(browser, stage.server.url)
+    yield opened
+    opened.close()
+    assert opened.troubles == []

@@ -1,0 +1,125 @@
+"""How the pages are served: to anyone, cached for ever or not at all, below any path, or not."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from urllib.parse import urljoin
+
+import pytest
+
+from tests.examples.system import temporary_folder
+from tests.server.processes import Server, serving
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " img-src 'self' data:; base-uri 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'"
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with temporary_folder() as folder, serving(folder) as found:
+        yield found
+
+
+def asset(server: Server) -> str:
+    page = server.ask("GET", "/").raw.decode()
+    found = re.search(r'src="([^"]+\.js)"', page)
+    assert found is not None
+    return urljoin("/", found[1])
+
+
+@pytest.mark.parametrize("path", ["/", "/executions", "/executions/17", "/playbooks/a/b/c"])
+def test_the_page_is_there_at_every_address_of_the_app(server, path):
+    reply = server.ask("GET", path)
+
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["content-security-policy"] == CSP
+    assert reply.headers["cache-control"] == "no-cache"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_an_etag_and_a_head(server):
+    reply = server.ask("GET", "/executions")
+
+    again = server.ask("GET", "/executions", headers={"If-None-Match": reply.headers["etag"]})
+    head = server.ask("HEAD", "/executions")
+
+    assert (again.status, again.raw) == (304, b"")
+    assert (head.status, head.raw) == (200, b"")
+    assert head.headers["content-length"] == reply.headers["content-length"]
+
+
+def test_the_page_finds_its_files_below_any_path_that_a_proxy_takes_away(server):
+    """A browser sees the prefix; the server does not."""
+    expected = asset(server)
+    for path in ("/", "/executions", "/executions/17", "/playbooks/a/b"):
+        page = server.ask("GET", path).raw.decode()
+        for link in re.findall(r'(?:src|href)="([^"]+)"', page):
+            assert urljoin(f"https://host/deep/er{path}", link).startswith(
+                "https://host/deep/er/ui/"
+            )
+        found = re.search(r'src="([^"]+)"', page)
+        assert found is not None
+        assert urljoin(path, found[1]) == expected
+
+
+@pytest.mark.parametrize("coding", ["br", "gzip", "identity", "gzip;q=0, br;q=0", ""])
+def test_a_file_is_kept_for_ever_in_the_coding_that_the_browser_reads(server, coding):
+    whole = gzip.decompress(
+        server.ask("GET", asset(server), headers={"Accept-Encoding": "gzip"}).raw
+    )
+
+    reply = server.ask("GET", asset(server), headers={"Accept-Encoding": coding})
+
+    used = reply.headers.get("content-encoding")
+    assert used == (coding if coding in ("br", "gzip") else None)
+    assert reply.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert reply.headers["vary"] == "Accept-Encoding"
+    assert reply.headers["content-type"] == "text/javascript; charset=utf-8"
+    if used is None:
+        assert reply.raw == whole
+    head = server.ask("HEAD", asset(server), headers={"Accept-Encoding": coding})
+    assert head.headers["content-length"] == str(len(reply.raw))
+    tag = {"Accept-Encoding": coding, "If-None-Match": reply.headers["etag"]}
+    assert server.ask("GET", asset(server), headers=tag).status == 304
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/app-gone.js", "/ui/../manifest.json", "/ui/manifest.json", "/ui/%2e%2e/x", "/x"]
+)
+def test_what_is_no_file_and_no_screen_is_not_found(server, path):
+    assert server.ask("GET", path).status == 404
+
+
+def test_other_methods_reach_the_api(server):
+    assert server.ask("POST", "/", {}).status == 405
+    assert server.ask("DELETE", "/executions").status == 404
+
+
+def test_a_server_with_users_shows_the_page_to_anybody_and_data_to_nobody(tmp_path):
+    with serving(tmp_path) as server:
+        server.post("/api/access/tokens", {"name": "boss", "roles": ["admin"]})
+
+        assert server.ask("GET", "/executions").status == 200
+        assert server.ask("GET", asset(server)).status == 200
+        assert server.ask("GET", "/api/executions").status == 401
+        assert server.ask("GET", "/api/auth/me").status == 401
+
+
+def test_pages_can_be_off(tmp_path):
+    with serving(tmp_path, NOETL_UI="off") as server:
+        welcome = server.ask("GET", "/")
+
+        assert welcome.headers["content-type"].startswith("text/plain")
+        assert b"NOETL_UI=off" in welcome.raw
+        assert server.ask("GET", "/executions").status == 404
+        assert "web UI" not in server.log.read_text()
+
+
+def test_a_server_says_where_its_pages_are(server):
+    assert f"web UI: {server.url}/" in server.log.read_text()

@@ -1,0 +1,90 @@
+// Calls of the API, typed by the table of routes.
+import { signal } from "@preact/signals";
+import { BASE } from "../url";
+import type { Calls, Myself } from "./types";
+
+type Name = keyof Calls;
+type Given<N extends Name> = (Calls[N] extends { path: infer P } ? { path: P } : {}) &
+  (Calls[N]["body"] extends undefined ? {} : { body: Calls[N]["body"] }) & {
+    query?: Calls[N]["query"];
+    headers?: Record<string, string>;
+    signal?: AbortSignal;
+  };
+
+/** Why a call failed: what the server said, or that it did not answer. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly details: unknown = null,
+  ) {
+    super(message);
+  }
+}
+
+/** Whoever uses this browser; null: nobody is signed in; undefined: not known yet. */
+export const me = signal<Myself | null | undefined>(undefined);
+/** Whether the last call reached the server. */
+export const reachable = signal(true);
+
+export function may(right: string): boolean {
+  return me.value?.rights.includes(right) ?? false;
+}
+
+export async function call<N extends Name>(name: N, given: Given<N>): Promise<Calls[N]["answer"]> {
+  const [method, template] = name.split(" ") as [string, string];
+  const told = given as { path?: Record<string, string>; query?: object; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };
+  const response = await fetched(method, template, told);
+  return (response.status === 204 ? undefined : await response.json()) as Calls[N]["answer"];
+}
+
+export function address(template: string, path: Record<string, string> = {}, query: object = {}): string {
+  const filled = template.replace(/\{(\w+)\}/g, (_, key: string) =>
+    (path[key] ?? "").split("/").map(encodeURIComponent).join("/"),
+  );
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value === undefined || value === null || value === "") continue;
+    for (const one of Array.isArray(value) ? value : [value]) search.append(key, String(one));
+  }
+  const text = search.toString();
+  return BASE + filled.slice(1) + (text ? `?${text}` : "");
+}
+
+async function fetched(
+  method: string,
+  template: string,
+  given: { path?: Record<string, string>; query?: object; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal },
+): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(address(template, given.path, given.query), {
+      method,
+      headers: { ...(given.body === undefined ? {} : { "Content-Type": "application/json" }), ...given.headers },
+      ...(given.body === undefined ? {} : { body: JSON.stringify(given.body) }),
+      ...(given.signal ? { signal: given.signal } : {}),
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    reachable.value = false;
+    throw new Problem(0, "unreachable", "The server does not answer. Is it running? The page tries again by itself.");
+  }
+  reachable.value = true;
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  const said = body?.error ?? {};
+  if (response.status === 401 && template !== "/api/auth/login") me.value = null;
+  throw new Problem(response.status, said.code ?? String(response.status), said.message ?? response.statusText, said.details);
+}
+
+/** Ask who we are; a server without users says so, too. */
+export async function whoAmI(): Promise<void> {
+  try {
+    me.value = await call("GET /api/auth/me", {});
+  } catch (error) {
+    if (error instanceof Problem && error.status === 401) me.value = null;
+    else throw error;
+  }
+}

@@ -1,0 +1,181 @@
+// The frame: header, navigation, what is signed in, and the screen that the address names.
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { call, may, me, Problem, reachable, whoAmI } from "./api/client";
+import { keysNow, useKeys } from "./keys";
+import { Dialogs, showDialog } from "./parts/dialog";
+import { NewsList, tellProblem, Trouble } from "./parts/notes";
+import { openPalette } from "./palette";
+import { clock, CLOCKS, theme, THEMES } from "./prefs";
+import { go, href, place, words } from "./url";
+import { Admin } from "./screens/admin";
+import { Compare } from "./screens/compare";
+import { Editor } from "./screens/editor";
+import { Execution } from "./screens/execution";
+import { Executions } from "./screens/executions";
+import { Home } from "./screens/home";
+import { Inbox, useInboxCount } from "./screens/inbox";
+import { Login } from "./screens/login";
+import { Playbook } from "./screens/playbook";
+import { Playbooks } from "./screens/playbooks";
+import { Workers } from "./screens/workers";
+
+const NAVIGATION: [word: string, title: string][] = [
+  ["executions", "Executions"],
+  ["playbooks", "Playbooks"],
+  ["inbox", "Inbox"],
+  ["workers", "Workers"],
+  ["admin", "Admin"],
+];
+
+function screenOf(parts: string[]): [screen: ComponentType, title: string] {
+  const [first, second] = parts;
+  if (first === undefined) return [Home, "Home"];
+  if (first === "executions") return second ? [Execution, `Execution …${second.slice(-6)}`] : [Executions, "Executions"];
+  if (first === "playbooks") return second ? [Playbook, parts.slice(1).join("/")] : [Playbooks, "Playbooks"];
+  if (first === "inbox") return [Inbox, "Inbox"];
+  if (first === "workers") return [Workers, "Workers"];
+  if (first === "compare") return [Compare, "Compare"];
+  if (first === "editor") return [Editor, "Editor"];
+  if (first === "admin") return [Admin, "Admin"];
+  return [Missing, "Not found"];
+}
+
+function Missing() {
+  return (
+    <main class="page">
+      <h1>There is no such page</h1>
+      <p>
+        <a href={href("/")}>Home</a> shows what needs you.
+      </p>
+    </main>
+  );
+}
+
+export function App() {
+  const [error, setError] = useState<Problem>();
+  useEffect(() => {
+    whoAmI().then(
+      () => setError(undefined),
+      (problem: Problem) => setError(problem),
+    );
+  }, []);
+  useKeys([
+    { key: "?", says: "this help", run: showHelp },
+    { key: "mod+k", says: "go anywhere", run: openPalette },
+    { key: "g", says: "go anywhere", run: openPalette },
+  ]);
+  const [Screen, title] = screenOf(words.value);
+  const who = me.value;
+  useEffect(() => {
+    document.title = who === null ? "Sign in · NoETL" : `${title} · NoETL`;
+  }, [title, who]);
+  if (error && who === undefined) {
+    return (
+      <main class="page">
+        <Trouble problem={error} />
+        <button onClick={() => location.reload()}>Try again</button>
+      </main>
+    );
+  }
+  if (who === undefined) return null;
+  if (who === null) return <Login />;
+  return (
+    <>
+      <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); document.querySelector<HTMLElement>("main")?.focus(); }}>
+        Skip to the content
+      </a>
+      <Header />
+      {!reachable.value && (
+        <p class="banner" role="alert">
+          The server does not answer. What is shown may be old; the page tries again by itself.
+        </p>
+      )}
+      <Screen key={place.value.path} />
+      <Dialogs />
+      <NewsList />
+    </>
+  );
+}
+
+function Header() {
+  const here = words.value[0];
+  const waiting = useInboxCount();
+  return (
+    <header class="header">
+      <a class="brand" href={href("/")} aria-label="NoETL, home">
+        <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+          <path d="M4 12V4l8 8V4" />
+        </svg>
+        NoETL
+      </a>
+      <nav aria-label="Screens">
+        {NAVIGATION.filter(([word]) => word !== "admin" || may("manage") || may("secrets.list")).map(([word, title]) => (
+          <a href={href(`/${word}`)} aria-current={here === word ? "page" : undefined}>
+            {title}
+            {word === "inbox" && waiting > 0 && <span class="badge">{waiting}</span>}
+          </a>
+        ))}
+      </nav>
+      <span class="space" />
+      <button type="button" class="bare" onClick={openPalette} title="Go anywhere (⌘K or Ctrl-K)">
+        <kbd>⌘K</kbd>
+      </button>
+      <label>
+        <span class="hidden">Times</span>
+        <select value={clock.value} onChange={(event) => (clock.value = event.currentTarget.value as typeof clock.value)} title="How times are shown">
+          {CLOCKS.map((one) => (
+            <option value={one}>{one === "utc" ? "UTC" : one}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        <span class="hidden">Theme</span>
+        <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as typeof theme.value)} title="Theme">
+          {THEMES.map((one) => (
+            <option value={one}>{one}</option>
+          ))}
+        </select>
+      </label>
+      <Whoever />
+    </header>
+  );
+}
+
+function Whoever() {
+  const who = me.value!;
+  if (who.kind !== "user") {
+    return (
+      <span class="quiet who" title={who.kind === "open" ? "This server has no users: everybody on this machine may do everything." : who.name}>
+        {who.name || "open"}
+      </span>
+    );
+  }
+  const signOut = () => call("POST /api/auth/logout", {}).then(() => { me.value = null; go("/"); }, tellProblem);
+  return (
+    <button type="button" class="bare who" title={`Signed in as ${who.name} (${who.roles.join(", ")}). Sign out`} onClick={signOut}>
+      {who.display_name || who.name}
+    </button>
+  );
+}
+
+function showHelp() {
+  const keys = keysNow();
+  showDialog("Keys", (close) => (
+    <>
+      <dl class="keys">
+        {keys.map((one) => (
+          <>
+            <dt>
+              <kbd>{one.key.replace("mod+", "⌘ ").replace("Arrow", "")}</kbd>
+            </dt>
+            <dd>{one.says}</dd>
+          </>
+        ))}
+      </dl>
+      <p class="actions">
+        <button type="button" onClick={close}>Close</button>
+      </p>
+    </>
+  ));
+}

@@ -1,0 +1,61 @@
+// What a screen shows, kept while it is asked for again: old data is marked stale, never blanked.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Problem } from "./api/client";
+
+export interface Loaded<T> {
+  value: T | undefined;
+  error: Problem | undefined;
+  /** What is shown is being asked for again, or could not be. */
+  stale: boolean;
+  reload: () => void;
+}
+
+/** Ask for something when `key` changes, and again every so many milliseconds while the tab is seen. */
+export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
+  const [state, setState] = useState<{ key: string; value?: T; error?: Problem; loading: boolean }>({ key, loading: true });
+  const again = useRef<() => void>(() => {});
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    let running = false;
+    let wanted = false;
+    const run = async () => {
+      if (running) {
+        wanted = true;
+        return;
+      }
+      running = true;
+      clearTimeout(timer);
+      try {
+        const value = await load(stop.signal);
+        if (!stop.signal.aborted) setState({ key, value, loading: false });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        const problem = error instanceof Problem ? error : new Problem(0, "broken", String(error));
+        setState((old) => ({ key, ...(old.key === key && old.value !== undefined ? { value: old.value } : {}), error: problem, loading: false }));
+      } finally {
+        running = false;
+      }
+      if (stop.signal.aborted) return;
+      if (wanted) {
+        wanted = false;
+        void run();
+      } else if (every) timer = window.setTimeout(tick, every);
+    };
+    const tick = () => (document.hidden ? (timer = window.setTimeout(tick, every)) : void run());
+    again.current = () => void run();
+    setState((old) => ({ ...old, loading: true }));
+    void run();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, every]);
+  const own = state.key === key;
+  return {
+    value: state.value,
+    error: own ? state.error : undefined,
+    stale: !own || (state.error !== undefined && state.value !== undefined),
+    reload: () => again.current(),
+  };
+}

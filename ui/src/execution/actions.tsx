@@ -1,0 +1,84 @@
+// What can be done to an execution. What a role may not do is not offered.
+import { call, may } from "../api/client";
+import type { ExecutionDocument } from "../api/types";
+import { Ask, showDialog } from "../parts/dialog";
+import { tell } from "../parts/notes";
+import { isOver } from "../parts/status";
+import { go, path } from "../url";
+
+export function rerunDialog(execution: ExecutionDocument, from: string | null): void {
+  const steps = execution.steps.map((one) => one.step);
+  showDialog(`Rerun ${execution.path}`, (close) => (
+    <Ask
+      does="Rerun"
+      close={close}
+      run={async (data) => {
+        const step = String(data.get("from"));
+        const changed = String(data.get("workload")).trim();
+        const started = await call("POST /api/executions/{execution_id}/rerun", {
+          path: { execution_id: execution.execution_id },
+          body: { from: step || null, workload: changed ? JSON.parse(changed) : null },
+        });
+        tell("Started again.");
+        go(path("executions", started.execution_id));
+      }}
+    >
+      <label>
+        From
+        <select name="from" defaultValue={from ?? ""}>
+          <option value="">the start</option>
+          {steps.map((step) => (
+            <option value={step}>{step}, with the results before it</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        <span>
+          Over the old workload <span class="quiet">(JSON, optional)</span>
+        </span>
+        <textarea name="workload" rows={4} placeholder='{"region": "north"}' spellcheck={false} />
+      </label>
+    </Ask>
+  ));
+}
+
+function reasonDialog(title: string, does: string, danger: boolean, run: (reason: string) => Promise<unknown>, done: () => void) {
+  showDialog(title, (close) => (
+    <Ask
+      does={does}
+      danger={danger}
+      close={close}
+      run={async (data) => {
+        await run(String(data.get("reason")));
+        done();
+      }}
+    >
+      <label>
+        <span>
+          Reason <span class="quiet">(optional, kept in the log)</span>
+        </span>
+        <input name="reason" autofocus />
+      </label>
+    </Ask>
+  ));
+}
+
+export function Actions({ execution, reload }: { execution: ExecutionDocument; reload: () => void }) {
+  if (!may("operate")) return null;
+  const which = { path: { execution_id: execution.execution_id } };
+  const over = isOver(execution.status);
+  return (
+    <span class="row">
+      <button type="button" onClick={() => rerunDialog(execution, null)}>Rerun</button>
+      {!over && execution.status !== "PAUSED" && (
+        <button type="button" onClick={() => reasonDialog("Pause", "Pause", false, (reason) => call("POST /api/executions/{execution_id}/pause", { ...which, body: { reason } }), reload)}>Pause</button>
+      )}
+      {execution.status === "PAUSED" && (
+        <button type="button" class="primary" onClick={() => call("POST /api/executions/{execution_id}/resume", { ...which, body: {} }).then(reload, (error: Error) => tell(error.message, { failed: true }))}>Resume</button>
+      )}
+      {!over && (
+        <button type="button" class="danger" onClick={() => reasonDialog("Cancel this execution", "Cancel it", true, (reason) => call("POST /api/executions/{execution_id}/cancel", { ...which, body: { reason } }), reload)}>Cancel</button>
+      )}
+    </span>
+  );
+}

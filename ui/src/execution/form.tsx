@@ -1,0 +1,108 @@
+// A form that an execution waits with: its questions, and the answer that is sent.
+import { call } from "../api/client";
+import type { QuestionDocument } from "../api/types";
+import { Ask } from "../parts/dialog";
+import { tell } from "../parts/notes";
+
+export interface Question {
+  name: string;
+  type: string;
+  label?: string;
+  required?: boolean;
+  help?: string;
+  desc?: string;
+  default?: unknown;
+  options?: unknown;
+  min?: number | null;
+  max?: number | null;
+  pattern?: string | null;
+}
+
+function text(value: unknown): string {
+  return value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export function Field({ question }: { question: Question }) {
+  const { name, type, required = false, options } = question;
+  const label = question.label || name;
+  const hint = question.help ?? question.desc;
+  const said = hint ? <span class="quiet">{hint}</span> : null;
+  if (type === "boolean") {
+    return (
+      <label class="check">
+        <input type="checkbox" name={name} defaultChecked={question.default === true} /> {label} {said}
+      </label>
+    );
+  }
+  const choices = Array.isArray(options) ? options : null;
+  return (
+    <label>
+      <span>
+        {label}
+        {!required && <span class="quiet"> (optional)</span>}
+      </span>
+      {choices ? (
+        <select name={name} required={required} defaultValue={text(question.default)}>
+          {!required && <option value="" />}
+          {choices.map((one) => (
+            <option value={text(one)}>{text(one)}</option>
+          ))}
+        </select>
+      ) : type === "object" || type === "list" || type === "json" || type === "textarea" ? (
+        <textarea name={name} required={required} rows={4} spellcheck={false}>
+          {question.default === undefined || question.default === null ? "" : typeof question.default === "string" ? question.default : JSON.stringify(question.default, null, 2)}
+        </textarea>
+      ) : (
+        <input
+          name={name}
+          required={required}
+          {...({ type: type === "secret" || type === "password" ? "password" : type === "number" || type === "integer" ? "number" : type === "date" ? "date" : type === "datetime" ? "datetime-local" : "text" } as object)}
+          step={type === "integer" ? "1" : type === "number" ? "any" : undefined}
+          min={question.min ?? undefined}
+          max={question.max ?? undefined}
+          pattern={question.pattern ?? undefined}
+          autocomplete="off"
+          defaultValue={text(question.default)}
+        />
+      )}
+      {said}
+    </label>
+  );
+}
+
+/** The answers of a form as values of their types; what was left empty is left out. */
+export function answers(questions: Question[], data: FormData): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const { name, type, options } of questions) {
+    const value = data.get(name);
+    if (type === "boolean") found[name] = value !== null;
+    else if (value === null || value === "") continue;
+    else if (type === "number" || type === "integer") found[name] = Number(value);
+    else if (type === "list" || type === "object" || type === "json") found[name] = JSON.parse(String(value));
+    else if (type === "datetime") found[name] = new Date(String(value)).toISOString();
+    else {
+      const chosen = Array.isArray(options) ? options.find((one) => text(one) === value) : undefined;
+      found[name] = chosen ?? String(value);
+    }
+  }
+  return found;
+}
+
+/** Answer the form that a step waits with. */
+export function AnswerForm({ executionId, step, questions, event, close, done }: { executionId: string; step: string; questions: QuestionDocument[]; event: string; close: () => void; done?: () => void }) {
+  return (
+    <Ask
+      does="Answer"
+      close={close}
+      run={async (data) => {
+        await call("POST /api/executions/{execution_id}/events", { path: { execution_id: executionId }, body: { name: event, data: answers(questions as Question[], data), step } });
+        tell("Answered.");
+        done?.();
+      }}
+    >
+      {questions.map((one) => (
+        <Field question={one as Question} />
+      ))}
+    </Ask>
+  );
+}

@@ -1,0 +1,83 @@
+// Questions that must be answered before anything else: a native dialog, closed by Escape.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Problem } from "../api/client";
+import { Trouble } from "./notes";
+
+const open = signal<{ title: string; body: (close: () => void) => ComponentChildren; wide?: boolean } | null>(null);
+
+export function showDialog(title: string, body: (close: () => void) => ComponentChildren, wide = false): void {
+  open.value = { title, body, wide };
+}
+
+export function Dialogs() {
+  const shown = open.value;
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current;
+    if (shown && dialog && !dialog.open) dialog.showModal();
+  }, [shown]);
+  if (!shown) return null;
+  const close = () => (open.value = null);
+  return (
+    <dialog
+      ref={element}
+      class={shown.wide ? "wide" : ""}
+      aria-labelledby="dialog-title"
+      onClose={close}
+      onClick={(event) => event.target === element.current && close()}
+    >
+      <div class="dialog-body">
+        <h2 id="dialog-title">{shown.title}</h2>
+        {shown.body(close)}
+      </div>
+    </dialog>
+  );
+}
+
+/** A form that does one thing and says what went wrong. */
+export function Ask({
+  does,
+  danger,
+  run,
+  close,
+  children,
+}: {
+  does: string;
+  danger?: boolean;
+  run: (data: FormData) => Promise<void>;
+  close: () => void;
+  children?: ComponentChildren;
+}) {
+  const [error, setError] = useState<Problem>();
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const form = event.currentTarget as HTMLFormElement;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await run(new FormData(form));
+      close();
+    } catch (problem) {
+      setError(problem instanceof Problem ? problem : new Problem(0, "broken", String(problem)));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <form onSubmit={submit} class="ask">
+      {children}
+      {error && <Trouble problem={error} />}
+      <p class="actions">
+        <button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>
+          {busy ? "…" : does}
+        </button>
+        <button type="button" onClick={close}>
+          Close
+        </button>
+      </p>
+    </form>
+  );
+}

@@ -1,0 +1,97 @@
+// What the page says about itself: errors with what to do, empty places with the next command, news.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { Problem } from "../api/client";
+
+export function Trouble({ problem }: { problem: Problem }) {
+  const details = Array.isArray(problem.details) ? problem.details : [];
+  return (
+    <div class="trouble" role="alert">
+      <strong>{problem.message}</strong> <code class="quiet">{problem.code}</code>
+      {details.length > 0 && (
+        <ul>
+          {details.slice(0, 20).map((one: Record<string, unknown>) => (
+            <li>
+              {one.line !== undefined && <span class="mono">{String(one.line)}: </span>}
+              {String(one.message ?? JSON.stringify(one))}
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+/** Nothing is here yet: why, and what to do next. */
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p>
+        <strong>{title}</strong>
+      </p>
+      {children}
+    </div>
+  );
+}
+
+/** A command to copy. */
+export function Command({ children }: { children: string }) {
+  return (
+    <div class="command">
+      <code>{children}</code>
+      <Copy text={children} label="Copy the command" />
+    </div>
+  );
+}
+
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  return (
+    <button
+      type="button"
+      class="bare copy"
+      title={label}
+      aria-label={label}
+      onClick={(event) => {
+        event.stopPropagation();
+        event.preventDefault();
+        void navigator.clipboard?.writeText(text).then(() => tell("Copied."));
+      }}
+    >
+      <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">
+        <path d="M4 4V1.5h6.5V8H8M1.5 4H8v6.5H1.5z" />
+      </svg>
+    </button>
+  );
+}
+
+interface News {
+  text: string;
+  failed: boolean;
+  id: number;
+  link?: { href: string; text: string };
+}
+const news = signal<News[]>([]);
+let last = 0;
+
+/** Say something for a few seconds. */
+export function tell(text: string, options: { failed?: boolean; link?: { href: string; text: string } } = {}): void {
+  const id = ++last;
+  news.value = [...news.value.slice(-3), { text, failed: options.failed ?? false, id, link: options.link }];
+  setTimeout(() => (news.value = news.value.filter((one) => one.id !== id)), options.failed ? 12_000 : 5_000);
+}
+
+export function tellProblem(error: unknown): void {
+  tell(error instanceof Error ? error.message : String(error), { failed: true });
+}
+
+export function NewsList() {
+  return (
+    <div class="news" role="status" aria-live="polite">
+      {news.value.map((one) => (
+        <p key={one.id} class={one.failed ? "failed" : ""}>
+          {one.text} {one.link && <a href={one.link.href}>{one.link.text}</a>}
+        </p>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,67 @@
+// A list that draws only what is seen. Rows have one height; more are asked for near the end.
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+export const ROW = 28;
+const EXTRA = 8;
+
+export function Rows({
+  count,
+  row,
+  label,
+  cursor,
+  onEnd,
+  height = ROW,
+  head,
+  children,
+}: {
+  count: number;
+  row: (index: number) => ComponentChildren;
+  label: string;
+  /** The row that must be seen. */
+  cursor?: number;
+  onEnd?: () => void;
+  height?: number;
+  head?: ComponentChildren;
+  children?: ComponentChildren;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState({ top: 0, size: 800 });
+  useLayoutEffect(() => {
+    const element = box.current!;
+    const measure = () => setView({ top: element.scrollTop, size: element.clientHeight });
+    measure();
+    const watch = new ResizeObserver(measure);
+    watch.observe(element);
+    element.addEventListener("scroll", measure, { passive: true });
+    return () => {
+      watch.disconnect();
+      element.removeEventListener("scroll", measure);
+    };
+  }, []);
+  const first = Math.max(0, Math.floor(view.top / height) - EXTRA);
+  const end = Math.min(count, Math.ceil((view.top + view.size) / height) + EXTRA);
+  useEffect(() => {
+    if (onEnd && end >= count - EXTRA) onEnd();
+  }, [end, count]);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || cursor === undefined || cursor < 0) return;
+    const top = cursor * height;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + 2 * height > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * height - element.clientHeight;
+  }, [cursor]);
+  const shown = [];
+  for (let index = first; index < end; index++) shown.push(row(index));
+  return (
+    <div class="rows" ref={box} tabIndex={0} role="table" aria-label={label} aria-rowcount={count}>
+      {head && <div role="rowgroup" class="rows-head">{head}</div>}
+      <div role="rowgroup" class="rows-space" style={{ height: `${count * height}px` }}>
+        <div class="rows-shown" role="presentation" style={{ transform: `translateY(${first * height}px)` }}>
+          {shown}
+        </div>
+      </div>
+      {children}
+    </div>
+  );
+}

@@ -1,0 +1,263 @@
+// The list of executions: one query in the address decides the rows, the pictures and what is acted on.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { call, may } from "../api/client";
+import type { ExecutionSummary } from "../api/types";
+import { useLoaded } from "../data";
+import { useKeys } from "../keys";
+import { Histogram, Scatter, type Dot } from "../parts/charts";
+import { Ask, showDialog } from "../parts/dialog";
+import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { QueryBar } from "../parts/querybar";
+import { Rows } from "../parts/rows";
+import { isOver, Status } from "../parts/status";
+import { count, Took, When } from "../time";
+import { ask, asked, go, href, path } from "../url";
+
+const PAGE = 100;
+const LOADED_MAX = 5000;
+const REFRESH = 4000;
+
+interface Page {
+  rows: ExecutionSummary[];
+  cursor: string | null;
+}
+
+/** Rows of the query: pages as they are scrolled to, the newest again every few seconds. */
+function useRows(query: string, fields: string[]) {
+  const [more, setMore] = useState<{ key: string; rows: ExecutionSummary[]; cursor: string | null } | null>(null);
+  const loading = useRef(false);
+  const key = `${query}\n${fields.join(",")}`;
+  const ask = (cursor: string | null): Promise<Page> =>
+    call("GET /api/executions", { query: { q: query, limit: PAGE, cursor, workload: fields } }).then((found) => ({
+      rows: found.executions,
+      cursor: found.next_cursor,
+    }));
+  const first = useLoaded<Page>(key, () => ask(null), REFRESH);
+  const rows = useMemo(() => {
+    const newest = first.value?.rows ?? [];
+    if (!more || more.key !== key) return newest;
+    const seen = new Set(newest.map((one) => one.execution_id));
+    return [...newest, ...more.rows.filter((one) => !seen.has(one.execution_id))];
+  }, [first.value, more, key]);
+  const cursor = more && more.key === key ? more.cursor : (first.value?.cursor ?? null);
+  const next = () => {
+    if (!cursor || loading.current || rows.length >= LOADED_MAX) return;
+    loading.current = true;
+    ask(cursor)
+      .then((page) => setMore((old) => ({ key, rows: [...(old && old.key === key ? old.rows : (first.value?.rows ?? [])), ...page.rows], cursor: page.cursor })), tellProblem)
+      .finally(() => (loading.current = false));
+  };
+  return { rows, next, error: first.error, stale: first.stale, isKnown: first.value !== undefined, reload: first.reload };
+}
+
+function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
+  const { value } = useLoaded(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }), 15_000);
+  const dots: Dot[] = useMemo(
+    () =>
+      rows
+        .filter((one) => one.start_time && one.duration_seconds !== null)
+        .map((one) => ({ at: Date.parse(one.start_time!), seconds: one.duration_seconds!, status: one.status, id: one.execution_id })),
+    [rows],
+  );
+  if (!value?.start || !value.end || value.total < 2) return null;
+  const begin = Date.parse(value.start);
+  const end = Math.max(Date.parse(value.end), begin + value.bucket_seconds * 1000);
+  const onSpan = (from: number, to: number) => {
+    const rest = query.replace(/(^|\s)(since|until):\S+/g, "").trim();
+    ask({ q: `${rest} since:${new Date(from).toISOString()} until:${new Date(to).toISOString()}`.trim() }, { push: true });
+  };
+  const first = dots.length ? Math.min(...dots.map((one) => one.at)) : begin;
+  return (
+    <div class="charts">
+      <figure>
+        <Histogram buckets={value.buckets} begin={begin} end={end} width={value.bucket_seconds} onSpan={onSpan} />
+        <figcaption>
+          <When at={value.start} />
+          <span>{count(value.total)} by time, failed on top; drag to filter</span>
+          <When at={value.end} />
+        </figcaption>
+      </figure>
+      <figure>
+        <Scatter dots={dots} begin={first} end={Math.max(end, first + 1000)} onOpen={(id) => go(path("executions", id))} onSpan={onSpan} />
+        <figcaption>
+          <span>duration (log) of the newest {count(dots.length)}; click to open</span>
+        </figcaption>
+      </figure>
+    </div>
+  );
+}
+
+function reason(one: ExecutionSummary): string {
+  if (one.error) return one.step ? `${one.step}: ${one.error}` : one.error;
+  if (one.waits === "form") return `${one.step ?? ""}: waits for a form`;
+  if (one.waits === "event") return `${one.step ?? ""}: waits for an event`;
+  return isOver(one.status) ? "" : one.current_steps.join(", ");
+}
+
+export function Executions() {
+  const query = asked("q");
+  const fields = asked("columns").split(",").map((one) => one.trim()).filter(Boolean);
+  const { rows, next, error, stale, isKnown, reload } = useRows(query, fields);
+  const total = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), 15_000).value?.count;
+  const playbooks = useLoaded("paths", () => call("POST /api/catalog/list", { body: {} })).value?.entries.map((one) => one.path) ?? [];
+  const [at, setAt] = useState(-1);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [all, setAll] = useState(false);
+  useEffect(() => {
+    setAt(-1);
+    setChosen(new Set());
+    setAll(false);
+  }, [query]);
+  const toggle = (id: string) => {
+    const next = new Set(chosen);
+    if (!next.delete(id)) next.add(id);
+    setChosen(next);
+    setAll(false);
+  };
+  useKeys([
+    { key: "/", says: "write a query", run: () => document.getElementById("query")?.focus() },
+    { key: "j", says: "next row", run: () => setAt(Math.min(at + 1, rows.length - 1)) },
+    { key: "k", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
+    { key: "ArrowDown", says: "next row", run: () => setAt(Math.min(at + 1, rows.length - 1)) },
+    { key: "ArrowUp", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
+    { key: "Enter", says: "open", run: () => rows[at] && go(path("executions", rows[at]!.execution_id)) },
+    { key: "x", says: "select", run: () => rows[at] && toggle(rows[at]!.execution_id) },
+    { key: "Escape", says: "select nothing", run: () => { setChosen(new Set()); setAll(false); } },
+  ]);
+  const row = (index: number) => {
+    const one = rows[index]!;
+    return (
+      <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1}>
+        <span role="cell">
+          <input type="checkbox" aria-label={`Select …${one.execution_id.slice(-6)}`} checked={all || chosen.has(one.execution_id)} onChange={() => toggle(one.execution_id)} />
+        </span>
+        <span role="cell" class="id">
+          <a href={href(path("executions", one.execution_id))} title={one.execution_id}>
+            …{one.execution_id.slice(-6)}
+          </a>
+        </span>
+        <span role="cell">
+          <button type="button" class="link" title={`Only ${one.path}`} onClick={() => ask({ q: withTerm(query, "path", one.path) }, { push: true })}>{one.path}</button>
+          {one.version !== null && <span class="quiet"> v{one.version}</span>}
+        </span>
+        <span role="cell">
+          <Status status={one.waits && one.status === "RUNNING" ? "waiting" : one.status} />
+        </span>
+        <span role="cell"><When at={one.start_time} /></span>
+        <span role="cell" class="num"><Took from={one.start_time} to={one.end_time} seconds={one.duration_seconds} /></span>
+        <span role="cell" title={reason(one)} class={one.status === "FAILED" ? "" : "quiet"}>{reason(one)}</span>
+        {fields.map((field) => (
+          <span role="cell" class="mono">{shown(one.workload?.[field])}</span>
+        ))}
+      </div>
+    );
+  };
+  const selected = all ? (total ?? chosen.size) : chosen.size;
+  return (
+    <main class="list" tabIndex={-1} id="content">
+      <h1 class="hidden">Executions</h1>
+      <div class="query">
+        <QueryBar value={query} onChange={(text) => ask({ q: text }, { push: true })} paths={playbooks} />
+        <button type="button" onClick={() => showDialog("Columns", (close) => <Columns close={close} fields={fields} />)}>Columns</button>
+        <span class="quiet num" aria-live="polite">{total === undefined ? "" : `${count(total)} ${total === 1 ? "hit" : "hits"}`}</span>
+      </div>
+      {error && <div class="query"><Trouble problem={error} /></div>}
+      {!error && <Charts query={query} rows={rows} />}
+      {isKnown && !rows.length && !error ? (
+        query ? (
+          <Empty title="No execution matches.">
+            <p>
+              <button type="button" class="link" onClick={() => ask({ q: null }, { push: true })}>Show all</button>, or widen the query.
+            </p>
+          </Empty>
+        ) : (
+          <Empty title="Nothing has run here yet.">
+            <p>Register a playbook and start it:</p>
+            <Command>noetl register examples/hello.yaml</Command>
+            <Command>noetl execute examples/hello --wait</Command>
+            <p>or start one from <a href={href("/playbooks")}>Playbooks</a>.</p>
+          </Empty>
+        )
+      ) : (
+        <Rows
+          count={rows.length}
+          row={row}
+          label="Executions"
+          cursor={at}
+          onEnd={next}
+          head={
+            <div role="row" class={`execution-row ${fields.length ? "more-columns" : ""} ${stale ? "stale" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined}>
+              <span role="columnheader"><span class="hidden">Selected</span></span>
+              <span role="columnheader">id</span>
+              <span role="columnheader">playbook</span>
+              <span role="columnheader">status</span>
+              <span role="columnheader">started</span>
+              <span role="columnheader" class="num">took</span>
+              <span role="columnheader">step, error</span>
+              {fields.map((field) => (
+                <span role="columnheader">{field}</span>
+              ))}
+            </div>
+          }
+        />
+      )}
+      <div class="foot">
+        {selected > 0 ? (
+          <>
+            <strong>{count(selected)} selected</strong>
+            {may("operate") && (["rerun", "cancel", "pause", "resume"] as const).map((action) => (
+              <button type="button" onClick={() => showDialog(`${action} ${count(selected)}`, (close) => <Bulk close={close} action={action} ids={[...chosen]} done={reload} />)}>
+                {action}
+              </button>
+            ))}
+            {chosen.size === 2 && !all && (
+              <button type="button" onClick={() => go(`/compare?a=${[...chosen][0]}&b=${[...chosen][1]}`)}>compare</button>
+            )}
+          </>
+        ) : (
+          <span class="quiet">{rows.length < (total ?? 0) ? `${count(rows.length)} of ${count(total!)} loaded` : ""}</span>
+        )}
+        <span class="help">
+          <kbd>j</kbd>/<kbd>k</kbd> move <kbd>⏎</kbd> open <kbd>x</kbd> select <kbd>/</kbd> query <kbd>?</kbd> help
+        </span>
+      </div>
+    </main>
+  );
+}
+
+function shown(value: unknown): string {
+  return value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** The query with another value for one of its keys. */
+export function withTerm(query: string, key: string, value: string): string {
+  const rest = query.replace(new RegExp(`(^|\\s)${key}:\\S+`, "g"), "").trim();
+  return `${rest} ${key}:${/\s/.test(value) ? JSON.stringify(value) : value}`.trim();
+}
+
+function Columns({ close, fields }: { close: () => void; fields: string[] }) {
+  return (
+    <Ask does="Show" close={close} run={async (data) => ask({ columns: String(data.get("columns")) })}>
+      <label>
+        Fields of the workload, with commas
+        <input name="columns" value={fields.join(", ")} placeholder="region, shop.name" autofocus />
+      </label>
+    </Ask>
+  );
+}
+
+type Action = "rerun" | "cancel" | "pause" | "resume";
+
+function Bulk({ close, action, ids, done }: { close: () => void; action: Action; ids: string[]; done: () => void }) {
+  const run = async () => {
+    let failed = 0;
+    for (const id of ids) await call(`POST /api/executions/{execution_id}/${action}`, { path: { execution_id: id }, body: {} }).catch(() => failed++);
+    tell(`${action}: ${count(ids.length - failed)} of ${count(ids.length)}.`, { failed: failed > 0 });
+    done();
+  };
+  return (
+    <Ask does={`${action} ${count(ids.length)}`} danger={action === "cancel"} run={run} close={close}>
+      <p>{count(ids.length)} executions.</p>
+    </Ask>
+  );
+}

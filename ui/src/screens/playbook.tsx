@@ -1,0 +1,196 @@
+// One playbook: its graph and text, versions and what changed, how it ran lately, and a form to start it.
+import { useMemo, useState } from "preact/hooks";
+import { call, may } from "../api/client";
+import type { CatalogResource } from "../api/types";
+import { useLoaded } from "../data";
+import { lineOf } from "../execution/step";
+import { Graph } from "../graph/canvas";
+import { drawn } from "../graph/layout";
+import { GraphTree } from "../graph/tree";
+import { Diff } from "../parts/diff";
+import { Ask, showDialog } from "../parts/dialog";
+import { Trouble } from "../parts/notes";
+import { toneOf, wordOf } from "../parts/status";
+import { took, When } from "../time";
+import { ask, asked, go, href, path, words } from "../url";
+
+const RUNS = 30;
+
+export function Playbook() {
+  const name = words.value.slice(1).join("/");
+  const version = asked("version");
+  const against = asked("against");
+  const one = (number: string) => call("GET /api/catalog/{path}", { path: { path: name }, query: { version: number ? Number(number) : null } });
+  const found = useLoaded(`${name} ${version}`, () => one(version));
+  const newest = useLoaded(`${name} newest`, () => one(""));
+  const other = useLoaded(`${name} against ${against}`, () => (against ? one(against) : Promise.resolve(null)));
+  const step = asked("step");
+  const layout = found.value?.layout;
+  const drawing = useMemo(() => (layout ? drawn(layout) : null), [layout]);
+  if (!found.value) {
+    return (
+      <main class="page" tabIndex={-1}>
+        {found.error && (
+          <>
+            <h1>{name}</h1>
+            <Trouble problem={found.error} />
+            <p><a href={href("/playbooks")}>All playbooks</a></p>
+          </>
+        )}
+      </main>
+    );
+  }
+  const shown = found.value;
+  const last = newest.value?.version ?? shown.version;
+  const versions = Array.from({ length: last }, (_, index) => last - index).slice(0, 200);
+  const first = step ? lineOf(shown.content, step) : -1;
+  return (
+    <main class="execution" tabIndex={-1}>
+      <div class="title">
+        <h1>{shown.path}</h1>
+        <label>
+          <span class="hidden">Version</span>
+          <select value={String(shown.version)} onChange={(event) => ask({ version: event.currentTarget.value })}>
+            {versions.map((number) => (
+              <option value={String(number)}>version {number}</option>
+            ))}
+          </select>
+        </label>
+        {last > 1 && (
+          <label>
+            compare with
+            <select value={against} onChange={(event) => ask({ against: event.currentTarget.value })}>
+              <option value="">–</option>
+              {versions.filter((number) => number !== shown.version).map((number) => (
+                <option value={String(number)}>{number}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        <span class="quiet">
+          registered <When at={shown.created_at} />
+        </span>
+        <span class="space" />
+        <Strip name={shown.path} />
+        {may("author") && <a class="button" href={href(`/editor?path=${encodeURIComponent(shown.path)}`)}>Edit</a>}
+        {may("operate") && <button type="button" class="primary" onClick={() => showDialog(`Start ${shown.path}`, (close) => <Start playbook={shown} close={close} />)}>Start</button>}
+      </div>
+      {shown.description && <p class="headline quiet">{shown.description}</p>}
+      <div class="panes">
+        <div class="left">
+          <section class="graph" aria-label="Graph">
+            {drawing && (
+              <>
+                <Graph drawing={drawing} moods={NONE} taken={NO_ARCS} selected={step} onSelect={(name) => ask({ step: name })} view={asked("view")} onView={(view) => ask({ view })} />
+                <GraphTree drawing={drawing} moods={NONE} selected={step} onSelect={(name) => ask({ step: name })} />
+              </>
+            )}
+          </section>
+        </div>
+        <section class="panel" aria-label="Text">
+          <div class="panel-body" tabIndex={0}>
+            {other.error && <Trouble problem={other.error} />}
+            {other.value ? (
+              <>
+                <h2>
+                  version {Math.min(other.value.version, shown.version)} → {Math.max(other.value.version, shown.version)}
+                </h2>
+                {other.value.version < shown.version ? <Diff before={other.value.content} after={shown.content} /> : <Diff before={shown.content} after={other.value.content} />}
+              </>
+            ) : (
+              <Text content={shown.content} first={first} />
+            )}
+          </div>
+        </section>
+      </div>
+    </main>
+  );
+}
+
+const NONE = new Map<string, never>();
+const NO_ARCS = new Set<string>();
+
+function Text({ content, first }: { content: string; first: number }) {
+  const lines = content.split("\n");
+  const numbers = lines.map((_, number) => number + 1).join("\n");
+  const part = (from: number, to?: number) => lines.slice(from, to).join("\n");
+  return (
+    <div class="text" tabIndex={0} role="group" aria-label="Text of the playbook">
+      <pre class="line-number" aria-hidden="true">{numbers}</pre>
+      <pre>
+        {first < 0 ? (
+          content
+        ) : (
+          <>
+            {first > 0 && `${part(0, first)}\n`}
+            <mark ref={(element) => element?.scrollIntoView({ block: "center" })}>{lines[first]}</mark>
+            {`\n${part(first + 1)}`}
+          </>
+        )}
+      </pre>
+    </div>
+  );
+}
+
+/** The last runs, oldest first: height is duration, colour is status. */
+function Strip({ name }: { name: string }) {
+  const runs = useLoaded(`runs ${name}`, () => call("GET /api/executions", { query: { path: name, limit: RUNS } }), 10_000).value?.executions ?? [];
+  if (!runs.length) return null;
+  const longest = Math.max(0.001, ...runs.map((one) => one.duration_seconds ?? 0));
+  return (
+    <a
+      class="strip"
+      href={href(`/executions?q=${encodeURIComponent(`path:${name}`)}`)}
+      aria-label={`The last ${runs.length} runs`}
+      onClick={(event) => {
+        const id = (event.target as HTMLElement).dataset.id;
+        if (!id) return;
+        event.preventDefault();
+        go(path("executions", id));
+      }}
+    >
+      {[...runs].reverse().map((one) => {
+        const told = `${wordOf(one.status)}, ${took(one.duration_seconds)}`;
+        return <i key={one.execution_id} data-id={one.execution_id} class={`tone-${toneOf(one.status)}`} title={told} style={{ height: `${30 + (70 * (one.duration_seconds ?? longest)) / longest}%` }} />;
+      })}
+    </a>
+  );
+}
+
+function Start({ playbook, close }: { playbook: CatalogResource; close: () => void }) {
+  const [text] = useState(() => workloadOf(playbook.content));
+  return (
+    <Ask
+      does="Start"
+      close={close}
+      run={async (data) => {
+        const given = String(data.get("workload")).trim();
+        const started = await call("POST /api/executions", { body: { path: playbook.path, version: playbook.version, workload: given ? JSON.parse(given) : {} } });
+        go(path("executions", started.execution_id));
+      }}
+    >
+      <label>
+        <span>
+          Workload <span class="quiet">(JSON, put over the playbook's own)</span>
+        </span>
+        <textarea name="workload" rows={6} spellcheck={false} placeholder="{}" />
+      </label>
+      {text && (
+        <details>
+          <summary>the playbook's own workload</summary>
+          <pre>{text}</pre>
+        </details>
+      )}
+    </Ask>
+  );
+}
+
+/** The section `workload` of the text, as it is written. */
+function workloadOf(content: string): string {
+  const lines = content.split("\n");
+  const first = lines.findIndex((line) => /^workload:/.test(line));
+  if (first < 0) return "";
+  let last = first + 1;
+  while (last < lines.length && (!lines[last]!.trim() || /^\s/.test(lines[last]!))) last++;
+  return lines.slice(first, last).join("\n").trimEnd();
+}
