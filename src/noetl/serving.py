@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,7 @@ from noetl.version import __version__
 if TYPE_CHECKING:
     from noetl.api.client import HttpControl
     from noetl.api.edge import ASGIApp
+    from noetl.control.recording import Recording
     from noetl.settings import Settings
     from noetl.wiring import System
     from noetl.worker.worker import Worker
@@ -83,6 +85,24 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                     _announced(system, inside),
                 ):
                     yield served
+
+
+@asynccontextmanager
+async def showing(
+    settings: Settings, recording: Recording, *, host: str, port: int
+) -> AsyncIterator[Served]:
+    """A recording behind the same routes as on a server. Nothing runs, and nobody may act."""
+    from noetl.api.app import build_showing
+    from noetl.api.serving import listening
+    from noetl.control.recording import keep
+
+    with tempfile.TemporaryDirectory(prefix="noetl-recording-") as folder:
+        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
+        async with wiring.embedded(here, work=False) as system:
+            await keep(system.store, recording)
+            services = system.services()
+            with listening(host, port) as listener:
+                yield Served(build_showing(services), listener, services.draining, True)
 
 
 @asynccontextmanager

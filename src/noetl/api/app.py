@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from noetl.api.edge import Edge, LocalEdge
+from noetl.api.edge import Edge, LocalEdge, ShowingEdge, Visitors
 from noetl.api.errors import WrongMethod
 from noetl.api.rights import RIGHTS
 from noetl.api.route import JSON, AnyRoute, Caller, Reply
@@ -166,6 +166,11 @@ def build(services: Services, origins: Collection[str] = (), pages: Pages | None
 def build_local(services: Services) -> ASGIApp:
     """The same for callers on this machine that may write the database file."""
     return LocalEdge(App(services), services.access, services.metrics)
+
+
+def build_showing(services: Services) -> ASGIApp:
+    """The same for a recording: everybody may look, nobody may act."""
+    return ShowingEdge(App(services), Visitors(), services.metrics)
 
 
 class App:

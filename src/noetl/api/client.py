@@ -462,6 +462,12 @@ class Client(_Connected):
         path = f"/api/results/{quote(execution_id, safe='')}/{quote(key, safe='')}"
         return await self._connection.ask("GET", path)
 
+    async def export(self, execution_id: ExecutionId) -> bytes:
+        """The file of an execution; see `control.recording`."""
+        return await self._connection.ask(
+            "GET", f"/api/executions/{quote(execution_id, safe='')}/export"
+        )
+
     async def act(self, execution_id: ExecutionId, action: str, **body: Any) -> dict[str, Any]:
         """cancel, pause, resume, rerun or events."""
         path = f"/api/executions/{quote(execution_id, safe='')}/{action}"

@@ -25,7 +25,7 @@ from noetl.api.access import KNOWN_SECONDS, Access
 from noetl.api.errors import WrongMethod, problem_of
 from noetl.api.metrics import Metrics
 from noetl.api.packing import packed
-from noetl.api.rights import NOBODY, Principal, local
+from noetl.api.rights import NOBODY, VISITOR, Principal, local
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
 from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
@@ -175,6 +175,24 @@ class LocalEdge(Edge):
 
     async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
         return local(scope["client"][0] if scope.get("client") else "")
+
+
+class Visitors(Access):
+    """Whoever comes may look at what is shown, and nothing else."""
+
+    def __init__(self) -> None:
+        """Nobody is configured, so nothing has to be looked up."""
+
+    async def who(self, secret: str | None) -> Principal:
+        return VISITOR
+
+
+class ShowingEdge(Edge):
+    """The same for a recording that is shown on this machine: everybody may look at it."""
+
+    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
+        _refuse_rebinding(headers.get(b"host", b"").decode("latin-1"))
+        return await super()._admit(scope, headers, is_guest=is_guest)
 
 
 class _Line:

@@ -115,6 +115,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 OPEN = Principal(name="", kind="open")
 """Everybody, where no users are configured and only this machine can ask."""
 NOBODY = Principal(name="", kind="nobody")
+VISITOR = Principal(name="visitor", kind="user", roles=("viewer",))
+"""Everybody who looks at a recording."""
 
 
 def local(account: str) -> Principal:

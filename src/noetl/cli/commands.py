@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Check and understand": {
         "validate": "Report every problem of playbooks, with line and column.",
         "plan": "Draw what a playbook would run, without running it.",
+        "ui": "Look at a recorded execution, offline.",
         "test": "Test playbooks, with stand-ins for tools and time that jumps.",
     },
     "Keep playbooks tidy": {

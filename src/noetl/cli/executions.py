@@ -322,6 +322,39 @@ def logs_command(
     asyncio.run(print_logs(settings, execution, chosen, follow=follow, as_json=as_json))
 
 
+@command.command("export")
+@execution_argument
+@click.option("-o", "--output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
+@db_option
+@server_option
+def export_command(execution: str, output: str | None, db: str | None, server: str | None) -> None:
+    """Write an execution into one file, with its log, playbook and results.
+
+    `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
+    """
+    asyncio.run(_export(settings_for(db, server), execution, output))
+
+
+async def _export(settings: Settings, written: str, output: str | None) -> None:
+    from noetl.cli.remote import looking
+
+    async with looking(settings) as records:
+        execution_id = await records.find(written)
+        pieces = await records.export(execution_id)
+        name = output or f"{execution_id}.noetl"
+        if name == "-":
+            async for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            return
+        try:
+            with open(name, "wb") as file:
+                async for piece in pieces:
+                    file.write(piece)
+        except OSError as error:
+            raise click.ClickException(f"{name} cannot be written: {error.strerror}.") from None
+    say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
+
+
 @command.command("follow")
 @execution_argument
 @db_option

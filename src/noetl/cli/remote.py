@@ -45,6 +45,8 @@ class Executions(Protocol):
 
     async def body(self, execution_id: ExecutionId, key: str) -> bytes: ...
 
+    async def export(self, execution_id: ExecutionId) -> AsyncIterator[bytes]: ...
+
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]: ...
 
     async def events(
@@ -156,6 +158,14 @@ class RemoteExecutions:
 
     async def body(self, execution_id: ExecutionId, key: str) -> bytes:
         return await self.client.body(execution_id, key)
+
+    async def export(self, execution_id: ExecutionId) -> AsyncIterator[bytes]:
+        whole = await self.client.export(execution_id)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield whole
+
+        return pieces()
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         answer = await self.client.get(f"/api/executions/{execution_id}/why")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from msgspec import UNSET
 from noetl.control import documents, task_logs, waiting
 from noetl.control.live import fold
 from noetl.control.programs import Programs
+from noetl.control.recording import recorded
 from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
@@ -130,6 +132,10 @@ class Records:
         if body is None:
             raise NotFound(f"execution {execution_id} has no result {key}.")
         return body
+
+    async def export(self, execution_id: ExecutionId) -> AsyncIterator[bytes]:
+        """The file of an execution, piece by piece. Raises NotFound before the first one."""
+        return await recorded(self._store, execution_id, time.time())
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""

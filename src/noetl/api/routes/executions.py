@@ -11,6 +11,7 @@ from noetl.api.routes.catalog import Version, number_of
 from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, forking, task_logs
 from noetl.control.explaining import inquiry
+from noetl.control.recording import recorded
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
     Cancelled,
@@ -346,6 +347,16 @@ async def logs(services: Services, caller: Caller, *, execution_id: str, query: 
     return found
 
 
+async def export(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
+    """The whole execution as one file: log, net, graph and large results, with a checksum.
+
+    `noetl ui FILE` shows it without a server.
+    """
+    pieces = await recorded(services.store, execution_id, services.clock.now())
+    name = f'attachment; filename="{execution_id}.noetl"'
+    return Reply(pieces, headers=(("Content-Disposition", name),))
+
+
 async def stream(
     services: Services, caller: Caller, *, execution_id: str, query: After
 ) -> Reply[Any]:
@@ -516,6 +527,15 @@ LOGS = Route(
     answer=Logs,
     handler=logs,
 )
+EXPORT = Route(
+    "executions.export",
+    "GET",
+    f"{ONE}/export",
+    right="results.read",
+    answer=bytes,
+    handler=export,
+    media="application/gzip",
+)
 STREAM = Route(
     "executions.stream",
     "GET",
@@ -565,6 +585,21 @@ RESUME = Route(
     handler=resume,
 )
 ROUTES = (
-    *(START, RERUN, FORK, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, STREAM, WHY),
+    *(
+        START,
+        RERUN,
+        FORK,
+        LIST,
+        LABELS,
+        COUNT,
+        HISTOGRAM,
+        GET,
+        STATUS,
+        EVENTS,
+        LOGS,
+        EXPORT,
+        STREAM,
+        WHY,
+    ),
     *(CANCEL, PAUSE, RESUME),
 )

@@ -1,0 +1,56 @@
+"""`noetl ui`: look at a recording of an execution, offline."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.printing import say
+
+if TYPE_CHECKING:
+    from noetl.control.recording import Recording
+    from noetl.settings import Settings
+
+
+@click.command(short_help="Look at a recorded execution, offline.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
+def command(file: str, port: int) -> None:
+    """Look at a recorded execution, offline.
+
+    FILE is what `noetl executions export` wrote. It is shown on this machine, read-only, by the
+    routes that a server has; Ctrl-C ends it.
+
+    \b
+    Example:
+      noetl executions export 4711 -o 4711.noetl
+      noetl ui 4711.noetl
+    """
+    from noetl import logs
+    from noetl.cli.surroundings import current_settings
+    from noetl.control.recording import read
+
+    settings = current_settings()
+    logs.set_up(settings.log)
+    with open(file, "rb") as opened:
+        recording = read(opened)
+    asyncio.run(_show(settings, recording, port))
+
+
+async def _show(settings: Settings, recording: Recording, port: int) -> None:
+    from noetl import serving
+    from noetl.api.serving import serve
+    from noetl.cli.background import tell_ready
+
+    head = recording.head
+    async with serving.showing(settings, recording, host="127.0.0.1", port=port) as served:
+        url = f"http://127.0.0.1:{served.listener.getsockname()[1]}"
+
+        def ready() -> None:
+            say(f"execution {head.execution_id} of {head.path} ({head.status}) is shown at {url}")
+            say(f"{url}/api/executions/{head.execution_id} is its document; Ctrl-C ends it")
+            tell_ready(url)
+
+        await serve(served.app, served.listener, served.draining, ready)

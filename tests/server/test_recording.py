@@ -1,0 +1,133 @@
+"""An execution as one file: exported by a real server, read back, and shown offline."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from noetl.control.recording import read_bytes
+from noetl.errors import BadRequest, Corrupted
+from tests.canaries import assert_clean
+from tests.server.processes import Process
+
+SECRET = "canary-hunter2-canary"
+TEXT = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: recorded, path: tests/recorded}
+keychain:
+  - {name: shop, kind: static, data: {password: "SECRET"}}
+workflow:
+  - step: start
+    tool: {kind: python, code: "result = {'rows': ['x' * 100] * 3000, 'count': 3000}"}
+    next: {arcs: [{step: tell, when: "{{ start.count > 5 }}"}]}
+  - step: tell
+    tool:
+      kind: python
+      args: {password: "{{ keychain.shop.password }}"}
+      code: "print(password); result = password"
+""".replace("SECRET", SECRET)
+
+
+@pytest.fixture(scope="module")
+def exported(dev):
+    execution_id = dev.start(TEXT)
+    document = dev.ended(execution_id)
+    assert document["status"] == "COMPLETED", document["error"]
+    reply = dev.ask("GET", f"/api/executions/{execution_id}/export")
+    assert reply.status == 200
+    return dev, execution_id, document, reply
+
+
+def test_the_file_has_log_net_graph_and_large_results(exported):
+    server, execution_id, _, reply = exported
+
+    recording = read_bytes(reply.raw)
+
+    assert reply.headers["content-disposition"] == f'attachment; filename="{execution_id}.noetl"'
+    assert recording.head.status == "COMPLETED"
+    assert len(recording.facts) == len(server.events(execution_id)) == recording.head.events
+    assert [step.name for step in recording.net.steps] == ["start", "tell"]
+    [body] = recording.results.values()
+    assert json.loads(body)["count"] == 3000
+    assert recording.playbook == TEXT.replace(SECRET, "***")
+    lines = gzip.decompress(reply.raw).splitlines()
+    assert {next(iter(json.loads(line))) for line in lines} == {
+        *("recording", "net", "playbook", "layout", "event", "result", "end")
+    }
+
+
+def test_no_secret_and_no_seal_is_in_it(exported):
+    *_, reply = exported
+    unpacked = gzip.decompress(reply.raw)
+
+    assert b'"seal"' not in unpacked
+    assert_clean((SECRET,), unpacked)
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_a_damaged_file_is_refused(exported, place):
+    *_, reply = exported
+    lines = gzip.decompress(reply.raw).splitlines(keepends=True)
+    number = int(len(lines) * place)
+    changed = [*lines[:number], lines[number].replace(b"a", b"b"), *lines[number + 1 :]]
+
+    for broken in (gzip.compress(b"".join(changed)), gzip.compress(b"".join(lines[:number]))):
+        with pytest.raises(Corrupted):
+            read_bytes(broken)
+    with pytest.raises(Corrupted):
+        read_bytes(reply.raw[: int(len(reply.raw) * place)])
+
+
+def test_what_is_no_recording_or_of_a_later_format_is_refused(exported):
+    *_, reply = exported
+    lines = gzip.decompress(reply.raw).splitlines(keepends=True)
+    head = json.loads(lines[0])
+    head["recording"]["version"] = 99
+    later = gzip.compress(json.dumps(head).encode() + b"\n")
+
+    for data, said in ((b"hello", "no recording"), (gzip.compress(b"{}\n"), "no recording")):
+        with pytest.raises(BadRequest, match=said):
+            read_bytes(data)
+    with pytest.raises(BadRequest, match="version 99"):
+        read_bytes(later)
+    assert read_bytes(io.BytesIO(reply.raw).getvalue()).head.version == 1
+
+
+def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp_path):
+    server, execution_id, document, reply = exported
+    (tmp_path / "it.noetl").write_bytes(reply.raw)
+    offline = Process(tmp_path, "ui", "it.noetl")
+    try:
+
+        def get(path: str):
+            with urllib.request.urlopen(f"{offline.said}{path}", timeout=60) as answer:
+                return json.load(answer)
+
+        one = f"/api/executions/{execution_id}"
+        shown = get(one)
+        assert {**shown, "steps": []} == {**document, "steps": []}
+        assert [one["status"] for one in shown["steps"]] == ["done", "done"]
+        events = get(f"{one}/events?limit=500")["events"]
+        assert len(events) == len(server.events(execution_id))
+        why = get(f"{one}/why?step=tell")
+        assert why["step"]["text"].endswith("`start.count` = 3000.")
+        body = get(f"/api/results/{execution_id}/{document_key(document)}")
+        assert body["count"] == 3000
+        act = urllib.request.Request(f"{offline.said}{one}/rerun", b"{}", method="POST")
+        act.add_header("Content-Type", "application/json")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(act, timeout=60)
+        assert refused.value.code == 403
+    finally:
+        offline.end()
+
+
+def document_key(document: dict) -> str:
+    start = next(step for step in document["steps"] if step["step"] == "start")
+    return start["result"]["_ref"]["key"]
