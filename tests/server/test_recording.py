@@ -124,6 +124,7 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(act, timeout=60)
         assert refused.value.code == 403
+        refused.value.close()
     finally:
         offline.end()
 

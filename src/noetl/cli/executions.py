@@ -324,7 +324,7 @@ def logs_command(
 
 @command.command("export")
 @execution_argument
-@click.option("-o", "--output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
+@click.option("-o", "output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
 @db_option
 @server_option
 def export_command(execution: str, output: str | None, db: str | None, server: str | None) -> None:

@@ -96,13 +96,6 @@ class Recording(msgspec.Struct, kw_only=True):
             raise NotFound(f"the recording has no result {key} of execution {execution_id}.")
         return found
 
-    @property
-    def state(self) -> ExecutionState:
-        state = ExecutionState()
-        for fact in self.facts:
-            evolve(state, fact)
-        return state
-
 
 # --- Writing -----------------------------------------------------------------------------------
 
@@ -307,13 +300,20 @@ def read_bytes(data: bytes) -> Recording:
 async def keep(store: Store, recording: Recording) -> None:
     """Put it into a store, as if it had run there."""
     head = recording.head
-    await store.put_net(head.digest, nets.encode(recording.net))
-    body = b",".join(facts_of.encode([fact])[1:-1] for fact in recording.facts)
+    # Without its secrets the net is another one, and known by another digest.
+    digest = nets.digest(recording.net)
+    await store.put_net(digest, nets.encode(recording.net))
+    facts = [*recording.facts]
+    facts[0] = msgspec.structs.replace(facts[0], digest=digest)
+    state = ExecutionState()
+    for fact in facts:
+        evolve(state, fact)
+    body = b",".join(facts_of.encode([fact])[1:-1] for fact in facts)
     write = Write(
         execution_id=head.execution_id,
         seq_before=0,
-        events=[Facts(len(recording.facts), body)],
-        summary=summary_of(head.execution_id, recording.state, None),
+        events=[Facts(len(facts), body)],
+        summary=summary_of(head.execution_id, state, None),
     )
     await store.commit([write])
     for (owner, key), result in recording.results.items():
