@@ -139,3 +139,30 @@ def test_a_query_that_cannot_be_read_is_refused_with_its_place(shop: Shop):
         [detail] = reply.json["error"]["details"]
         assert (detail["at"], detail["length"], detail["key"]) == (16, 5, "q")
         assert 'Did you mean "failed"?' in detail["message"]
+
+
+# --- Drawings ----------------------------------------------------------------------------------
+
+
+def test_a_playbook_is_drawn_by_digest_and_by_version(shop: Shop):
+    server = shop.server
+    digest = server.get(f"/api/executions/{shop.waiting}")["digest"]
+    reply = server.ask("GET", f"/api/playbooks/{digest}/layout")
+    drawn = reply.json
+
+    assert [(node["id"], node["x"], node["waits"]) for node in drawn["nodes"]] == [
+        ("start", 0, False),
+        ("approve", 1, True),
+        ("end", 2, False),
+    ]
+    assert [(edge["from"], edge["to"], edge["kind"]) for edge in drawn["edges"]] == [
+        ("start", "approve", "next"),
+        ("approve", "end", "case"),
+    ]
+    assert drawn["edges"][1]["when"] == "{{ event.name == 'approval.received' }}"
+    tagged = {"If-None-Match": reply.headers["etag"]}
+    assert server.ask("GET", f"/api/playbooks/{digest}/layout", headers=tagged).status == 304
+    found = server.get("/api/catalog/desk/approve")
+    assert found["digest"] == digest
+    assert [node["line"] for node in found["layout"]["nodes"]] == [5, 8, 13]
+    assert server.ask("GET", "/api/playbooks/none/layout").status == 404

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from noetl.cli.credentials import Need, credentials_of
 from noetl.cli.describe import INDENT, Row, Span, block_rows, expression, guard, step_rows
-from noetl.cli.graph import Edge, Graph, dominators, graph_of
 from noetl.cli.printing import counted, one_line
+from noetl.engine.graph import Edge, Graph, dominators, graph_of
 from noetl.model.fields import wanted
 from noetl.model.net import Net
 

@@ -9,8 +9,8 @@ import msgspec
 
 from noetl.cli.credentials import credentials_of
 from noetl.cli.describe import describe_action, expression, guard, loop_row, shown_name
-from noetl.cli.graph import Edge, Graph, graph_of
 from noetl.cli.printing import one_line
+from noetl.engine.graph import Edge, Graph, graph_of
 from noetl.model.net import Loop, Net, Step, Task
 
 LABEL_CHARACTERS_MAX = 80

@@ -9,7 +9,7 @@ import msgspec
 from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
-from noetl.control.layouts import layout
+from noetl.control.layouts import Layouts
 from noetl.control.programs import playbook_only
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, NotFound
@@ -30,6 +30,7 @@ class Catalog:
         self._store = store
         self._compile = compile_text
         self._clock = clock
+        self.layouts = Layouts()
         self._entries: dict[tuple[str, int | None], CatalogEntry] = {}
 
     def check(self, text: str) -> Compiled:
@@ -63,7 +64,7 @@ class Catalog:
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
-        return await resource_of(self._store, await self.entry(path, version))
+        return await resource_of(self._store, await self.entry(path, version), self.layouts)
 
     async def wanted(
         self, path: str | None, catalog_id: str | None, version: int | None
@@ -101,15 +102,21 @@ class Catalog:
         self._entries[entry.path, entry.version] = entry
 
 
-async def resource_of(store: Store, entry: CatalogEntry) -> CatalogResource:
+async def resource_of(
+    store: Store, entry: CatalogEntry, layouts: Layouts | None = None
+) -> CatalogResource:
     """An entry with its text, its graph and its inputs."""
     body = await store.net(entry.digest) if entry.kind == "Playbook" else None
     net = None if body is None else nets.decode(body)
     inputs = net.executor.inputs if net is not None else ()
+    drawn = None
+    if net is not None:
+        drawn = await (layouts or Layouts()).of_text(entry.catalog_id, net, entry.content)
     return CatalogResource(
         **msgspec.structs.asdict(documents.catalog_entry(entry)),
+        digest=entry.digest,
         content=entry.content,
-        layout=None if net is None else layout(net),
+        layout=drawn,
         workload={} if net is None else net.workload,
         inputs=[documents.playbook_input(one) for one in inputs],
         inputs_schema=json_schema(inputs),

@@ -81,6 +81,7 @@ def execution(
         execution_id=execution_id,
         path=state.path,
         version=state.version,
+        digest=state.digest,
         status=state.status,
         start_time=moment(begun),
         end_time=moment(ended),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 
 import msgspec
 
+from noetl.dsl import nodes
 from noetl.dsl.analysis import ANALYSES, check_templates
 from noetl.dsl.build import build
 from noetl.dsl.building import Building
@@ -91,3 +92,15 @@ def compile_text(
         code_lines=building.code_lines,
         absent=building.absent,
     )
+
+
+def step_lines(text: str) -> dict[str, int]:
+    """The line at which each step begins; none of those that cannot be read."""
+    root = read(text, Report())
+    workflow = root.get("workflow") if root is not None else None
+    found: dict[str, int] = {}
+    for step in workflow.items if isinstance(workflow, nodes.Sequence) else ():
+        name = step.get("step") if isinstance(step, nodes.Mapping) else None
+        if isinstance(name, nodes.Scalar):
+            found.setdefault(name.text, step.place.line)
+    return found

@@ -162,6 +162,8 @@ class ExecutionDocument(Document, frozen=True, kw_only=True):
     execution_id: str
     path: str
     version: int | None
+    digest: str
+    """Of the compiled playbook: `GET /api/playbooks/{digest}/layout` draws it."""
     status: str
     start_time: str | None
     end_time: str | None
@@ -428,6 +430,14 @@ class LayoutNode(Document, frozen=True, kw_only=True):
     """The tool kinds of its tasks."""
     loop: bool
     description: str
+    x: int
+    """Its layer, from left to right; the entry stands in the first."""
+    y: float
+    """Its row within the layer. Two steps of a layer are at least one apart."""
+    waits: bool
+    """It waits for events from outside, such as the answer to a form."""
+    line: int | None = None
+    """The line of the text at which it begins, where the text is known."""
 
 
 class LayoutEdge(Document, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -435,21 +445,36 @@ class LayoutEdge(Document, frozen=True, kw_only=True, rename={"source": "from", 
 
     source: str
     target: str
+    """A step, or a template that will name one."""
+    kind: Literal["next", "case", "compensate"]
     when: Any
+    """Its guard as it is written."""
+    otherwise: bool
+    """No guard of its own, but earlier arcs are asked first."""
     on_failure: bool
+    back: bool
+    """It leads back to where a token has been."""
+    points: list[tuple[int, float]]
+    """Where it passes the layers between its ends: (x, y)."""
 
 
 class Layout(Document, frozen=True, kw_only=True):
-    """A playbook as a graph, in the order of its text."""
+    """A playbook as a graph: steps and arcs in the order of its text, with places to draw them."""
 
     entry: str
     nodes: list[LayoutNode]
     edges: list[LayoutEdge]
+    width: int
+    """How many layers there are."""
+    height: float
+    """How many rows."""
 
 
 class CatalogResource(CatalogItem, frozen=True, kw_only=True):
     """A version of a playbook with its text and its graph."""
 
+    digest: str
+    """Of the compiled playbook; executions of it have the same."""
     content: str
     layout: Layout | None
     workload: dict[str, Any]

@@ -179,6 +179,7 @@ export interface CatalogResource {
   catalog_id: string;
   created_at: string | null;
   description: string;
+  digest: string;
   content: string;
   layout: Layout | null;
   workload: Record<string, unknown>;
@@ -426,6 +427,7 @@ export interface ExecutionDocument {
   execution_id: string;
   path: string;
   version: number | null;
+  digest: string;
   status: string;
   start_time: string | null;
   end_time: string | null;
@@ -718,13 +720,19 @@ export interface Layout {
   entry: string;
   nodes: LayoutNode[];
   edges: LayoutEdge[];
+  width: number;
+  height: number;
 }
 
 export interface LayoutEdge {
   from: string;
   to: string;
+  kind: "case" | "compensate" | "next";
   when: unknown;
+  otherwise: boolean;
   on_failure: boolean;
+  back: boolean;
+  points: unknown[][];
 }
 
 export interface LayoutNode {
@@ -732,6 +740,10 @@ export interface LayoutNode {
   kinds: string[];
   loop: boolean;
   description: string;
+  x: number;
+  y: number;
+  waits: boolean;
+  line?: number | null;
 }
 
 export interface ListCatalog {
@@ -1804,6 +1816,7 @@ export interface Calls {
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
   "GET /api/openapi.json": { query: {}; body: undefined; answer: unknown };
   "GET /api/playbooks/{digest}": { path: { digest: string }; query: {}; body: undefined; answer: unknown };
+  "GET /api/playbooks/{digest}/layout": { path: { digest: string }; query: {}; body: undefined; answer: Layout };
   "GET /api/results/{execution_id}/{key}": { path: { execution_id: string; key: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/schedules": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ScheduleList };
   "GET /api/schedules/{path}": { path: { path: string }; query: { next?: number; times?: number; before?: string | null }; body: undefined; answer: ScheduleDocument };

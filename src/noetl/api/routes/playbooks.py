@@ -1,4 +1,4 @@
-"""/api/playbooks: compiled playbooks for workers, which keep them by digest."""
+"""/api/playbooks: compiled playbooks by digest, for workers and for those who draw them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from noetl.api.route import Caller, Reply, Route
+from noetl.model.answers import Layout
 from noetl.model.net import encode
+from noetl.version import __version__
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -19,6 +21,14 @@ async def net(services: Services, caller: Caller, *, digest: str) -> Reply[bytes
     return Reply(body, tag=sha256(body).hexdigest()[:32])
 
 
+async def layout(services: Services, caller: Caller, *, digest: str) -> Reply[Layout]:
+    """The playbook as a graph, with places to draw its steps and arcs."""
+    program = await services.orchestrator.programs.by_digest(digest)
+    found = await services.catalog.layouts.of(digest, program.net)
+    # A net never changes; how it is drawn may, with a release.
+    return Reply(found, tag=f"{digest[:32]}-{__version__}")
+
+
 NET = Route(
     "playbooks.net",
     "GET",
@@ -27,4 +37,12 @@ NET = Route(
     answer=object,
     handler=net,
 )
-ROUTES = (NET,)
+LAYOUT = Route(
+    "playbooks.layout",
+    "GET",
+    "/api/playbooks/{digest}/layout",
+    right="read",
+    answer=Layout,
+    handler=layout,
+)
+ROUTES = (NET, LAYOUT)
