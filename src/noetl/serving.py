@@ -76,6 +76,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             async with (
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_schedules(system),
+                wiring.in_background(services.retention.run()),
             ):
                 if not work:
                     yield served

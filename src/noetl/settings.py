@@ -17,6 +17,7 @@ import msgspec
 
 from noetl.errors import BadSetting
 from noetl.model.net import Limits
+from noetl.model.retention import keep_rules
 from noetl.model.spelling import did_you_mean
 
 PREFIX = "NOETL_"
@@ -111,6 +112,11 @@ def _seconds(text: str) -> float:
     if not math.isfinite(number) or number <= 0:
         raise ValueError
     return number
+
+
+def _keep(text: str) -> str:
+    keep_rules(text)
+    return text
 
 
 def _secret(text: str) -> str:
@@ -208,6 +214,10 @@ SANDBOX = Kind(_sandbox, f"one of {', '.join(SANDBOXES)}")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
 SWITCH = Kind(_switch, "on or off")
 LIBS = Kind(_libs, "one of present, install")
+KEEP = Kind(
+    _keep,
+    "lengths of time, for all or after a path: 90d, shop/=30d, failed=180d, shop/:failed=forever",
+)
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
 
@@ -453,6 +463,13 @@ TABLE: tuple[Setting, ...] = (
         help="Most executions that one execution may call.",
     ),
     Setting(
+        name="NOETL_KEEP",
+        field="keep",
+        kind=KEEP,
+        default="",
+        help="How long ended executions are kept: 90d, shop/=30d, failed=180d; unset: for ever.",
+    ),
+    Setting(
         name="NOETL_TIMEOUT",
         field="timeout",
         kind=SECONDS,
@@ -499,6 +516,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_jumps: int | None
     max_depth: int
     max_children: int
+    keep: str
     timeout: float | None
 
     @classmethod

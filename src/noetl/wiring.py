@@ -569,6 +569,8 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.stream import Streams
     from noetl.control.local import LocalControl
     from noetl.control.records import Records
+    from noetl.control.retention import Retention
+    from noetl.model.retention import keep_rules
 
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
@@ -581,6 +583,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     return Services(
         executions=system.executions,
         records=Records(store),
+        retention=Retention(store, clock, keep_rules(settings.keep), system.orchestrator.forget),
         catalog=system.catalog,
         schedules=system.schedules,
         keys=system.keys,

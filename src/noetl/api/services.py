@@ -20,6 +20,7 @@ from noetl.control.keys import Keys
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.records import Records
+from noetl.control.retention import Retention
 from noetl.control.schedules import Schedules
 from noetl.control.tokens import Tokens
 from noetl.store.base import Store
@@ -30,6 +31,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
     executions: Executions
     records: Records
+    retention: Retention
     catalog: Catalog
     schedules: Schedules
     keys: Keys

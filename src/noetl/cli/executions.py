@@ -792,3 +792,141 @@ async def _rerun(
         new = await system.executions.rerun(old, step=step, workload=given, actor=local_actor())
         async with working_here(system, settings, {new}):
             return await run_to_end(system, new, as_json=as_json)
+
+
+# --- Keeping and forgetting --------------------------------------------------------------------
+
+
+@command.command("delete")
+@execution_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@db_option
+@server_option
+def delete_command(execution: str, yes: bool, db: str | None, server: str | None) -> None:
+    """Remove an execution that has ended, with all that it called, for good.
+
+    Its log, results and variables go with it; the audit log keeps who did that.
+    """
+    asyncio.run(_delete(settings_for(db, server), execution, yes=yes))
+
+
+async def _delete(settings: Settings, written: str, *, yes: bool) -> None:
+    from noetl.api.routes.retention import DELETE
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    if not yes:
+        click.confirm(f"Remove execution {execution_id} for good?", abort=True, err=True)
+    async with calling(settings) as client:
+        gone = await client.call(DELETE, execution_id=execution_id)
+    say(f"{counted(gone.executions, 'execution')} removed")
+
+
+@command.command("prune")
+@click.option("--keep", metavar="RULES", help="Instead of NOETL_KEEP: 90d,shop/=30d,failed=180d")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@json_option
+@db_option
+@server_option
+def prune_command(
+    keep: str | None, dry_run: bool, as_json: bool, db: str | None, server: str | None
+) -> None:
+    """Remove executions that ended long enough ago, each with all that it called.
+
+    Servers do this by themselves where NOETL_KEEP says how long executions are kept. What has not
+    ended, is held, or has results that a rerun stands on, stays.
+
+    \b
+    Examples:
+      noetl executions prune --keep 30d --dry-run
+      noetl executions prune --keep 90d,shop/=7d,failed=180d
+    """
+    asyncio.run(_prune(settings_for(db, server), keep, dry_run=dry_run, as_json=as_json))
+
+
+async def _prune(settings: Settings, keep: str | None, *, dry_run: bool, as_json: bool) -> None:
+    from noetl.api.routes.retention import PRUNE, SHOW, Prune
+    from noetl.cli.acting import calling
+
+    async with calling(settings) as client:
+        if keep is None and not (await client.call(SHOW)).keep:
+            raise click.UsageError(
+                "nothing says how long executions are kept. Say it with --keep 90d, or set"
+                " NOETL_KEEP where the server runs."
+            )
+        pruned = await client.call(PRUNE, body=Prune(keep=keep, dry_run=dry_run))
+    if as_json:
+        print_json(pruned)
+        return
+    would = "would be removed" if dry_run else "removed"
+    events = f"{pruned.events:,} events"
+    print_line(f"{counted(pruned.executions, 'execution')} {would}, with {events}")
+    for path, count in pruned.by_path.items():
+        print_line(f"  {count:>7,}  {path}")
+    for reason, count in pruned.kept.items():
+        print_line(f"{counted(count, 'execution')} kept beyond that: {reason}")
+
+
+@command.command("hold")
+@execution_argument
+@click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
+@db_option
+@server_option
+def hold_command(execution: str, note: str, db: str | None, server: str | None) -> None:
+    """Keep an execution, whatever its age, until it is released."""
+    execution_id = asyncio.run(_hold(settings_for(db, server), execution, note))
+    say(f"execution {execution_id} is kept until it is released")
+
+
+async def _hold(settings: Settings, written: str, note: str) -> str:
+    from noetl.api.routes.retention import HOLD, HoldIt
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        await client.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
+    return execution_id
+
+
+@command.command("release")
+@execution_argument
+@db_option
+@server_option
+def release_command(execution: str, db: str | None, server: str | None) -> None:
+    """Let an execution that is held go when its time is over."""
+    execution_id = asyncio.run(_release(settings_for(db, server), execution))
+    say(f"execution {execution_id} is not held any more")
+
+
+async def _release(settings: Settings, written: str) -> str:
+    from noetl.api.routes.retention import RELEASE
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        await client.call(RELEASE, execution_id=execution_id)
+    return execution_id
+
+
+@command.command("holds")
+@json_option
+@db_option
+@server_option
+def holds_command(as_json: bool, db: str | None, server: str | None) -> None:
+    """List the executions that are held, with who wants that and why."""
+    asyncio.run(_holds(settings_for(db, server), as_json=as_json))
+
+
+async def _holds(settings: Settings, *, as_json: bool) -> None:
+    from noetl.api.routes.retention import SHOW
+    from noetl.cli.acting import calling
+
+    async with calling(settings) as client:
+        held = (await client.call(SHOW)).holds
+    if as_json:
+        print_json({"holds": held})
+        return
+    if not held:
+        say("nothing is held")
+    for one in held:
+        print_line(f"{one.execution_id}  {one.at}  {one.who}  {one.note}")

@@ -387,6 +387,8 @@ class Executions:
         asked = msgspec.structs.replace(
             request, at=at, parent=None, key=None, rerun_of=source, actor=actor
         )
+        if seed is not None:
+            await self._store.reuse(execution_id, source)
         await self._orchestrator.start(
             execution_id,
             asked,

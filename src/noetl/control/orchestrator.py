@@ -415,15 +415,23 @@ class Orchestrator:
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
         live = self._memory.find(execution_id)
-        # Others may have moved it, unless it has ended: that is final.
-        if not self._store.exclusive and live is not None and not live.state.is_finished:
+        # Others may have moved it, or removed it after its end.
+        if not self._store.exclusive and live is not None:
             head = (await self._store.heads([execution_id])).get(execution_id, 0)
+            if live.state.is_finished:
+                if not head:
+                    self.forget(execution_id)
+                return await self.last_known(execution_id)
             self.moved_elsewhere(execution_id, head)
             live = self._memory.find(execution_id)
             if live is not None and live.state.seq < head:
                 # It is under way here, on an old state: the commit will be refused.
                 return (await self._memory.read(execution_id)).state
         return await self.last_known(execution_id)
+
+    def forget(self, execution_id: ExecutionId) -> None:
+        """It has ended and is not kept any more."""
+        self._memory.drop(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
         """The same, but for what others may have done on the same database meanwhile."""

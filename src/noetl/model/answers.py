@@ -791,3 +791,67 @@ class Health(Document, frozen=True, kw_only=True):
     version: str
     reason: str | UnsetType = UNSET
     nats: str | UnsetType = UNSET
+
+
+# --- Keeping and forgetting --------------------------------------------------------------------
+
+
+class HoldDocument(Document, frozen=True, kw_only=True):
+    """An execution that is kept until somebody releases it."""
+
+    execution_id: str
+    note: str
+    who: str
+    at: str | None
+
+
+class KeepDocument(Document, frozen=True, kw_only=True):
+    """For how long some executions are kept after their end."""
+
+    executions: str
+    """A beginning of paths, `failed`, or both with a colon between; empty: all others."""
+    seconds: float | None
+    """None: for ever."""
+
+
+class ForgottenDocument(Document, frozen=True, kw_only=True):
+    """How many executions of a day, path and status are not kept any more."""
+
+    day: str
+    path: str
+    status: str
+    executions: int
+
+
+class RetentionDocument(Document, frozen=True, kw_only=True):
+    """What is kept for how long, what is held, and what is gone."""
+
+    keep: list[KeepDocument]
+    holds: list[HoldDocument]
+    forgotten: list[ForgottenDocument]
+
+
+class PrunedDocument(Document, frozen=True, kw_only=True):
+    """What was removed, or with `dry_run` what would be."""
+
+    dry_run: bool
+    executions: int
+    trees: int
+    """An execution that nobody called counts once with all that it called."""
+    events: int
+    by_path: dict[str, int]
+    kept: dict[str, int]
+    """Trees whose time is over but which stay: `running`, `held`, `reused`."""
+
+
+class ExecutionDeleted(Document, frozen=True, kw_only=True):
+    """How many executions are gone: the one that was named, and what it called."""
+
+    execution_id: str
+    executions: int
+
+
+class Released(Document, frozen=True, kw_only=True):
+    """An execution that is not held any more."""
+
+    execution_id: str

@@ -128,6 +128,47 @@ class Lapsed(NamedTuple):
     expired_at: float
 
 
+class Ended(NamedTuple):
+    """An execution that nobody called and that has ended."""
+
+    execution_id: ExecutionId
+    path: str
+    status: str
+    ended_at: float
+
+
+class Member(NamedTuple):
+    """An execution of a tree: one that nobody called, what it called, and so on."""
+
+    execution_id: ExecutionId
+    has_ended: bool
+    is_held: bool
+    """Somebody wants it to be kept."""
+    is_reused: bool
+    """An execution outside of the tree stands on its results."""
+    seq: int
+    """How many events it has."""
+
+
+class Forgotten(NamedTuple):
+    """Executions of one day, path and status that are not kept any more."""
+
+    day: int
+    """Days since 1970."""
+    path: str
+    status: str
+    executions: int
+
+
+class Hold(NamedTuple):
+    """Why an execution is kept, by whose wish, and since when."""
+
+    execution_id: ExecutionId
+    note: str
+    who: str
+    at: float
+
+
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A server or worker process that says from time to time that it is there."""
 
@@ -442,6 +483,46 @@ class Store(AccessStore, TriggerStore, Protocol):
 
     async def delete_credential(self, name: str) -> bool:
         """Whether there was one."""
+
+    # --- Keeping and forgetting ---
+
+    async def ended(
+        self,
+        *,
+        before: float,
+        prefix: str = "",
+        after: tuple[float, ExecutionId] = (0.0, ""),
+        limit: int = 200,
+    ) -> list[Ended]:
+        """Executions that nobody called and that ended before a moment, oldest first; `after` is
+        where the last page ended (ended_at, id)."""
+
+    async def tree(self, execution_id: ExecutionId) -> list[Member]:
+        """An execution and all that it called, the called ones first; none if it is unknown."""
+
+    async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
+        """Remove these with all that belongs to them, and count them; how many were removed.
+
+        Whatever has not ended or is held stays.
+        """
+
+    async def forget_files(self) -> int:
+        """Remove bodies in files that no execution refers to any more; how many bytes."""
+
+    async def forgotten(self, *, since_day: int = 0) -> list[Forgotten]:
+        """What is not kept any more, by day, path and status."""
+
+    async def reuse(self, execution_id: ExecutionId, source: ExecutionId) -> None:
+        """One execution stands on results of another, which must be kept as long as it is."""
+
+    async def hold(self, hold: Hold) -> bool:
+        """Keep an execution until it is released; False if there is no such execution."""
+
+    async def release(self, execution_id: ExecutionId) -> bool:
+        """Whether it was held."""
+
+    async def holds(self) -> list[Hold]:
+        """All of them, the newest first."""
 
     # --- Upkeep ---
 

@@ -18,10 +18,14 @@ from noetl.store.base import (
     BodyCopies,
     CatalogEntry,
     Channel,
+    Ended,
     EventRow,
+    Forgotten,
+    Hold,
     Holder,
     Lapsed,
     Loaded,
+    Member,
     Pieces,
     Runtime,
     StoredCredential,
@@ -183,6 +187,52 @@ class PostgresStore(AccessMethods, TriggerMethods):
         chosen = {"executions": list(execution_ids)}
         found = await self._database.all("heads_to_chain", chosen)
         return {row["execution_id"]: row["seq"] for row in found}
+
+    # --- Keeping and forgetting ---
+
+    async def ended(
+        self,
+        *,
+        before: float,
+        prefix: str = "",
+        after: tuple[float, ExecutionId] = (0.0, ""),
+        limit: int = 200,
+    ) -> list[Ended]:
+        chosen = {
+            "before": before,
+            "prefix": prefix,
+            "after_at": after[0],
+            "after_id": after[1],
+            "limit": limit,
+        }
+        return [Ended(**row) for row in await self._database.all("ended", chosen)]
+
+    async def tree(self, execution_id: ExecutionId) -> list[Member]:
+        rows = await self._database.all("tree", {"execution_id": execution_id}, BODY_SECONDS)
+        return [Member(**row) for row in rows]
+
+    async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
+        wanted = sorted(execution_ids)
+        return await self._database.run(lambda db: writing.forget(db, wanted), BODY_SECONDS)
+
+    async def forget_files(self) -> int:
+        return 0  # Bodies are rows, and go with their execution.
+
+    async def forgotten(self, *, since_day: int = 0) -> list[Forgotten]:
+        rows = await self._database.all("forgotten", {"since_day": since_day})
+        return [Forgotten(**row) for row in rows]
+
+    async def reuse(self, execution_id: ExecutionId, source: ExecutionId) -> None:
+        await self._database.change("reuse", {"execution_id": execution_id, "source": source})
+
+    async def hold(self, hold: Hold) -> bool:
+        return await self._database.change("hold", hold._asdict()) > 0
+
+    async def release(self, execution_id: ExecutionId) -> bool:
+        return await self._database.change("release", {"execution_id": execution_id}) > 0
+
+    async def holds(self) -> list[Hold]:
+        return [Hold(**row) for row in await self._database.all("holds")]
 
     # --- Work ---
 

@@ -178,3 +178,14 @@ async def _write_more(db: Connection, write: Write, end: Head) -> None:
             values["event_checksum"] = end.checksum
             whole = values | {"body": write.snapshot, "checksum": crc32(write.snapshot)}
             await change(db, "put_snapshot", whole)
+
+
+async def forget(db: Connection, execution_ids: list[ExecutionId]) -> int:
+    """Executions with all that belongs to them, in one transaction."""
+    async with db.transaction():
+        found = await rows(db, "forgettable", {"execution_ids": execution_ids})
+        going = {"execution_ids": [row["execution_id"] for row in found]}
+        if found:
+            for name in ("tally", "forget_log", "forget_results", "forget_executions"):
+                await change(db, name, going)
+    return len(found)

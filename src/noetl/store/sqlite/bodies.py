@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from contextlib import suppress
 from hashlib import sha256
 from io import BufferedReader
@@ -20,6 +21,10 @@ from noetl.store.checksums import damaged_result
 
 ROW_MAX = 1 << 20
 """Larger bodies go to files: in rows they would pass through the log and the page cache."""
+
+
+SETTLED_SECONDS = 3600.0
+"""A file that is older than this has the rows that it was written for."""
 
 
 class BodyFiles:
@@ -53,6 +58,32 @@ class BodyFiles:
             raise damaged_result(execution_id, key, digest)
         file.seek(0)
         return file
+
+    def settled(self) -> list[str]:
+        """Bodies whose file is not new: a row refers to each, or none will.
+
+        A body is written before the row that refers to it, and anew if it is there already.
+        """
+        if not self._directory.is_dir():
+            return []
+        long_ago = time.time() - SETTLED_SECONDS
+        with os.scandir(self._directory) as found:
+            return [
+                entry.name
+                for entry in found
+                if entry.stat(follow_symlinks=False).st_mtime < long_ago
+            ]
+
+    def remove(self, digest: str) -> int:
+        """Remove the file of a body that nobody refers to; its size. One that has been written
+        again meanwhile stays.
+        """
+        file = self._directory / digest
+        about = file.stat(follow_symlinks=False)
+        if about.st_mtime >= time.time() - SETTLED_SECONDS:
+            return 0
+        file.unlink()
+        return about.st_size
 
     def _opened(self, digest: str, execution_id: ExecutionId, key: str) -> BufferedReader:
         try:

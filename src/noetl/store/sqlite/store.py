@@ -24,10 +24,14 @@ from noetl.store.base import (
     BodyCopies,
     CatalogEntry,
     Channel,
+    Ended,
     EventRow,
+    Forgotten,
+    Hold,
     Holder,
     Lapsed,
     Loaded,
+    Member,
     Pieces,
     Runtime,
     StoredCredential,
@@ -38,7 +42,7 @@ from noetl.store.checksums import first_sentence
 from noetl.store.heads import Heads
 from noetl.store.log import Selection
 from noetl.store.pieces import PIECE, checked, gathered, one_piece
-from noetl.store.sqlite import cataloguing, checking, committing, reading, working
+from noetl.store.sqlite import cataloguing, checking, committing, forgetting, reading, working
 from noetl.store.sqlite.access import AccessMethods
 from noetl.store.sqlite.bodies import ROW_MAX, BodyFiles, verified
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
@@ -297,6 +301,51 @@ class SqliteStore(AccessMethods, TriggerMethods):
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
         return await self._read(lambda db: reading.heads(db, execution_ids))
+
+    # --- Keeping and forgetting ---
+
+    async def ended(
+        self,
+        *,
+        before: float,
+        prefix: str = "",
+        after: tuple[float, ExecutionId] = (0.0, ""),
+        limit: int = 200,
+    ) -> list[Ended]:
+        return await self._read(lambda db: forgetting.ended(db, before, prefix, after, limit))
+
+    async def tree(self, execution_id: ExecutionId) -> list[Member]:
+        return await self._read(lambda db: forgetting.tree(db, execution_id))
+
+    async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
+        return await self._write(lambda db: forgetting.forget(db, execution_ids))
+
+    async def forget_files(self) -> int:
+        files = self._files
+        if files is None:
+            return 0
+        freed = 0
+        for digest in await self._on_disk(files.settled):
+            if not await self._read(partial(forgetting.is_filed, digest=digest)):
+                freed += await self._on_disk(partial(files.remove, digest))
+        return freed
+
+    async def forgotten(self, *, since_day: int = 0) -> list[Forgotten]:
+        return await self._read(lambda db: forgetting.forgotten(db, since_day))
+
+    async def reuse(self, execution_id: ExecutionId, source: ExecutionId) -> None:
+        await self._write(lambda db: db.execute(QUERIES["reuse"], (execution_id, source)))
+
+    async def hold(self, hold: Hold) -> bool:
+        return await self._write(lambda db: forgetting.hold(db, hold))
+
+    async def release(self, execution_id: ExecutionId) -> bool:
+        return await self._write(
+            lambda db: db.execute(QUERIES["release"], (execution_id,)).rowcount > 0
+        )
+
+    async def holds(self) -> list[Hold]:
+        return await self._read(forgetting.holds)
 
     # --- Work ---
 

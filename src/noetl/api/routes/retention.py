@@ -1,0 +1,167 @@
+"""What is kept for how long: look at it, hold executions, and remove them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from noetl.api.route import Body, Caller, Query, Route
+from noetl.control.documents import moment
+from noetl.errors import BadRequest
+from noetl.model.answers import (
+    ExecutionDeleted,
+    ForgottenDocument,
+    HoldDocument,
+    KeepDocument,
+    PrunedDocument,
+    Released,
+    RetentionDocument,
+)
+from noetl.model.retention import keep_rules
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+    from noetl.store.base import Hold
+
+ONE = "/api/executions/{execution_id}"
+DAY = 86400
+
+
+class Since(Query, frozen=True, kw_only=True):
+    """Of what days executions that are gone are counted."""
+
+    since: str | None = None
+    """A date, e.g. 2026-11-17; by default all."""
+
+
+class Prune(Body, frozen=True, kw_only=True):
+    """What to remove."""
+
+    keep: str | None = None
+    """Other rules than those of NOETL_KEEP, in the same words."""
+    dry_run: bool = False
+    """Say what would go, and remove nothing."""
+
+
+class HoldIt(Body, frozen=True, kw_only=True):
+    """Why it is to be kept."""
+
+    note: str = ""
+
+
+async def show(services: Services, caller: Caller, *, query: Since) -> RetentionDocument:
+    """What is kept for how long, what is held, and how many are gone, by day, path and status."""
+    try:
+        since = datetime.fromisoformat(query.since or "1970-01-01")
+    except ValueError:
+        raise BadRequest(f'`since` is "{query.since}", not a date such as 2026-11-17.') from None
+    first = int(since.replace(tzinfo=since.tzinfo or UTC).timestamp() // DAY)
+    return RetentionDocument(
+        keep=[
+            KeepDocument(executions=rule.written, seconds=rule.seconds)
+            for rule in services.retention.keep.rules
+        ],
+        holds=[_hold(one) for one in await services.store.holds()],
+        forgotten=[
+            ForgottenDocument(
+                day=datetime.fromtimestamp(one.day * DAY, UTC).date().isoformat(),
+                path=one.path,
+                status=one.status,
+                executions=one.executions,
+            )
+            for one in await services.store.forgotten(since_day=first)
+        ],
+    )
+
+
+async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDocument:
+    """Remove executions whose time is over, each with all that it called. What has not ended, is
+    held, or has results that a rerun stands on, stays."""
+    keep = None
+    if body.keep is not None:
+        try:
+            keep = keep_rules(body.keep)
+        except ValueError as error:
+            raise BadRequest(f"`keep`: {error}.") from None
+    pruned = await services.retention.prune(keep, dry_run=body.dry_run)
+    if not body.dry_run and pruned.executions:
+        details = f"{pruned.executions} executions"
+        await services.access.note(caller.name, "executions.prune", "", details=details)
+    return PrunedDocument(
+        dry_run=body.dry_run,
+        executions=pruned.executions,
+        trees=pruned.trees,
+        events=pruned.events,
+        by_path=dict(pruned.by_path.most_common()),
+        kept=dict(pruned.kept),
+    )
+
+
+async def delete(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDeleted:
+    """Remove an execution that has ended, with all that it called and all that was kept of them."""
+    count = await services.retention.delete(execution_id)
+    await services.access.note(caller.name, "execution.delete", execution_id)
+    return ExecutionDeleted(execution_id=execution_id, executions=count)
+
+
+async def hold(
+    services: Services, caller: Caller, *, execution_id: str, body: HoldIt
+) -> HoldDocument:
+    """Keep an execution, and what it called, until it is released."""
+    held = await services.retention.hold(execution_id, body.note, caller.name)
+    await services.access.note(caller.name, "execution.hold", execution_id, details=body.note)
+    return _hold(held)
+
+
+async def release(services: Services, caller: Caller, *, execution_id: str) -> Released:
+    """Let an execution go when its time is over."""
+    await services.retention.release(execution_id)
+    await services.access.note(caller.name, "execution.release", execution_id)
+    return Released(execution_id=execution_id)
+
+
+def _hold(held: Hold) -> HoldDocument:
+    return HoldDocument(
+        execution_id=held.execution_id, note=held.note, who=held.who, at=moment(held.at)
+    )
+
+
+SHOW = Route(
+    "retention.get",
+    "GET",
+    "/api/retention",
+    right="read",
+    query=Since,
+    answer=RetentionDocument,
+    handler=show,
+)
+PRUNE = Route(
+    "executions.prune",
+    "POST",
+    "/api/retention/prune",
+    right="manage",
+    body=Prune,
+    answer=PrunedDocument,
+    handler=prune,
+)
+DELETE = Route(
+    "executions.delete", "DELETE", ONE, right="manage", answer=ExecutionDeleted, handler=delete
+)
+HOLD = Route(
+    "executions.hold",
+    "POST",
+    f"{ONE}/hold",
+    right="operate",
+    body=HoldIt,
+    answer=HoldDocument,
+    handler=hold,
+)
+RELEASE = Route(
+    "executions.release",
+    "DELETE",
+    f"{ONE}/hold",
+    right="operate",
+    answer=Released,
+    handler=release,
+)
+ROUTES = (SHOW, PRUNE, DELETE, HOLD, RELEASE)

@@ -1,0 +1,183 @@
+"""Keeping and forgetting: executions that ended long enough ago are removed, tree by tree.
+
+A tree is an execution that nobody called with all that it called. It goes as a whole and only if
+all of it has ended, nobody holds a part of it, and no execution outside of it stands on its
+results. It goes in small transactions, the called ones first: whoever is interrupted leaves whole
+executions behind, and the next round goes on. Any server may do it; who comes second finds less.
+
+What outlives them: how many there were by day, path and status, the audit log, and the times of
+schedules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from noetl.control.clock import Clock
+from noetl.errors import Conflict, NotFound, StoreError
+from noetl.model.ids import ExecutionId
+from noetl.model.retention import Keep
+from noetl.store.base import Ended, Hold, Member, Store
+
+logger = logging.getLogger(__name__)
+
+FIRST_SECONDS, EVERY_SECONDS = 60.0, 600.0
+"""When a server looks for the first time, and how often from then on."""
+EVENTS_AT_ONCE = 20_000
+"""About so many events go in one transaction; an execution is never split."""
+PAUSE_SECONDS = 0.05
+"""Between transactions: what runs comes first."""
+PAGE = 200
+
+
+class Pruned(msgspec.Struct, kw_only=True):
+    """What was removed, or would be."""
+
+    trees: int = 0
+    executions: int = 0
+    events: int = 0
+    by_path: Counter[str] = msgspec.field(default_factory=Counter)
+    kept: Counter[str] = msgspec.field(default_factory=Counter)
+    """Trees whose time was over, by what keeps them: `running`, `held` or `reused`."""
+
+
+class Retention:
+    """Decides what goes, and lets it go."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        keep: Keep,
+        on_gone: Callable[[ExecutionId], None] | None = None,
+    ) -> None:
+        """`on_gone` hears of each execution that is removed: some may be in memory."""
+        self._store = store
+        self._clock = clock
+        self.keep = keep
+        self._on_gone = on_gone
+
+    async def run(self) -> None:
+        """Forget what is over, again and again, for ever."""
+        pause = FIRST_SECONDS
+        while True:
+            await self._clock.sleep(pause)
+            pause = EVERY_SECONDS
+            try:
+                pruned = await self.prune()
+            except StoreError as error:
+                logger.warning("nothing can be forgotten just now: %s", error)
+                continue
+            if pruned.executions:
+                logger.info("forgot %d executions in %d trees", pruned.executions, pruned.trees)
+
+    async def prune(self, keep: Keep | None = None, *, dry_run: bool = False) -> Pruned:
+        """Remove every tree whose time is over, by these rules or those of this installation."""
+        pruned = Pruned()
+        async for root in self._over(keep or self.keep):
+            tree = await self._store.tree(root.execution_id)
+            reason = kept_by(tree)
+            if reason is not None:
+                pruned.kept[reason] += 1
+                continue
+            gone = len(tree) if dry_run else await self._remove(tree)
+            if gone:
+                pruned.trees += 1
+                pruned.executions += gone
+                pruned.events += sum(member.seq for member in tree)
+                pruned.by_path[root.path] += 1
+        if pruned.trees and not dry_run:
+            await self._store.forget_files()
+        return pruned
+
+    async def delete(self, execution_id: ExecutionId) -> int:
+        """Remove an execution with all that it called, whatever its age. Raises NotFound, and
+        Conflict for what must stay.
+        """
+        summary = await self._store.summary(execution_id)
+        if summary is None:
+            raise NotFound(f"there is no execution {execution_id}.")
+        if summary.parent_execution_id is not None:
+            raise Conflict(
+                f"execution {execution_id} was called by {summary.parent_execution_id}, and is"
+                " kept as long as that one. Delete that one."
+            )
+        tree = await self._store.tree(execution_id)
+        reason = kept_by(tree)
+        if reason is not None:
+            raise Conflict(f"execution {execution_id} {_WHY[reason]}")
+        gone = await self._remove(tree)
+        await self._store.forget_files()
+        return gone
+
+    async def hold(self, execution_id: ExecutionId, note: str, who: str) -> Hold:
+        """Keep it until it is released, whatever its age."""
+        wanted = Hold(execution_id, note, who, self._clock.now())
+        if not await self._store.hold(wanted):
+            raise NotFound(f"there is no execution {execution_id}.")
+        return wanted
+
+    async def release(self, execution_id: ExecutionId) -> None:
+        if not await self._store.release(execution_id):
+            raise NotFound(f"execution {execution_id} is not held.")
+
+    async def _over(self, keep: Keep) -> AsyncIterator[Ended]:
+        """Executions that nobody called and whose time is over, oldest first under each rule."""
+        now = self._clock.now()
+        for rule in keep.rules:
+            if rule.seconds is None:
+                continue
+            last = (0.0, "")
+            while page := await self._store.ended(
+                before=now - rule.seconds, prefix=rule.prefix, after=last, limit=PAGE
+            ):
+                for root in page:
+                    if keep.rule_for(root.path, root.status) is rule:
+                        yield root
+                last = page[-1].ended_at, page[-1].execution_id
+
+    async def _remove(self, tree: Sequence[Member]) -> int:
+        gone = 0
+        for part in _parts(tree):
+            if gone:
+                await self._clock.sleep(PAUSE_SECONDS)
+            gone += await self._store.forget(part)
+            if self._on_gone is not None:
+                for execution_id in part:
+                    self._on_gone(execution_id)
+        return gone
+
+
+_WHY = {
+    "running": "has not ended, or something that it called has not. Cancel it first.",
+    "held": "is held. Release it first: `noetl executions release`.",
+    "reused": "has results that a rerun or fork of it stands on. Delete that one first.",
+}
+
+
+def kept_by(tree: Sequence[Member]) -> str | None:
+    """Why a tree must stay, whatever its age; None if it may go."""
+    if not all(member.has_ended for member in tree):
+        return "running"
+    if any(member.is_held for member in tree):
+        return "held"
+    if any(member.is_reused for member in tree):
+        return "reused"
+    return None
+
+
+def _parts(tree: Sequence[Member]) -> list[list[ExecutionId]]:
+    """What goes in one transaction each, in the order given."""
+    parts: list[list[ExecutionId]] = []
+    room = 0
+    for member in tree:
+        if member.seq > room:
+            parts.append([])
+            room = max(EVENTS_AT_ONCE, member.seq)
+        parts[-1].append(member.execution_id)
+        room -= member.seq
+    return parts

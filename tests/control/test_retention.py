@@ -1,0 +1,214 @@
+"""Keeping and forgetting: whole trees, by rules, and never what is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from noetl import wiring
+from noetl.control.retention import EVENTS_AT_ONCE, Retention, _parts
+from noetl.errors import Conflict, NotFound
+from noetl.model.retention import keep_rules
+from noetl.settings import Settings
+from noetl.store.base import Member
+from noetl.wiring import System
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
+CHILD = (
+    HEAD + "metadata: {name: c, path: shop/child}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
+)
+PARENT = (
+    HEAD
+    + """metadata: {name: p, path: shop/parent}
+workload: {n: 2}
+workflow:
+  - step: start
+    loop: {in: "{{ range(workload.n) | list }}", iterator: i, spec: {mode: parallel}}
+    tool: {kind: playbook, path: shop/child}
+    next: end
+  - step: end
+    tool: {kind: noop}
+"""
+)
+FAILING = (
+    HEAD
+    + """metadata: {name: f, path: bank/failing}
+workflow:
+  - step: start
+    tool: {kind: python, code: "raise ValueError('no')"}
+"""
+)
+WAITING = (
+    HEAD
+    + """metadata: {name: w, path: shop/waiting}
+workflow:
+  - step: start
+    tool: {kind: python, code: "import time; time.sleep(600)"}
+"""
+)
+SOON = keep_rules("1ms")
+
+
+@asynccontextmanager
+async def running(url: str) -> AsyncIterator[System]:
+    settings = Settings.from_environment({"NOETL_DATABASE_URL": url})
+    async with wiring.embedded(settings) as system:
+        for text in (CHILD, PARENT, FAILING):
+            await system.catalog.register(text)
+        yield system
+
+
+async def run(system: System, path: str, workload: dict[str, object] | None = None) -> str:
+    entry = await system.store.catalog_entry(path)
+    assert entry is not None
+    execution_id = await system.executions.start(
+        entry.digest, entry.path, entry.version, workload or {}
+    )
+    await system.orchestrator.wait_for_end(execution_id)
+    return execution_id
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/noetl.db"
+    return str(request.getfixturevalue("database_url"))
+
+
+def test_a_tree_goes_whole_and_what_it_freed_is_counted(url: str):
+    async def work() -> None:
+        async with running(url) as system:
+            retention = Retention(system.store, system.clock, SOON)
+            await run(system, "shop/parent")
+            await asyncio.sleep(0.01)
+            would = await retention.prune(dry_run=True)
+            assert (would.trees, would.executions) == (1, 3)
+            assert len(await system.store.summaries()) == 3
+
+            pruned = await retention.prune()
+            assert (pruned.trees, pruned.executions) == (1, 3)
+            assert pruned.events == would.events > 30
+            assert dict(pruned.by_path) == {"shop/parent": 1}
+            assert await system.store.summaries() == []
+            counts = {one.path: one.executions for one in await system.store.forgotten()}
+            assert counts == {"shop/parent": 1, "shop/child": 2}
+            assert await system.store.check() == []
+            assert (await retention.prune()).trees == 0
+
+    asyncio.run(work())
+
+
+def test_the_rule_with_the_longest_path_decides(url: str):
+    async def work() -> None:
+        async with running(url) as system:
+            store = system.store
+            parent, failed = await run(system, "shop/parent"), await run(system, "bank/failing")
+            await run(system, "shop/child")
+            await asyncio.sleep(0.01)
+
+            async def left(rules: str) -> set[str]:
+                await Retention(store, system.clock, keep_rules(rules)).prune()
+                return {row.path for row in await store.summaries()}
+
+            everything = {"shop/parent", "shop/child", "bank/failing"}
+            assert await left("1h") == everything
+            assert await left("failed=1ms, bank/=1h") == everything
+            assert await left("1ms, shop/=forever, failed=forever") == everything
+            assert await left("shop/c=1ms") == everything, "it called one, and is kept"
+            assert {row.execution_id for row in await store.summaries()} >= {parent, failed}
+            assert len(await store.summaries()) == 4, "but the one that nobody called is gone"
+            assert await left("1ms, bank/:failed=1h") == {"bank/failing"}
+            assert await left("1ms") == set()
+
+    asyncio.run(work())
+
+
+def test_what_runs_is_held_or_is_stood_on_stays(url: str):
+    async def work() -> None:
+        async with running(url) as system:
+            retention = Retention(system.store, system.clock, SOON)
+            await system.catalog.register(WAITING)
+            waiting = await system.store.catalog_entry("shop/waiting")
+            assert waiting is not None
+            live = await system.executions.start(waiting.digest, waiting.path, 1, {})
+            held, source = await run(system, "shop/parent"), await run(system, "shop/parent")
+            await retention.hold(held, "for the audit", "ann")
+            again = await system.executions.rerun(source, step="end")
+            await system.orchestrator.wait_for_end(again)
+            await retention.hold(again, "", "ann")
+            await asyncio.sleep(0.01)
+
+            pruned = await retention.prune()
+            assert (pruned.trees, dict(pruned.kept)) == (0, {"held": 2, "reused": 1})
+            for execution_id, why in (
+                (live, "has not ended"),
+                (held, "is held"),
+                (source, "a rerun or fork"),
+            ):
+                with pytest.raises(Conflict, match=why):
+                    await retention.delete(execution_id)
+            child = (await system.store.tree(held))[0].execution_id
+            with pytest.raises(Conflict, match=f"called by {held}"):
+                await retention.delete(child)
+            with pytest.raises(NotFound):
+                await retention.delete("1")
+
+            await retention.release(again)
+            assert await retention.delete(again) == 1
+            assert await retention.delete(source) == 3
+            await retention.release(held)
+            assert (await retention.prune()).executions == 3
+            assert [row.execution_id for row in await system.store.summaries()] == [live]
+            await system.executions.cancel(live, "done")
+
+    asyncio.run(work())
+
+
+def test_the_disk_stays_flat_under_constant_load(url: str):
+    """What is forgotten makes room for what comes: the database stops growing."""
+    rounds, warm = 8, 3
+
+    async def work() -> list[int]:
+        sizes = []
+        async with running(url) as system:
+            retention = Retention(system.store, system.clock, SOON)
+            for _ in range(rounds):
+                await asyncio.gather(
+                    *(run(system, "shop/parent", {"n": 20}) for _ in range(5)),
+                )
+                await asyncio.sleep(0.01)
+                assert (await retention.prune()).executions == 105
+                sizes.append(await _size(url))
+        return sizes
+
+    sizes = asyncio.run(work())
+    assert max(sizes[warm:]) <= 1.1 * max(sizes[:warm]), sizes
+
+
+async def _size(url: str) -> int:
+    if url.startswith("sqlite"):
+        return Path(url.removeprefix("sqlite:///")).stat().st_size
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
+        await db.execute("VACUUM")  # as PostgreSQL does by itself, after a while
+        found = await db.execute(
+            "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class"
+            " WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'r'"
+        )
+        row = await found.fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split():
+    def member(name: str, seq: int) -> Member:
+        return Member(name, has_ended=True, is_held=False, is_reused=False, seq=seq)
+
+    half = EVENTS_AT_ONCE // 2
+    tree = [member("a", half), member("b", half), member("c", 1), member("d", 10 * half)]
+    assert _parts(tree) == [["a", "b"], ["c"], ["d"]]
+    assert _parts([]) == []
