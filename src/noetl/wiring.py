@@ -567,9 +567,11 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.services import Services
     from noetl.api.sessions import Sessions
     from noetl.api.stream import Streams
+    from noetl.control.history import Moments
     from noetl.control.local import LocalControl
     from noetl.control.records import Records
     from noetl.control.retention import Retention
+    from noetl.control.timeline import Timelines
     from noetl.model.retention import keep_rules
 
     store, clock = system.store, system.clock
@@ -598,6 +600,8 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         evaluator=evaluator,
         metrics=metrics,
         streams=Streams(store, system.orchestrator.audience, metrics, draining),
+        moments=Moments(store),
+        timelines=Timelines(store),
         nats=nats,
         rotate_keys=lambda: rotate_keys(settings, system.keys),
         draining=draining,

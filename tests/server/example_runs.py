@@ -12,6 +12,12 @@ import msgspec
 
 from examples.demo_server import DEMO_TOKEN, FLIGHTS_TOKEN, PORT, serving
 from noetl.control import documents
+from noetl.control.history import Moments
+from noetl.engine.evolve import evolve
+from noetl.model import refs
+from noetl.model.events import decode
+from noetl.model.state import ExecutionState
+from noetl.store.base import EventRow, Store
 from tests.canaries import assert_clean
 from tests.examples.services import Sorter, Vault, mcp_routes
 from tests.examples.system import EXAMPLES, Bench, on_bench
@@ -50,6 +56,9 @@ ANSWERS = {"approval": ("approval.received", {"approved": "yes", "account": "tra
 """What examples wait for to hear from outside."""
 
 
+MOMENTS_LOOKED_AT = 60
+
+
 class Ran(NamedTuple):
     """How an example ended, and what happened on the way."""
 
@@ -78,6 +87,7 @@ class Prepared(NamedTuple):
                 await bench.system.executions.signal(execution_id, *self.answer)
             ended = await bench.ended(execution_id)
             rows = await bench.system.store.events(execution_id, limit=1_000_000)
+            await moments_are_folds(bench.system.store, execution_id, rows)
             events = [documents.plain(documents.event(execution_id, row)) for row in rows]
             assert_clean(SECRETS, bench.folder, repr(ended), repr(events))
             return Ran(msgspec.to_builtins(ended.document), msgspec.to_builtins(events))
@@ -94,6 +104,20 @@ class Prepared(NamedTuple):
             name, data = self.answer
             server.post(f"/api/executions/{execution_id}/events", {"name": name, "data": data})
         return Ran(server.ended(execution_id), server.events(execution_id))
+
+
+async def moments_are_folds(store: Store, execution_id: str, rows: list[EventRow]) -> None:
+    """The state at a moment is the fold of the log up to it, whichever was looked at before."""
+    moments, state = Moments(store), ExecutionState()
+    stride = max(len(rows) // MOMENTS_LOOKED_AT, 1)
+    folds = {}
+    for row in rows:
+        evolve(state, decode(row.body))
+        if row.seq % stride == 0:
+            folds[row.seq] = refs.encode(state)
+    looks = [*folds]
+    for seq in looks[::-2] + looks[::2]:
+        assert refs.encode((await moments.at(execution_id, seq)).state) == folds[seq], seq
 
 
 @contextmanager

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from noetl.control import documents
+from noetl.engine.evolve import evolve
+from noetl.engine.program import Program
+from noetl.model.events import decode
+from noetl.model.net import Net
+from noetl.model.state import ExecutionState
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.servers import unused_database
@@ -166,3 +173,161 @@ def test_a_playbook_is_drawn_by_digest_and_by_version(shop: Shop):
     assert found["digest"] == digest
     assert [node["line"] for node in found["layout"]["nodes"]] == [5, 8, 13]
     assert server.ask("GET", "/api/playbooks/none/layout").status == 404
+
+
+# --- Over time ---------------------------------------------------------------------------------
+
+BUSY = (
+    HEAD.format(path="shop/busy")
+    + """\
+workload: {count: 40}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {word: "{{ workload.count }} things"}
+      code: |
+        print("fetching " + word)
+        raise ValueError("not yet")
+      spec:
+        policy:
+          rules:
+            - when: "{{ outcome.status == 'error' and _attempt < 3 }}"
+              then: {do: retry, attempts: 5, delay: 0.05}
+            - else: {then: {do: continue}}
+    next: each
+  - step: each
+    loop:
+      in: "{{ range(workload.count) | list }}"
+      iterator: n
+      spec: {mode: parallel, on_error: continue}
+    tool:
+      kind: python
+      args: {n: "{{ iter.n }}"}
+      code: |
+        if n % 10 == 7:
+            raise ValueError("seven" if n < 20 else "more")
+        result = n
+    next: call
+  - step: call
+    tool: {kind: playbook, path: shop/report}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def busy(shop: Shop) -> tuple[Server, str]:
+    execution_id = shop.server.start(BUSY)
+    shop.server.ended(execution_id)
+    return shop.server, execution_id
+
+
+def fold_of(events: list[dict[str, Any]]) -> Iterator[ExecutionState]:
+    state = ExecutionState()
+    for event in events:
+        evolve(state, decode(documents.restored(event).body))
+        yield state
+
+
+def test_the_state_at_every_event_is_the_fold_of_the_log_up_to_it(busy: tuple[Server, str]):
+    server, execution_id = busy
+    net = server.get(f"/api/playbooks/{server.get(f'/api/executions/{execution_id}')['digest']}")
+    program = Program(msgspec.convert(net, Net), "x")
+    events = server.events(execution_id)
+    for event, state in zip(events, fold_of(events), strict=True):
+        seq = event["seq"]
+        shown = server.get(f"/api/executions/{execution_id}/state", seq=seq)
+        told = documents.plain(documents.execution(execution_id, state, program))
+
+        # Events as the API shows them have milliseconds.
+        took = shown["duration_seconds"]
+        assert took is None or abs(took - told["duration_seconds"]) < 0.002
+        same = {"digest": shown["digest"], "duration_seconds": took}
+        assert {name: shown[name] for name in told} == {**told, **same}, seq
+        assert (shown["seq"], shown["last_seq"]) == (seq, len(events))
+        assert (shown["event_type"], shown["at"]) == (event["name"], event["timestamp"])
+        assert {run["step_run_id"] for run in shown["runs"]} == set(state.runs)
+        assert {token["token_id"] for token in shown["tokens"]} == set(state.tokens)
+    assert server.get(f"/api/executions/{execution_id}/state")["seq"] == len(events)
+    assert server.ask("GET", f"/api/executions/{execution_id}/state", seq=10_000).status == 404
+    assert server.ask("GET", f"/api/executions/{execution_id}/state", seq=0).status == 400
+    assert server.ask("GET", "/api/executions/77/state").status == 404
+
+
+def test_a_step_that_waits_is_shown_as_waiting_for_a_form(shop: Shop):
+    shown = shop.server.get(f"/api/executions/{shop.waiting}/state")
+
+    assert [(run["step"], run["waits_for"]) for run in shown["runs"]] == [("approve", "form")]
+    [run] = shop.server.get(f"/api/executions/{shop.waiting}/timeline")["runs"][1:]
+    assert run["spans"][-1] == {**run["spans"][-1], "kind": "person", "end": None}
+
+
+def test_a_timeline_says_what_each_run_spent_its_time_with(busy: tuple[Server, str]):
+    server, execution_id = busy
+    found = server.get(f"/api/executions/{execution_id}/timeline", buckets=10)
+    start, each, call = found["runs"]
+
+    assert [span["kind"] for span in start["spans"]][-5:] == [
+        *("run", "backoff", "run", "backoff", "run"),
+    ]
+    assert (start["status"], start["attempts"]) == ("done", 3)
+    assert all(span["start"] <= span["end"] for run in found["runs"] for span in run["spans"])
+    loop = each["loop"]
+    assert (loop["total"], loop["done"], loop["failed"], loop["running"]) == (40, 36, 4, 0)
+    assert loop["bucket_size"] == 4
+    assert len(loop["strip"]) == 10
+    assert [sum(column) for column in zip(*loop["strip"], strict=True)] == [36, 4, 0]
+    assert sum(one["done"] + one["failed"] for one in loop["over_time"]) == 40
+    assert "child" in [span["kind"] for span in call["spans"]]
+    assert len(call["children"]) == 1
+    first = server.get(f"/api/executions/{execution_id}/timeline", limit=1)
+    rest = server.get(f"/api/executions/{execution_id}/timeline", after=first["next_after"])
+    assert (first["more"], rest["more"]) == (True, False)
+    assert [run["step"] for run in first["runs"] + rest["runs"]] == ["start", "each", "call"]
+
+
+def test_failed_iterations_are_found_one_after_the_other(busy: tuple[Server, str]):
+    server, execution_id = busy
+    each = server.get(f"/api/executions/{execution_id}/timeline")["runs"][1]
+    route = f"/api/executions/{execution_id}/loops/{each['step_run_id']}/iterations"
+    found, after = [], -1
+    while (page := server.get(route, status="failed", after=after, limit=1))["iterations"]:
+        found += page["iterations"]
+        after = page["next_after"]
+
+    assert [one["iteration"] for one in found] == [7, 17, 27, 37]
+    assert page["more"] is False
+    assert [(one["count"], one["first"]) for one in page["errors"]] == [(2, 27), (2, 7)]
+    event = server.events(execution_id)[found[0]["seq"] - 1]
+    assert (event["name"], event["iteration"]) == ("loop.iteration.failed", 7)
+    assert found[0]["error"] == event["payload"]["error"]["message"]
+    whole = server.get(route, limit=1000)
+    assert [one["iteration"] for one in whole["iterations"]] == list(range(40))
+    start = server.get(f"/api/executions/{execution_id}/timeline")["runs"][0]
+    nothing = f"/api/executions/{execution_id}/loops/{start['step_run_id']}/iterations"
+    assert server.ask("GET", nothing).status == 404
+
+
+def test_a_call_shows_what_it_was_given_its_tries_and_what_it_printed(busy: tuple[Server, str]):
+    server, execution_id = busy
+    begun = next(one for one in server.events(execution_id) if one["name"] == "task.started")
+    found = server.get(f"/api/executions/{execution_id}/calls/{begun['action_id']}")
+
+    assert (found["step"], found["kind"]) == ("start", "python")
+    assert found["config"]["args"] == {"word": "{{ workload.count }} things"}
+    assert found["rendered"]["args"] == {"word": "40 things"}
+    assert [one["status"] for one in found["attempts"]] == ["error"] * 3
+    assert [one["directive"] for one in found["attempts"]] == ["retry", "retry", "continue"]
+    assert found["attempts"][0]["retry_delay"] == 0.05
+    assert all("fetching 40 things" in one["output"] for one in found["attempts"])
+    assert len(found["rules"]) == 2
+    assert server.ask("GET", f"/api/executions/{execution_id}/calls/none").status == 404
+
+
+def test_an_expression_is_evaluated_at_a_moment(busy: tuple[Server, str]):
+    server, execution_id = busy
+    first = next(one for one in server.events(execution_id) if one["name"] == "loop.started")
+    body = {"execution_id": execution_id, "template": "{{ each is defined }}"}
+
+    assert server.post("/api/context/render", {**body, "seq": first["seq"]})["rendered"] is False
+    assert server.post("/api/context/render", body)["rendered"] is True

@@ -153,6 +153,8 @@ def answers(server: Server, document: dict[str, Any], names: list[str]) -> Itera
         "digest": [document.get("digest", "none")],
         "name": names or ["none"],
         "key": sorted(set(kept)) or ["none"],
+        "step_run_id": sorted({one["step_run_id"] or "none" for one in events})[:20],
+        "action_id": sorted({one["action_id"] or "none" for one in events})[:20],
     }
     for question in QUESTIONS:
         for path in _spelled(question, known):

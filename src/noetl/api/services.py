@@ -16,12 +16,14 @@ from noetl.api.stream import Streams
 from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
 from noetl.control.executions import Executions
+from noetl.control.history import Moments
 from noetl.control.keys import Keys
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.records import Records
 from noetl.control.retention import Retention
 from noetl.control.schedules import Schedules
+from noetl.control.timeline import Timelines
 from noetl.control.tokens import Tokens
 from noetl.store.base import Store
 
@@ -46,6 +48,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     evaluator: Evaluator
     metrics: Metrics
     streams: Streams
+    moments: Moments
+    timelines: Timelines
     nats: AskNats | None
     """How NATS does; None where none is configured."""
     rotate_keys: Callable[[], Awaitable[int]]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from noetl.control.history import Moment
 from noetl.engine.program import Program
 from noetl.model.answers import (
     ActDocument,
@@ -38,6 +39,7 @@ from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
 from noetl.model.state import ExecutionState, Run, StepSummary, Warned
+from noetl.model.timeline import MomentDocument, OpenRunDocument, TokenDocument, Waits
 from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -107,6 +109,52 @@ def execution(
         steps=[
             _step(name, state.steps[name], state) for name in program.steps if name in state.steps
         ],
+    )
+
+
+def moment_of(execution_id: ExecutionId, found: Moment, program: Program) -> MomentDocument:
+    """The document of `GET /api/executions/{id}/state`."""
+    state = found.state
+    shown = execution(execution_id, state, program)
+    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    return MomentDocument(
+        **fields,
+        seq=found.seq,
+        last_seq=found.last_seq,
+        at=moment(found.event.at),
+        event_type=found.event.type,
+        tokens=[
+            TokenDocument(
+                token_id=token.token_id,
+                step=token.step,
+                arc=token.arc,
+                ready_at=moment(token.ready_at),
+            )
+            for token in state.tokens.values()
+        ],
+        runs=[_open_run(run) for run in state.runs.values()],
+    )
+
+
+def _open_run(run: Run) -> OpenRunDocument:
+    waits: Waits = None
+    if run.children:
+        waits = "child"
+    elif run.waiting and run.listens is not None:
+        waits = "form" if run.listens.form else "event"
+    elif run.waiting:
+        waits = "timer"
+    elif not run.started:
+        waits = "worker"
+    loop = run.loop
+    return OpenRunDocument(
+        step_run_id=run.step_run_id,
+        step=run.step,
+        number=run.number,
+        started=run.started,
+        waits_for=waits,
+        children=list(run.children),
+        iterations_open=0 if loop is None else max(loop.given - loop.ended, 0),
     )
 
 

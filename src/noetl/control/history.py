@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
+from noetl.model import refs
 from noetl.model.events import Event, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from noetl.store.base import Store
+    from noetl.store.base import EventRow, Store
 
 PAGE = 1000
 
@@ -24,15 +28,8 @@ async def facts(
 
     Raises NotFound for an event that is not there.
     """
-    heads = await store.heads([execution_id])
-    if execution_id not in heads:
-        raise NotFound(f"there is no execution {execution_id}.")
-    if upto is not None and not 1 <= upto <= heads[execution_id]:
-        raise NotFound(
-            f"execution {execution_id} has no event {upto}: its events are 1 to"
-            f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
-        )
-    last = heads[execution_id] if upto is None else upto
+    end = await _last_seq(store, execution_id, upto)
+    last = end if upto is None else upto
     while rows := await store.events(execution_id, after=after, limit=PAGE):
         for row in rows:
             if row.seq > last:
@@ -41,9 +38,84 @@ async def facts(
         after = rows[-1].seq
 
 
+async def _last_seq(store: Store, execution_id: ExecutionId, seq: int | None) -> int:
+    """The last event there is. Raises NotFound, also for an event that is not there."""
+    heads = await store.heads([execution_id])
+    if execution_id not in heads:
+        raise NotFound(f"there is no execution {execution_id}.")
+    if seq is not None and not 1 <= seq <= heads[execution_id]:
+        raise NotFound(
+            f"execution {execution_id} has no event {seq}: its events are 1 to"
+            f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
+        )
+    return heads[execution_id]
+
+
 async def state_at(store: Store, execution_id: ExecutionId, seq: int | None) -> ExecutionState:
     """The state after an event; after the last one if none is named."""
     state = ExecutionState()
     async for _, fact in facts(store, execution_id, upto=seq):
         evolve(state, fact)
     return state
+
+
+CHECKPOINT_EVERY = 5000
+KEPT_BYTES = 128 << 20
+"""Checkpoints of all executions together; those that were not looked at for longest go first."""
+STRIDE = 500
+"""From a moment that was so many events away, the way is not gone again."""
+
+
+class Moment(NamedTuple):
+    """An execution as it was after one of its events."""
+
+    state: ExecutionState
+    seq: int
+    event: EventRow
+    last_seq: int
+
+
+class Moments:
+    """States of executions at any of their events. The first look at an execution folds its log;
+    checkpoints on the way make the next looks short."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[ExecutionId, dict[int, bytes]] = OrderedDict()
+        self._size = 0
+
+    async def at(self, execution_id: ExecutionId, seq: int | None = None) -> Moment:
+        """The state after an event; after the last one if none is named. Raises NotFound."""
+        last = await _last_seq(self._store, execution_id, seq)
+        wanted = last if seq is None else seq
+        kept = self._kept.setdefault(execution_id, {})
+        self._kept.move_to_end(execution_id)
+        begin = max((one for one in kept if one < wanted), default=0)
+        state = _decode(kept[begin]) if begin else ExecutionState()
+        rows: list[EventRow] = []
+        while state.seq < wanted:
+            room = min(PAGE, wanted - state.seq)
+            rows = await self._store.events(execution_id, after=state.seq, limit=room)
+            for row in rows:
+                evolve(state, decode(row.body))
+                if state.seq % CHECKPOINT_EVERY == 0:
+                    self._keep(execution_id, state)
+        if state.seq - begin > STRIDE:
+            self._keep(execution_id, state)
+        return Moment(state, wanted, rows[-1], last)
+
+    def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:
+        kept = self._kept.setdefault(execution_id, {})
+        if state.seq not in kept:
+            kept[state.seq] = refs.encode(state)
+            self._size += len(kept[state.seq])
+        while self._size > KEPT_BYTES and len(self._kept) > 1:
+            _, dropped = self._kept.popitem(last=False)
+            self._size -= sum(len(body) for body in dropped.values())
+        if self._size > KEPT_BYTES:
+            # One execution with large states: every other checkpoint of it goes.
+            for seq in sorted(kept)[::2]:
+                self._size -= len(kept.pop(seq))
+
+
+_decode = msgspec.json.Decoder(ExecutionState).decode

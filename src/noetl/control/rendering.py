@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,6 @@ from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState, Run
 from noetl.templates import Scope, compile_value, mask
 
-if TYPE_CHECKING:
-    from noetl.control.orchestrator import Orchestrator
-
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What templates can see at one moment, in a form that another process can be handed."""
@@ -31,8 +28,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     seed: str
 
 
-async def seen_by(
-    orchestrator: Orchestrator,
+def seen_in(
+    program: Program,
+    state: ExecutionState,
     execution_id: ExecutionId,
     template: Any,
     *,
@@ -40,11 +38,9 @@ async def seen_by(
     step: str | None = None,
     iteration: int | None = None,
 ) -> Seen:
-    """What this template, or object of templates, may read as that step sees it now, or would see
-    it if it ran now.
+    """What this template, or object of templates, may read as that step sees it in this state, or
+    would see it if it ran then.
     """
-    state = await orchestrator.state(execution_id)
-    program = await orchestrator.programs.by_digest(state.digest)
     written = msgspec.json.encode(template).decode()
     # Names of steps that do not occur in it are not read by it.
     everything = "steps" in written

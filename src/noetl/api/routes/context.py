@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Route
-from noetl.control.rendering import seen_by
+from noetl.control.rendering import seen_in
 from noetl.errors import BadRequest
 from noetl.model.answers import Rendered
 
@@ -23,6 +23,8 @@ class Render(Body, frozen=True, kw_only=True):
     iteration: int | None = None
     template: str | None = None
     object: Any = msgspec.UNSET
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
+    """The event after which it is evaluated; by default now."""
 
 
 async def render(services: Services, caller: Caller, *, body: Render) -> Rendered:
@@ -30,11 +32,17 @@ async def render(services: Services, caller: Caller, *, body: Render) -> Rendere
     given = body.template if body.template is not None else body.object
     if given is msgspec.UNSET or (body.template is not None and body.object is not msgspec.UNSET):
         raise BadRequest("give a `template`, or an `object` of templates, and not both.")
-    seen = await seen_by(
-        services.orchestrator,
+    if body.seq is None:
+        state, at = await services.orchestrator.state(body.execution_id), services.clock.now()
+    else:
+        found = await services.moments.at(body.execution_id, body.seq)
+        state, at = found.state, found.event.at
+    seen = seen_in(
+        await services.orchestrator.programs.by_digest(state.digest),
+        state,
         body.execution_id,
         given,
-        at=services.clock.now(),
+        at=at,
         step=body.step,
         iteration=body.iteration,
     )

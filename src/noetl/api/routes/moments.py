@@ -1,0 +1,175 @@
+"""/api/executions/{id} over time: the state at a moment, the timeline, loops and calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from noetl.api.route import Caller, Query, Route
+from noetl.api.routes.executions import Limit, Seq
+from noetl.control import calls, documents
+from noetl.control.rendering import seen_in
+from noetl.errors import EvaluationFailed, NotFound
+from noetl.model.timeline import (
+    CallDocument,
+    IterationPage,
+    IterationStatus,
+    MomentDocument,
+    Timeline,
+)
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+Buckets = Annotated[int, msgspec.Meta(ge=1, le=2000)]
+
+
+class AtSeq(Query, frozen=True, kw_only=True):
+    """Which moment."""
+
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
+    """The event after which it was so; by default the last."""
+
+
+class WhichRuns(Query, frozen=True, kw_only=True):
+    """Which step runs, and how finely loops are shown."""
+
+    after: Seq = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 2000
+    buckets: Buckets = 200
+
+
+class WhichIterations(Query, frozen=True, kw_only=True):
+    """Which iterations."""
+
+    status: IterationStatus | None = None
+    after: Annotated[int, msgspec.Meta(ge=-1, le=2**62)] = -1
+    """The number of an iteration: those with higher numbers."""
+    limit: Limit = 100
+
+
+class Nearby(Query, frozen=True, kw_only=True):
+    """Where to look."""
+
+    after: Seq = 0
+    """An event before the call began, where one is known: a long log is found in sooner."""
+
+
+async def state(
+    services: Services, caller: Caller, *, execution_id: str, query: AtSeq
+) -> MomentDocument:
+    """The execution as it was after one of its events: its document, tokens and open runs."""
+    found = await services.moments.at(execution_id, query.seq)
+    program = await services.orchestrator.programs.by_digest(found.state.digest)
+    return documents.moment_of(execution_id, found, program)
+
+
+async def timeline(
+    services: Services, caller: Caller, *, execution_id: str, query: WhichRuns
+) -> Timeline:
+    """What each step run spent its time with; loops in at most so many buckets."""
+    return await services.timelines.timeline(
+        execution_id, after=query.after, limit=query.limit, buckets=query.buckets
+    )
+
+
+async def iterations(
+    services: Services,
+    caller: Caller,
+    *,
+    execution_id: str,
+    step_run_id: str,
+    query: WhichIterations,
+) -> IterationPage:
+    """Iterations of a loop by number, and the errors of failed ones, grouped.
+
+    `status=failed&limit=1&after=N` is the next failed one.
+    """
+    return await services.timelines.iterations(
+        execution_id, step_run_id, status=query.status, after=query.after, limit=query.limit
+    )
+
+
+async def call(
+    services: Services, caller: Caller, *, execution_id: str, action_id: str, query: Nearby
+) -> CallDocument:
+    """One call of a tool: what it was given, without secrets, its tries and what came of it."""
+    found = await calls.recorded(services.store, execution_id, action_id, after=query.after)
+    at = await services.moments.at(execution_id, found.seq)
+    program = await services.orchestrator.programs.by_digest(at.state.digest)
+    started = found.started
+    task = calls.task_of(program, started.step, started.task)
+    config = calls.config_of(task)
+    rendered: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    for name, written in config.items():
+        try:
+            seen = seen_in(
+                program,
+                at.state,
+                execution_id,
+                written,
+                at=started.at,
+                step=started.step,
+                iteration=started.iteration,
+            )
+            rendered[name] = await services.evaluator.rendered(written, seen, caller.name)
+        except (EvaluationFailed, NotFound) as error:
+            unknown[name] = str(error)
+    return CallDocument(
+        action_id=action_id,
+        step=started.step,
+        step_run_id=started.step_run_id,
+        task=started.task,
+        kind=started.kind,
+        iteration=started.iteration,
+        page=started.page,
+        origin=started.origin,
+        config=config,
+        rendered=rendered,
+        unknown=unknown,
+        rules=calls.rules_of(task),
+        attempts=found.attempts,
+        result=found.result,
+    )
+
+
+ONE = "/api/executions/{execution_id}"
+STATE = Route(
+    "executions.state",
+    "GET",
+    f"{ONE}/state",
+    right="read",
+    query=AtSeq,
+    answer=MomentDocument,
+    handler=state,
+)
+TIMELINE = Route(
+    "executions.timeline",
+    "GET",
+    f"{ONE}/timeline",
+    right="read",
+    query=WhichRuns,
+    answer=Timeline,
+    handler=timeline,
+)
+ITERATIONS = Route(
+    "executions.iterations",
+    "GET",
+    f"{ONE}/loops/{{step_run_id}}/iterations",
+    right="read",
+    query=WhichIterations,
+    answer=IterationPage,
+    handler=iterations,
+)
+CALL = Route(
+    "executions.call",
+    "GET",
+    f"{ONE}/calls/{{action_id}}",
+    right="read",
+    query=Nearby,
+    answer=CallDocument,
+    handler=call,
+)
+ROUTES = (STATE, TIMELINE, ITERATIONS, CALL)

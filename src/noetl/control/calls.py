@@ -1,0 +1,133 @@
+"""One call of a tool, put together from what was recorded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from noetl.control import documents
+from noetl.control.documents import moment
+from noetl.control.task_logs import text_of
+from noetl.errors import NotFound
+from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
+from noetl.model.ids import ExecutionId
+from noetl.model.net import Net, Task
+from noetl.model.timeline import AttemptDocument
+from noetl.store.log import mark
+
+if TYPE_CHECKING:
+    from noetl.engine.program import Program
+    from noetl.store.base import Store
+
+PAGE = 1000
+TYPES = ("task.started", "task.done", "task.log", "retry.started")
+
+
+class Call(NamedTuple):
+    """What the log says of a call."""
+
+    started: TaskStarted
+    seq: int
+    """The event that began its first try."""
+    attempts: list[AttemptDocument]
+    result: Any
+    ended_seq: int
+
+
+async def recorded(
+    store: Store, execution_id: ExecutionId, action_id: str, *, after: int = 0
+) -> Call:
+    """The call of this id, looked for after an event. Raises NotFound."""
+    named = mark(action_id=action_id)
+    first: tuple[TaskStarted, int] | None = None
+    tries: dict[int, dict[str, Any]] = {}
+    result: Any = None
+    last = 0
+    while rows := await store.events(execution_id, after=after, limit=PAGE, types=TYPES):
+        after = rows[-1].seq
+        for row in rows:
+            if named not in row.body:
+                continue
+            fact = decode(row.body)
+            if getattr(fact, "action_id", "") != action_id:
+                continue
+            last = row.seq
+            match fact:
+                case TaskStarted():
+                    first = first or (fact, row.seq)
+                    tries[fact.attempt] = {"seq": row.seq, "started": fact.at, "output": ""}
+                case TaskLogged():
+                    if fact.attempt in tries:
+                        tries[fact.attempt]["output"] += fact.text
+                case TaskDone():
+                    found = tries.setdefault(fact.attempt, {"seq": row.seq, "output": ""})
+                    found["output"] += text_of(fact)
+                    found |= {"done": fact}
+                    result = fact.outcome.result if fact.outcome.status == "ok" else None
+                case RetryStarted():
+                    if fact.attempt - 1 in tries:
+                        tries[fact.attempt - 1]["delay"] = fact.delay
+        if first is None and len(rows) < PAGE:
+            break
+    if first is None:
+        raise NotFound(f"execution {execution_id} has made no call {action_id[:80]}.")
+    attempts = [_attempt(number, found) for number, found in sorted(tries.items())]
+    return Call(*first, attempts, result, last)
+
+
+def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:
+    done: TaskDone | None = found.get("done")
+    begun: float | None = found.get("started")
+    if begun is None and done is not None:
+        begun = done.outcome.meta.started_at or None
+    took = None if done is None or begun is None else round(max(done.at - begun, 0.0), 6)
+    return AttemptDocument(
+        attempt=number,
+        seq=found["seq"],
+        started_at=moment(begun),
+        ended_at=None if done is None else moment(done.at),
+        duration_seconds=took,
+        status="running" if done is None else done.outcome.status,
+        error=None if done is None else documents.error(done.outcome.error),
+        directive="" if done is None else done.directive,
+        retry_delay=found.get("delay"),
+        output=found["output"],
+    )
+
+
+def task_of(program: Program, step: str, name: str) -> Task | None:
+    """The task of a call, wherever in its step or in the workbook it stands."""
+    known = program.steps.get(step)
+    if known is not None:
+        own = (*known.step.tasks, *([known.step.sink] if known.step.sink is not None else []))
+        for task in _all(own):
+            if task.name == name:
+                return task
+    return next((task for task in _of_workbook(program.net) if task.name == name), None)
+
+
+def _of_workbook(net: Net) -> Iterator[Task]:
+    for block in net.workbook:
+        yield from _all(block.tasks)
+
+
+def _all(tasks: tuple[Task, ...]) -> Iterator[Task]:
+    for task in tasks:
+        yield task
+        yield from _all((*task.before, *task.after, *task.finally_))
+
+
+def config_of(task: Task | None) -> dict[str, Any]:
+    """What the playbook gives to the tool, as it is written."""
+    if task is None:
+        return {}
+    return {**task.config, **({"args": task.inputs} if task.inputs else {})}
+
+
+def rules_of(task: Task | None) -> list[Any]:
+    """The rules of its policy, in the order in which they are asked, as they are written."""
+    if task is None:
+        return []
+    return [msgspec.to_builtins(rule) for rule in (*task.retries, *task.rules)]

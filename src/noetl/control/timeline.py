@@ -1,0 +1,377 @@
+"""What an execution did, when: the line of each step run, and its loops iteration by iteration.
+
+Reading a log takes as long as it is, so it is read once: what was found is kept for the executions
+that were looked at last, and the next look reads only what is new. A loop keeps four numbers for
+each iteration, so that the next failed one of a hundred thousand is found at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from noetl.control.documents import moment
+from noetl.errors import NotFound
+from noetl.model import events as facts
+from noetl.model.events import Event, decode
+from noetl.model.ids import ExecutionId, StepRunId
+from noetl.model.rule_events import ChainRestarted, PollIteration
+from noetl.model.timeline import (
+    IterationDocument,
+    IterationErrorDocument,
+    IterationPage,
+    IterationStatus,
+    LoopLine,
+    LoopMomentDocument,
+    RunLine,
+    Span,
+    SpanKind,
+    Timeline,
+)
+
+if TYPE_CHECKING:
+    from noetl.store.base import Store
+
+PAGE = 2000
+KEPT = 16
+"""Executions whose lines are kept."""
+ERRORS_MAX = 500
+"""Different errors of a loop that are told apart; the rest count as one."""
+OTHER_ERRORS = "other errors"
+NOT_BEGUN, RUNNING, DONE, FAILED = range(4)
+STATUSES: tuple[IterationStatus | None, ...] = (None, "running", "done", "failed")
+
+
+class Loop:
+    """The iterations of one run, by number."""
+
+    def __init__(self, run: Run, total: int | None) -> None:
+        self.run = run
+        self.total = total
+        self.statuses = bytearray()
+        self._begun = array("d")
+        self._ended = array("d")
+        self._seqs = array("q")
+        """The event that ended an iteration; until then the one that began it."""
+        self._errors: dict[str, list[int]] = {}
+        """Message → how many failed with it, and the first that did."""
+        self._messages: list[str] = []
+        self._error_of: dict[int, int] = {}
+        """Failed iterations → number of the message."""
+
+    def _grow(self, number: int) -> None:
+        missing = number + 1 - len(self.statuses)
+        if missing > 0:
+            self.statuses.extend(bytes(missing))
+            self._begun.extend([0.0] * missing)
+            self._ended.extend([0.0] * missing)
+            self._seqs.extend([0] * missing)
+
+    def begin(self, number: int, seq: int, at: float) -> None:
+        self._grow(number)
+        if self.statuses[number] == NOT_BEGUN:
+            self.statuses[number] = RUNNING
+            self._begun[number] = at
+            self._seqs[number] = seq
+
+    def end(self, number: int, seq: int, at: float, error: str | None) -> None:
+        self._grow(number)
+        if self.statuses[number] == NOT_BEGUN:
+            self._begun[number] = at
+        self.statuses[number] = DONE if error is None else FAILED
+        self._ended[number], self._seqs[number] = at, seq
+        if error is not None:
+            self._fail(number, error)
+
+    def _fail(self, number: int, message: str) -> None:
+        if message not in self._errors:
+            if len(self._errors) >= ERRORS_MAX:
+                message = OTHER_ERRORS
+            if message not in self._errors:
+                self._errors[message] = [0, number]
+                self._messages.append(message)
+        counted = self._errors[message]
+        counted[0] += 1
+        counted[1] = min(counted[1], number)
+        self._error_of[number] = self._messages.index(message)
+
+    def line(self, buckets: int) -> LoopLine:
+        """The loop in short: counts, and how its iterations are spread by number and over time."""
+        total = max(self.total or 0, len(self.statuses))
+        size = max(-(-total // buckets), 1)
+        strip = []
+        for first in range(0, total, size):
+            part = self.statuses[first : first + size]
+            strip.append((part.count(DONE), part.count(FAILED), part.count(RUNNING)))
+        return LoopLine(
+            total=self.total,
+            done=self.statuses.count(DONE),
+            failed=self.statuses.count(FAILED),
+            running=self.statuses.count(RUNNING),
+            bucket_size=size,
+            strip=strip,
+            over_time=self._over_time(buckets),
+        )
+
+    def _over_time(self, buckets: int) -> list[LoopMomentDocument]:
+        ends = [at for at in self._ended if at]
+        if not ends:
+            return []
+        first, last = min(at for at in self._begun if at), max(ends)
+        width = max((last - first) / buckets, 0.001)
+        counted: dict[int, list[int]] = {}
+        for status, at in zip(self.statuses, self._ended, strict=True):
+            if status in (DONE, FAILED):
+                number = min(int((at - first) / width), buckets - 1)
+                counted.setdefault(number, [0, 0])[status == FAILED] += 1
+        return [
+            LoopMomentDocument(
+                start=moment(first + number * width),
+                end=moment(first + (number + 1) * width),
+                done=counted[number][0],
+                failed=counted[number][1],
+            )
+            for number in sorted(counted)
+        ]
+
+    def page(self, status: IterationStatus | None, after: int, limit: int) -> IterationPage:
+        """Iterations with a number above `after`, of one status or all that have begun."""
+        numbers = self._numbers(status, after + 1)
+        shown = [number for _, number in zip(range(limit), numbers, strict=False)]
+        more = next(numbers, None) is not None if len(shown) == limit else False
+        errors = sorted(self._errors.items(), key=lambda item: (-item[1][0], item[0]))
+        return IterationPage(
+            step=self.run.step,
+            step_run_id=self.run.step_run_id,
+            total=self.total,
+            done=self.statuses.count(DONE),
+            failed=self.statuses.count(FAILED),
+            running=self.statuses.count(RUNNING),
+            errors=[
+                IterationErrorDocument(message=message, count=count, first=first)
+                for message, (count, first) in errors
+            ],
+            iterations=[self._shown(number) for number in shown],
+            next_after=shown[-1] if shown else after,
+            more=more,
+        )
+
+    def _numbers(self, status: IterationStatus | None, start: int) -> Iterator[int]:
+        if status is None:
+            yield from (n for n in range(start, len(self.statuses)) if self.statuses[n])
+            return
+        wanted = bytes([STATUSES.index(status)])
+        # A search through bytes: a hundred thousand are passed over in microseconds.
+        number = self.statuses.find(wanted, start)
+        while number >= 0:
+            yield number
+            number = self.statuses.find(wanted, number + 1)
+
+    def _shown(self, number: int) -> IterationDocument:
+        begun, ended = self._begun[number], self._ended[number]
+        error = self._error_of.get(number)
+        status = STATUSES[self.statuses[number]]
+        assert status is not None
+        return IterationDocument(
+            iteration=number,
+            status=status,
+            started_at=moment(begun),
+            ended_at=moment(ended) if ended else None,
+            duration_seconds=round(max(ended - begun, 0.0), 6) if ended else None,
+            error=None if error is None else self._messages[error],
+            seq=self._seqs[number],
+        )
+
+
+class Run:
+    """One run of a step: what it spent its time with."""
+
+    def __init__(self, fact: facts.StepScheduled, seq: int) -> None:
+        self.step_run_id = fact.step_run_id
+        self.step = fact.step
+        self.number = fact.number
+        self.seq = seq
+        self.scheduled_at = fact.at
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.status = "running"
+        self.attempts = 0
+        self.error: str | None = None
+        self.children: list[ExecutionId] = []
+        self.loop: Loop | None = None
+        self._spans: list[tuple[SpanKind, float, float]] = []
+        self._open: tuple[SpanKind, float] | None = ("queue", fact.at)
+
+    def turn(self, kind: SpanKind | None, at: float) -> None:
+        """From here on it does this; None: nothing of its own."""
+        if self._open is not None:
+            before, since = self._open
+            if kind == before:
+                return
+            if at > since:
+                self._spans.append((before, since, at))
+        self._open = None if kind is None else (kind, at)
+
+    def begin(self, at: float) -> None:
+        if self.started_at is None:
+            self.started_at = at
+
+    def end(self, status: str, at: float, error: str | None = None) -> None:
+        self.turn(None, at)
+        self.status, self.ended_at, self.error = status, at, error
+
+    def line(self, buckets: int) -> RunLine:
+        spans = [
+            Span(kind=kind, start=moment(start), end=moment(end))
+            for kind, start, end in self._spans
+        ]
+        if self._open is not None:
+            kind, since = self._open
+            spans.append(Span(kind=kind, start=moment(since), end=None))
+        return RunLine(
+            step=self.step,
+            step_run_id=self.step_run_id,
+            number=self.number,
+            seq=self.seq,
+            status=self.status,
+            scheduled_at=moment(self.scheduled_at),
+            started_at=moment(self.started_at),
+            ended_at=moment(self.ended_at),
+            attempts=self.attempts,
+            error=self.error,
+            children=self.children,
+            spans=spans,
+            loop=None if self.loop is None else self.loop.line(buckets),
+        )
+
+
+class Lines:
+    """The lines of one execution, as far as its log was read."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.runs: dict[StepRunId, Run] = {}
+        self.lock = asyncio.Lock()
+
+    def see(self, seq: int, fact: Event) -> None:
+        """Take the next event."""
+        self.seq = seq
+        if isinstance(fact, facts.StepScheduled):
+            self.runs[fact.step_run_id] = Run(fact, seq)
+            return
+        run = self.runs.get(getattr(fact, "step_run_id", None) or "")
+        if run is not None:
+            self._see(run, seq, fact)
+
+    def _see(self, run: Run, seq: int, fact: Event) -> None:
+        at = fact.at
+        match fact:
+            case facts.StepStarted():
+                run.begin(at)
+                run.turn("run", at)
+            case facts.TaskStarted(iteration=None):
+                run.begin(at)
+                run.turn("run", at)
+            case facts.TaskDone():
+                run.attempts += 1
+            case facts.RetryStarted(iteration=None) | ChainRestarted(iteration=None):
+                run.turn("backoff", at)
+            case PollIteration(iteration=None):
+                run.turn("backoff", at)
+            case facts.StepWaiting(iteration=None):
+                run.turn(_wait_of(fact), at)
+            case facts.StepResumed(iteration=None) | facts.CommandLost():
+                if run.loop is None:
+                    run.turn("queue", at)
+            case facts.ChildStarted():
+                if run.loop is None:
+                    run.children.append(fact.child)
+                    run.turn("child", at)
+            case facts.LoopStarted():
+                run.loop = Loop(run, fact.total)
+            case facts.IterationStarted():
+                run.begin(at)
+                run.turn("run", at)
+                self._loop(run).begin(fact.iteration, seq, at)
+            case facts.IterationDone():
+                self._loop(run).end(fact.iteration, seq, at, None)
+            case facts.IterationFailed():
+                self._loop(run).end(fact.iteration, seq, at, fact.error.message)
+            case facts.StepDone():
+                run.end("done", at)
+            case facts.StepFailed():
+                run.end("failed", at, fact.error.message)
+            case facts.StepSkipped():
+                run.end("skipped", at)
+            case facts.StepCancelled():
+                run.end("cancelled", at)
+
+    def _loop(self, run: Run) -> Loop:
+        if run.loop is None:
+            run.loop = Loop(run, None)
+        return run.loop
+
+
+def _wait_of(fact: facts.StepWaiting) -> SpanKind:
+    if fact.child is not None:
+        return "child"
+    if fact.listens is not None:
+        return "person" if fact.listens.form else "event"
+    return "backoff"
+
+
+class Timelines:
+    """Lines of the executions that were looked at last."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[ExecutionId, Lines] = OrderedDict()
+
+    async def timeline(
+        self, execution_id: ExecutionId, *, after: int, limit: int, buckets: int
+    ) -> Timeline:
+        """Step runs that were scheduled after an event, in order."""
+        lines = await self._lines(execution_id)
+        chosen = [run for run in lines.runs.values() if run.seq > after]
+        shown = chosen[:limit]
+        return Timeline(
+            execution_id=execution_id,
+            seq=lines.seq,
+            runs=[run.line(buckets) for run in shown],
+            next_after=shown[-1].seq if shown else after,
+            more=len(chosen) > limit,
+        )
+
+    async def iterations(
+        self,
+        execution_id: ExecutionId,
+        step_run_id: StepRunId,
+        *,
+        status: IterationStatus | None,
+        after: int,
+        limit: int,
+    ) -> IterationPage:
+        """Iterations of a loop, by number. Raises NotFound."""
+        run = (await self._lines(execution_id)).runs.get(step_run_id)
+        if run is None or run.loop is None:
+            what = "has no run" if run is None else "has no loop in the run"
+            raise NotFound(f"execution {execution_id} {what} {step_run_id}.")
+        return run.loop.page(status, after, limit)
+
+    async def _lines(self, execution_id: ExecutionId) -> Lines:
+        lines = self._kept.get(execution_id)
+        if lines is None:
+            if await self._store.summary(execution_id) is None:
+                raise NotFound(f"there is no execution {execution_id}.")
+            lines = self._kept.setdefault(execution_id, Lines())
+        self._kept.move_to_end(execution_id)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        async with lines.lock:
+            while rows := await self._store.events(execution_id, after=lines.seq, limit=PAGE):
+                for row in rows:
+                    lines.see(row.seq, decode(row.body))
+        return lines
