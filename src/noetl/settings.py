@@ -114,6 +114,13 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _archive(text: str) -> str:
+    parts = urlsplit(text)
+    if "\0" in text or (parts.scheme not in ("", "file") and not parts.hostname):
+        raise ValueError
+    return text
+
+
 def _keep(text: str) -> str:
     keep_rules(text)
     return text
@@ -214,6 +221,7 @@ SANDBOX = Kind(_sandbox, f"one of {', '.join(SANDBOXES)}")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
 SWITCH = Kind(_switch, "on or off")
 LIBS = Kind(_libs, "one of present, install")
+ARCHIVE = Kind(_archive, "a folder, or the URL of a bucket such as s3://bucket/noetl")
 KEEP = Kind(
     _keep,
     "lengths of time, for all or after a path: 90d, shop/=30d, failed=180d, shop/:failed=forever",
@@ -470,6 +478,12 @@ TABLE: tuple[Setting, ...] = (
         help="How long ended executions are kept: 90d, shop/=30d, failed=180d; unset: for ever.",
     ),
     Setting(
+        name="NOETL_ARCHIVE_URL",
+        field="archive_url",
+        kind=ARCHIVE,
+        help="Where executions are recorded before they are forgotten: a folder, s3://bucket/….",
+    ),
+    Setting(
         name="NOETL_TIMEOUT",
         field="timeout",
         kind=SECONDS,
@@ -517,6 +531,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_depth: int
     max_children: int
     keep: str
+    archive_url: str | None
     timeout: float | None
 
     @classmethod

@@ -573,6 +573,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.control.retention import Retention
     from noetl.control.timeline import Timelines
     from noetl.model.retention import keep_rules
+    from noetl.store.archive import archive_at
 
     store, clock = system.store, system.clock
     sessions = Sessions(_session_store(system), clock)
@@ -585,7 +586,13 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     return Services(
         executions=system.executions,
         records=Records(store),
-        retention=Retention(store, clock, keep_rules(settings.keep), system.orchestrator.forget),
+        retention=Retention(
+            store,
+            clock,
+            keep_rules(settings.keep),
+            system.orchestrator.forget,
+            archive_at(settings.archive_url) if settings.archive_url else None,
+        ),
         catalog=system.catalog,
         schedules=system.schedules,
         keys=system.keys,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from noetl.control.recording import read_bytes
 from tests.cli.conftest import COMMAND
 from tests.server.conftest import Guarded
-from tests.server.processes import Server
+from tests.server.processes import Server, serving
 
 HELLO = """\
 apiVersion: noetl.io/v2
@@ -109,3 +110,49 @@ def test_the_command_holds_prunes_and_deletes(tmp_path):
     noetl(tmp_path, "executions", "release", "last")
     assert "1 execution removed" in noetl(tmp_path, "executions", "delete", "last", "--yes")
     assert "no executions match" in noetl(tmp_path, "executions", "list")
+
+
+def test_what_is_forgotten_is_archived_first_and_opens_again(tmp_path):
+    archive = tmp_path / "archive"
+    with serving(tmp_path, kind="dev", NOETL_ARCHIVE_URL=str(archive)) as server:
+        first, second = hello(server), hello(server)
+        [name] = server.post(f"/api/executions/{first}/archive")["names"]
+        assert name.startswith("keep/hello/")
+        assert name.endswith(f"/{first}.noetl")
+        assert server.get(f"/api/executions/{first}")["status"] == "COMPLETED"
+        assert server.post("/api/retention/prune", {"keep": "1ms"})["executions"] == 2
+        listed = [one["name"] for one in server.get("/api/archive")["recordings"]]
+        assert sorted(listed) == sorted([name, name.replace(first, second)])
+        page = server.get("/api/archive", limit=1)
+        assert [one["name"] for one in page["recordings"]] == listed[:1]
+        rest = server.get("/api/archive", after=page["next_after"])
+        assert [one["name"] for one in rest["recordings"]] == listed[1:]
+        assert server.get("/api/archive", prefix="keep/x")["recordings"] == []
+
+        opened = read_bytes(server.ask("GET", f"/api/archive/{name}").raw)
+        assert (opened.head.execution_id, opened.head.status) == (first, "COMPLETED")
+        assert opened.head.events == len(opened.facts) > 10
+        for outside in ("../noetl.db", "keep/../../noetl.db.noetl", "keep/hello", "%2e%2e/x.noetl"):
+            assert server.ask("GET", f"/api/archive/{outside}").status == 404, outside
+    assert {file.stat().st_mode & 0o777 for file in archive.rglob("*.noetl")} == {0o600}
+
+
+def test_what_cannot_be_archived_is_kept(tmp_path):
+    (tmp_path / "archive").write_text("a file where the folder should be")
+    with serving(tmp_path, kind="dev", NOETL_ARCHIVE_URL=str(tmp_path / "archive")) as server:
+        execution_id = hello(server)
+        pruned = server.post("/api/retention/prune", {"keep": "1ms"})
+        assert (pruned["executions"], pruned["kept"]) == (0, {"not archived": 1})
+        assert server.get(f"/api/executions/{execution_id}")["status"] == "COMPLETED"
+        assert server.ask("POST", f"/api/executions/{execution_id}/archive").status == 503
+
+
+def test_without_an_archive_nothing_is_archived_and_the_answer_says_how_to_have_one(dev):
+    execution_id = hello(dev)
+    for method, path in (
+        ("POST", f"/api/executions/{execution_id}/archive"),
+        ("GET", "/api/archive"),
+    ):
+        reply = dev.ask(method, path)
+        assert reply.status == 409
+        assert "NOETL_ARCHIVE_URL" in reply.raw.decode()

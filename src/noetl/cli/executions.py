@@ -930,3 +930,57 @@ async def _holds(settings: Settings, *, as_json: bool) -> None:
         say("nothing is held")
     for one in held:
         print_line(f"{one.execution_id}  {one.at}  {one.who}  {one.note}")
+
+
+@command.command("archive")
+@execution_argument
+@db_option
+@server_option
+def archive_command(execution: str, db: str | None, server: str | None) -> None:
+    """Record an execution that has ended, with all that it called, in the archive.
+
+    NOETL_ARCHIVE_URL says where that is. The execution is kept; `noetl ui` opens a recording.
+    """
+    for name in asyncio.run(_archive(settings_for(db, server), execution)):
+        print_line(name)
+
+
+async def _archive(settings: Settings, written: str) -> list[str]:
+    from noetl.api.routes.retention import ARCHIVE
+    from noetl.cli.acting import calling, find
+
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        return (await client.call(ARCHIVE, execution_id=execution_id)).names
+
+
+@command.command("archived")
+@click.argument("prefix", default="")
+@json_option
+@db_option
+@server_option
+def archived_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
+    """List the recordings in the archive, perhaps those whose names begin with PREFIX."""
+    asyncio.run(_archived(settings_for(db, server), prefix, as_json=as_json))
+
+
+async def _archived(settings: Settings, prefix: str, *, as_json: bool) -> None:
+    from noetl.api.routes.retention import ARCHIVED, WhichArchived
+    from noetl.cli.acting import calling
+
+    found, after = [], ""
+    async with calling(settings) as client:
+        while True:
+            query = WhichArchived(prefix=prefix, after=after, limit=1000)
+            page = await client.call(ARCHIVED, query=query)
+            found += page.recordings
+            if page.next_after is None:
+                break
+            after = page.next_after
+    if as_json:
+        print_json({"recordings": found})
+        return
+    if not found:
+        say("the archive has no such recordings")
+    for one in found:
+        print_line(f"{one.archived_at}  {one.size:>12,}  {one.name}")

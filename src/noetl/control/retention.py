@@ -5,6 +5,7 @@ all of it has ended, nobody holds a part of it, and no execution outside of it s
 results. It goes in small transactions, the called ones first: whoever is interrupted leaves whole
 executions behind, and the next round goes on. Any server may do it; who comes second finds less.
 
+With an archive a recording of each is there before it goes; while that cannot be written, it stays.
 What outlives them: how many there were by day, path and status, the audit log, and the times of
 schedules.
 """
@@ -14,13 +15,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from noetl.control.clock import Clock
+from noetl.control.recording import recorded
 from noetl.errors import Conflict, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import Keep
+from noetl.store.archive import SUFFIX, Archive
 from noetl.store.base import Ended, Hold, Member, Store
 
 logger = logging.getLogger(__name__)
@@ -54,12 +58,14 @@ class Retention:
         clock: Clock,
         keep: Keep,
         on_gone: Callable[[ExecutionId], None] | None = None,
+        archive: Archive | None = None,
     ) -> None:
         """`on_gone` hears of each execution that is removed: some may be in memory."""
         self._store = store
         self._clock = clock
         self.keep = keep
         self._on_gone = on_gone
+        self._archive = archive
 
     async def run(self) -> None:
         """Forget what is over, again and again, for ever."""
@@ -84,6 +90,9 @@ class Retention:
             if reason is not None:
                 pruned.kept[reason] += 1
                 continue
+            if not (dry_run or await self._is_archived(tree)):
+                pruned.kept["not archived"] += 1
+                continue
             gone = len(tree) if dry_run else await self._remove(tree)
             if gone:
                 pruned.trees += 1
@@ -93,6 +102,42 @@ class Retention:
         if pruned.trees and not dry_run:
             await self._store.forget_files()
         return pruned
+
+    async def _is_archived(self, tree: Sequence[Member]) -> bool:
+        """Record what is about to go, if it is to be recorded; whether that is safely done."""
+        if self._archive is None:
+            return True
+        try:
+            for member in tree:
+                await self._put(self._archive, member.execution_id)
+        except StoreError as error:
+            logger.warning("an execution that cannot be archived is kept: %s", error)
+            return False
+        return True
+
+    async def archive(self, execution_id: ExecutionId) -> list[str]:
+        """Record an execution, with all that it called, in the archive; under which names."""
+        archive = self.require_archive()
+        tree = await self._store.tree(execution_id)
+        if not tree:
+            raise NotFound(f"there is no execution {execution_id}.")
+        if not all(member.has_ended for member in tree):
+            raise Conflict(f"execution {execution_id} {_WHY['running']}")
+        return [await self._put(archive, member.execution_id) for member in tree]
+
+    def require_archive(self) -> Archive:
+        if self._archive is None:
+            raise Conflict("there is no archive. Name a folder or a bucket with NOETL_ARCHIVE_URL.")
+        return self._archive
+
+    async def _put(self, archive: Archive, execution_id: ExecutionId) -> str:
+        summary = await self._store.summary(execution_id)
+        if summary is None:
+            return ""  # Another server was faster, and archived it before.
+        day = datetime.fromtimestamp(summary.requested_at, UTC).date().isoformat()
+        name = f"{summary.path}/{day}/{execution_id}{SUFFIX}"
+        await archive.put(name, await recorded(self._store, execution_id, self._clock.now()))
+        return name
 
     async def delete(self, execution_id: ExecutionId) -> int:
         """Remove an execution with all that it called, whatever its age. Raises NotFound, and

@@ -851,6 +851,29 @@ class ExecutionDeleted(Document, frozen=True, kw_only=True):
     executions: int
 
 
+class ExecutionArchived(Document, frozen=True, kw_only=True):
+    """Where an execution and all that it called are recorded."""
+
+    execution_id: str
+    names: list[str]
+
+
+class ArchivedDocument(Document, frozen=True, kw_only=True):
+    """A recording in the archive."""
+
+    name: str
+    size: int
+    archived_at: str | None
+
+
+class ArchivePage(Document, frozen=True, kw_only=True):
+    """Recordings by name."""
+
+    recordings: list[ArchivedDocument]
+    next_after: str | None
+    """The `after` of the next page; null: there is none."""
+
+
 class Released(Document, frozen=True, kw_only=True):
     """An execution that is not held any more."""
 

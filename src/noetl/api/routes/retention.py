@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from noetl.api.route import Body, Caller, Query, Route
+import msgspec
+
+from noetl.api.route import Body, Caller, Query, Reply, Route
 from noetl.control.documents import moment
 from noetl.errors import BadRequest
 from noetl.model.answers import (
+    ArchivedDocument,
+    ArchivePage,
+    ExecutionArchived,
     ExecutionDeleted,
     ForgottenDocument,
     HoldDocument,
@@ -47,6 +52,16 @@ class HoldIt(Body, frozen=True, kw_only=True):
     """Why it is to be kept."""
 
     note: str = ""
+
+
+class WhichArchived(Query, frozen=True, kw_only=True):
+    """Which recordings."""
+
+    prefix: str = ""
+    """What their names begin with, e.g. `shop/orders/2026-11`."""
+    after: str = ""
+    """Where the last page ended."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
 async def show(services: Services, caller: Caller, *, query: Since) -> RetentionDocument:
@@ -126,6 +141,34 @@ def _hold(held: Hold) -> HoldDocument:
     )
 
 
+async def archive(services: Services, caller: Caller, *, execution_id: str) -> ExecutionArchived:
+    """Record an execution that has ended, and all that it called, in the archive. It is kept."""
+    names = await services.retention.archive(execution_id)
+    await services.access.note(caller.name, "execution.archive", execution_id)
+    return ExecutionArchived(execution_id=execution_id, names=names)
+
+
+async def archived(services: Services, caller: Caller, *, query: WhichArchived) -> ArchivePage:
+    """Recordings in the archive, by name: `PATH/DAY/ID.noetl`."""
+    found = services.retention.require_archive()
+    listed = await found.names(query.prefix, query.after, query.limit + 1)
+    page, more = listed[: query.limit], len(listed) > query.limit
+    return ArchivePage(
+        recordings=[
+            ArchivedDocument(name=one.name, size=one.size, archived_at=moment(one.modified_at))
+            for one in page
+        ],
+        next_after=page[-1].name if more else None,
+    )
+
+
+async def recording(services: Services, caller: Caller, *, name: str) -> Reply[Any]:
+    """One of them, as a file that `noetl ui` opens."""
+    pieces = await services.retention.require_archive().get(name)
+    file = name.rpartition("/")[2].replace('"', "")
+    return Reply(pieces, headers=(("Content-Disposition", f'attachment; filename="{file}"'),))
+
+
 SHOW = Route(
     "retention.get",
     "GET",
@@ -164,4 +207,31 @@ RELEASE = Route(
     answer=Released,
     handler=release,
 )
-ROUTES = (SHOW, PRUNE, DELETE, HOLD, RELEASE)
+ARCHIVE = Route(
+    "executions.archive",
+    "POST",
+    f"{ONE}/archive",
+    right="operate",
+    answer=ExecutionArchived,
+    handler=archive,
+)
+ARCHIVED = Route(
+    "archive.list",
+    "GET",
+    "/api/archive",
+    right="read",
+    query=WhichArchived,
+    answer=ArchivePage,
+    handler=archived,
+)
+RECORDING = Route(
+    "archive.get",
+    "GET",
+    "/api/archive/{name}",
+    right="results.read",
+    answer=bytes,
+    handler=recording,
+    media="application/gzip",
+    deep=True,
+)
+ROUTES = (SHOW, PRUNE, DELETE, HOLD, RELEASE, ARCHIVE, ARCHIVED, RECORDING)
