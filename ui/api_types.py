@@ -30,7 +30,7 @@ PLAIN = {
 def written() -> str:
     """The whole file."""
     described = document(TABLE)
-    schemas = described["components"]["schemas"]
+    schemas = {_name(key): one for key, one in described["components"]["schemas"].items()}
     operations = {
         f"{method.upper()} {path}": operation
         for path, methods in described["paths"].items()
@@ -66,6 +66,11 @@ def _interface(name: str, schema: dict[str, Any], prefix: str = "") -> str:
     return f"\nexport interface {name} {{\n{''.join(lines)}}}\n"
 
 
+def _name(schema: str) -> str:
+    """The name of a schema; where two have the same, it is qualified with dots."""
+    return re.sub(r"\W", "_", schema)
+
+
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
 
@@ -74,7 +79,7 @@ def _kind(schema: Any, prefix: str) -> str:
     if not schema or schema is True:
         return "unknown"
     if "$ref" in schema:
-        return prefix + str(schema["$ref"].rpartition("/")[2])
+        return prefix + _name(schema["$ref"].rpartition("/")[2])
     for several in ("anyOf", "oneOf"):
         if several in schema:
             return " | ".join(dict.fromkeys(_kind(one, prefix) for one in schema[several]))
@@ -123,7 +128,7 @@ def _fields(given: list[dict[str, Any]], *, always: bool = False) -> str:
 
 def _without_prefix(text: str) -> str:
     """Inside the file the names stand by themselves."""
-    return re.sub(r"\bT\.(?=[A-Z])", "", text)
+    return re.sub(r"\bT\.(?=\w)", "", text)
 
 
 def main() -> None:

@@ -60,6 +60,19 @@ export interface ApprovalReceived {
   actor?: Actor | null;
 }
 
+export interface AttemptDocument {
+  attempt: number;
+  seq: number;
+  started_at: string | null;
+  ended_at: string | null;
+  duration_seconds: number | null;
+  status: string;
+  error: FailureDocument | null;
+  directive: string;
+  retry_delay: number | null;
+  output: string;
+}
+
 export interface AuditDocument {
   at: string | null;
   who: string;
@@ -103,6 +116,23 @@ export interface BranchSuppressed {
 export interface CachedToken {
   token: string;
   expires_in: number;
+}
+
+export interface CallDocument {
+  action_id: string;
+  step: string;
+  step_run_id: string;
+  task: string;
+  kind: string;
+  iteration: number | null;
+  page: number;
+  origin: string;
+  config: Record<string, unknown>;
+  rendered: Record<string, unknown>;
+  unknown: Record<string, string>;
+  rules: unknown[];
+  attempts: AttemptDocument[];
+  result: unknown;
 }
 
 export interface Cancel {
@@ -423,6 +453,11 @@ export interface ExecutionCount {
   count: number;
 }
 
+export interface ExecutionDeleted {
+  execution_id: string;
+  executions: number;
+}
+
 export interface ExecutionDocument {
   execution_id: string;
   path: string;
@@ -551,6 +586,13 @@ export interface Farewell {
   worker_id: string;
 }
 
+export interface ForgottenDocument {
+  day: string;
+  path: string;
+  status: string;
+  executions: number;
+}
+
 export interface Fork {
   seq: number;
   iteration?: number | null;
@@ -639,6 +681,17 @@ export interface HistogramBucket {
   counts: Record<string, number>;
 }
 
+export interface HoldDocument {
+  execution_id: string;
+  note: string;
+  who: string;
+  at: string | null;
+}
+
+export interface HoldIt {
+  note?: string;
+}
+
 export interface Inner {
   waits: number;
   passes: Record<string, Progress>;
@@ -658,6 +711,16 @@ export interface InputDocument {
   pattern?: string;
 }
 
+export interface IterationDocument {
+  iteration: number;
+  status: "done" | "failed" | "running";
+  started_at: string | null;
+  ended_at: string | null;
+  duration_seconds: number | null;
+  error: string | null;
+  seq: number;
+}
+
 export interface IterationDone {
   type: "loop.iteration.done";
   at: number;
@@ -672,6 +735,12 @@ export interface IterationDone {
   ctx?: Record<string, unknown>;
   next?: Routing | null;
   suppressed?: string[];
+}
+
+export interface IterationErrorDocument {
+  message: string;
+  count: number;
+  first: number;
 }
 
 export interface IterationFailed {
@@ -690,6 +759,19 @@ export interface IterationFailed {
   suppressed?: string[];
 }
 
+export interface IterationPage {
+  step: string;
+  step_run_id: string;
+  total: number | null;
+  done: number;
+  failed: number;
+  running: number;
+  errors: IterationErrorDocument[];
+  iterations: IterationDocument[];
+  next_after: number;
+  more: boolean;
+}
+
 export interface IterationStarted {
   type: "loop.iteration.started";
   at: number;
@@ -700,6 +782,11 @@ export interface IterationStarted {
   step_run_id: string;
   step: string;
   iteration: number;
+}
+
+export interface KeepDocument {
+  executions: string;
+  seconds: number | null;
 }
 
 export interface KeysRotated {
@@ -810,6 +897,23 @@ export interface LoopErrorDocument {
   count: number;
 }
 
+export interface LoopLine {
+  total: number | null;
+  done: number;
+  failed: number;
+  running: number;
+  bucket_size: number;
+  strip: unknown[][];
+  over_time: LoopMomentDocument[];
+}
+
+export interface LoopMomentDocument {
+  start: string | null;
+  end: string | null;
+  done: number;
+  failed: number;
+}
+
 export interface LoopStarted {
   type: "loop.started";
   at: number;
@@ -843,6 +947,37 @@ export interface Meta {
   action_id?: string;
   trace_id?: string;
   usage?: unknown;
+}
+
+export interface MomentDocument {
+  execution_id: string;
+  path: string;
+  version: number | null;
+  digest: string;
+  status: string;
+  start_time: string | null;
+  end_time: string | null;
+  duration_seconds: number | null;
+  progress: ProgressDocument;
+  workload: Record<string, unknown>;
+  ctx: Record<string, unknown>;
+  vars: Record<string, unknown>;
+  result: unknown;
+  error: FailureDocument | null;
+  failed_step: string | null;
+  parent_execution_id: string | null;
+  labels: Record<string, string>;
+  actor: ActorDocument | null;
+  source: Source | null;
+  acts: ActDocument[];
+  warnings: WarningDocument[];
+  steps: StepDocument[];
+  seq: number;
+  last_seq: number;
+  at: string | null;
+  event_type: string;
+  tokens: noetl_model_timeline_TokenDocument[];
+  runs: OpenRunDocument[];
 }
 
 export interface Myself {
@@ -909,6 +1044,16 @@ export interface NextUnmatched {
   step_run_id: string;
   step: string;
   undefined?: Record<string, string>;
+}
+
+export interface OpenRunDocument {
+  step_run_id: string;
+  step: string;
+  number: number;
+  started: boolean;
+  waits_for: "child" | "event" | "form" | "timer" | "worker" | null;
+  children: string[];
+  iterations_open: number;
 }
 
 export interface Outcome {
@@ -1072,6 +1217,20 @@ export interface ProgressDocument {
   running: number;
 }
 
+export interface Prune {
+  keep?: string | null;
+  dry_run?: boolean;
+}
+
+export interface PrunedDocument {
+  dry_run: boolean;
+  executions: number;
+  trees: number;
+  events: number;
+  by_path: Record<string, number>;
+  kept: Record<string, number>;
+}
+
 export interface QuestionDocument {
   name: string;
   type: string;
@@ -1109,12 +1268,17 @@ export interface Registrations {
   resources: Register[];
 }
 
+export interface Released {
+  execution_id: string;
+}
+
 export interface Render {
   execution_id: string;
   step?: string | null;
   iteration?: number | null;
   template?: string | null;
   object?: unknown;
+  seq?: number | null;
 }
 
 export interface Rendered {
@@ -1165,6 +1329,12 @@ export interface ResultsKept {
 export interface Resume {
 }
 
+export interface RetentionDocument {
+  keep: KeepDocument[];
+  holds: HoldDocument[];
+  forgotten: ForgottenDocument[];
+}
+
 export interface RetryProcessed {
   type: "retry.processed";
   at: number;
@@ -1204,6 +1374,22 @@ export interface Routing {
   policy?: "break_chain" | "defer" | "end_step";
   priority?: number;
   delay?: number;
+}
+
+export interface RunLine {
+  step: string;
+  step_run_id: string;
+  number: number;
+  seq: number;
+  status: string;
+  scheduled_at: string | null;
+  started_at: string | null;
+  ended_at: string | null;
+  attempts: number;
+  error: string | null;
+  children: string[];
+  spans: Span[];
+  loop: LoopLine | null;
 }
 
 export interface ScheduleDeleted {
@@ -1354,6 +1540,12 @@ export interface SinkStarted {
 export interface Source {
   name: string;
   code_lines?: Record<string, number>;
+}
+
+export interface Span {
+  kind: "backoff" | "child" | "event" | "person" | "queue" | "run";
+  start: string | null;
+  end: string | null;
 }
 
 export interface StartExecution {
@@ -1588,6 +1780,14 @@ export interface TaskWaiting {
   iteration?: number | null;
 }
 
+export interface Timeline {
+  execution_id: string;
+  seq: number;
+  runs: RunLine[];
+  next_after: number;
+  more: boolean;
+}
+
 export interface TimerFired {
   type: "timer.fired";
   at: number;
@@ -1634,20 +1834,12 @@ export interface TokenCreated {
   past?: Record<string, number>;
 }
 
-export interface TokenDocument {
-  name: string;
-  roles: string[];
-  pools: string[];
-  created_at: string | null;
-  expires_at: string | null;
-}
-
 export interface TokenKept {
   status: string;
 }
 
 export interface TokenList {
-  tokens: TokenDocument[];
+  tokens: noetl_model_answers_TokenDocument[];
 }
 
 export interface Tries {
@@ -1786,12 +1978,29 @@ export interface WorkflowStarted {
   at: number;
 }
 
+export interface noetl_model_answers_TokenDocument {
+  name: string;
+  roles: string[];
+  pools: string[];
+  created_at: string | null;
+  expires_at: string | null;
+}
+
+export interface noetl_model_timeline_TokenDocument {
+  token_id: string;
+  step: string;
+  arc: string;
+  ready_at: string | null;
+}
+
 export interface Calls {
   "DELETE /api/access/tokens/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/access/users/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/auth/sessions": { query: {}; body: undefined; answer: SessionsEnded };
   "DELETE /api/auth/sessions/{session_id}": { path: { session_id: string }; query: {}; body: undefined; answer: SessionEnded };
   "DELETE /api/credentials/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
+  "DELETE /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDeleted };
+  "DELETE /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: undefined; answer: Released };
   "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: ScheduleDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
   "GET /api/access/audit": { query: { limit?: number }; body: undefined; answer: AuditLog };
@@ -1807,10 +2016,15 @@ export interface Calls {
   "GET /api/executions/count": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string }; body: undefined; answer: ExecutionCount };
   "GET /api/executions/histogram": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string; buckets?: number }; body: undefined; answer: Histogram };
   "GET /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDocument };
+  "GET /api/executions/{execution_id}/calls/{action_id}": { path: { execution_id: string; action_id: string }; query: { after?: number }; body: undefined; answer: CallDocument };
   "GET /api/executions/{execution_id}/events": { path: { execution_id: string }; query: { after?: number; limit?: number; type?: string[]; step?: string | null; wait?: number }; body: undefined; answer: EventPage };
+  "GET /api/executions/{execution_id}/export": { path: { execution_id: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/executions/{execution_id}/logs": { path: { execution_id: string }; query: { step?: string | null; grep?: string | null; after?: number; limit?: number; wait?: number }; body: undefined; answer: Logs };
+  "GET /api/executions/{execution_id}/loops/{step_run_id}/iterations": { path: { execution_id: string; step_run_id: string }; query: { status?: "done" | "failed" | "running" | null; after?: number; limit?: number }; body: undefined; answer: IterationPage };
+  "GET /api/executions/{execution_id}/state": { path: { execution_id: string }; query: { seq?: number | null }; body: undefined; answer: MomentDocument };
   "GET /api/executions/{execution_id}/status": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionStatus };
   "GET /api/executions/{execution_id}/stream": { path: { execution_id: string }; query: { after?: number }; body: undefined; answer: unknown };
+  "GET /api/executions/{execution_id}/timeline": { path: { execution_id: string }; query: { after?: number; limit?: number; buckets?: number }; body: undefined; answer: Timeline };
   "GET /api/executions/{execution_id}/why": { path: { execution_id: string }; query: { step?: string | null; seq?: number | null }; body: undefined; answer: WhyDocument };
   "GET /api/health": { query: {}; body: undefined; answer: Health };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
@@ -1818,6 +2032,7 @@ export interface Calls {
   "GET /api/playbooks/{digest}": { path: { digest: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/playbooks/{digest}/layout": { path: { digest: string }; query: {}; body: undefined; answer: Layout };
   "GET /api/results/{execution_id}/{key}": { path: { execution_id: string; key: string }; query: {}; body: undefined; answer: unknown };
+  "GET /api/retention": { query: { since?: string | null }; body: undefined; answer: RetentionDocument };
   "GET /api/schedules": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ScheduleList };
   "GET /api/schedules/{path}": { path: { path: string }; query: { next?: number; times?: number; before?: string | null }; body: undefined; answer: ScheduleDocument };
   "GET /api/vars/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: Variables };
@@ -1840,10 +2055,12 @@ export interface Calls {
   "POST /api/executions/{execution_id}/cancel": { path: { execution_id: string }; query: {}; body: Cancel; answer: Cancelled };
   "POST /api/executions/{execution_id}/events": { path: { execution_id: string }; query: {}; body: External; answer: EventsTaken };
   "POST /api/executions/{execution_id}/fork": { path: { execution_id: string }; query: {}; body: Fork; answer: ForkDocument };
+  "POST /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: HoldIt; answer: HoldDocument };
   "POST /api/executions/{execution_id}/pause": { path: { execution_id: string }; query: {}; body: Pause; answer: Paused };
   "POST /api/executions/{execution_id}/rerun": { path: { execution_id: string }; query: {}; body: Rerun; answer: Started };
   "POST /api/executions/{execution_id}/resume": { path: { execution_id: string }; query: {}; body: Resume; answer: Started };
   "POST /api/keys/rotate": { query: {}; body: undefined; answer: KeysRotated };
+  "POST /api/retention/prune": { query: {}; body: Prune; answer: PrunedDocument };
   "POST /api/schedules/backfill": { query: {}; body: Backfill; answer: Backfilled };
   "POST /api/schedules/pause": { query: {}; body: PauseSchedule; answer: ScheduleDocument };
   "POST /api/schedules/resume": { query: {}; body: NamedSchedule; answer: ScheduleDocument };

@@ -1,55 +1,79 @@
-// A loop: how far it has come, why iterations failed, and each of them in a table.
-import { useState } from "preact/hooks";
+// A loop: how far it has come, where in it iterations failed and why, and each of them in a table.
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../api/client";
-import type { EventDocument, ExecutionDocument, StepDocument } from "../api/types";
+import type { ExecutionDocument, IterationDocument, RunLine } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
+import { tellProblem, Trouble } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { Status } from "../parts/status";
-import { count } from "../time";
+import { count, took } from "../time";
 
-interface Iteration {
-  number: number;
-  status: string;
-  error: string;
-}
+const PAGE = 200;
+const KEPT_MAX = 2000;
 
-function iterationsOf(events: EventDocument[]): Iteration[] {
-  const found = new Map<number, Iteration>();
-  for (const event of events) {
-    const payload = event.payload as Record<string, any>;
-    const number = event.iteration ?? payload.iteration;
-    if (number === undefined || number === null) continue;
-    const status = event.name.endsWith(".done") ? "done" : event.name.endsWith(".failed") ? "failed" : "running";
-    found.set(number, { number, status, error: payload.error?.message ?? "" });
-  }
-  return [...found.values()].sort((a, b) => a.number - b.number);
-}
-
-export function LoopPanel({ execution, step }: { execution: ExecutionDocument; step: StepDocument }) {
-  const loop = step.loop!;
-  const [only, setOnly] = useState(loop.failed > 0 ? "failed" : "");
+export function LoopPanel({ execution, run }: { execution: ExecutionDocument; run: RunLine }) {
+  const loop = run.loop!;
+  const [only, setOnly] = useState<"" | "failed" | "done" | "running">(loop.failed > 0 ? "failed" : "");
+  const [from, setFrom] = useState(-1);
   const [at, setAt] = useState(-1);
-  const types = only === "failed" ? ["loop.iteration.failed"] : ["loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"];
-  const page = useLoaded(`${execution.execution_id} ${step.step} ${only} ${loop.done} ${loop.failed}`, () =>
-    call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step: step.step, type: types, limit: 1000 } }),
-  );
-  const iterations = iterationsOf(page.value?.events ?? []);
-  useKeys([{ key: "n", says: "next failed iteration", run: () => setAt(iterations.findIndex((one, index) => index > at && one.status === "failed")) }]);
-  const part = (number: number) => `${(100 * number) / Math.max(1, loop.total)}%`;
+  const [more, setMore] = useState<IterationDocument[]>([]);
+  const asking = useRef(false);
+  const which = { execution_id: execution.execution_id, step_run_id: run.step_run_id };
+  const ask = (after: number, limit = PAGE, status: typeof only = only) =>
+    call("GET /api/executions/{execution_id}/loops/{step_run_id}/iterations", { path: which, query: { status: status || null, after, limit } });
+  const key = `${run.step_run_id} ${only} ${from} ${loop.done} ${loop.failed}`;
+  const page = useLoaded(key, () => ask(from));
+  useEffect(() => setMore([]), [key]);
+  const iterations = [...(page.value?.iterations ?? []), ...more];
+  const next = () => {
+    const last = iterations.at(-1);
+    if (asking.current || !last || iterations.length >= KEPT_MAX || (!more.length && !page.value?.more)) return;
+    asking.current = true;
+    ask(last.iteration)
+      .then((found) => setMore((old) => [...old, ...found.iterations]), tellProblem)
+      .finally(() => (asking.current = false));
+  };
+  const nextFailed = () => {
+    const here = iterations[at]?.iteration ?? from;
+    const near = iterations.findIndex((one, index) => index > at && one.status === "failed");
+    if (near >= 0) setAt(near);
+    else
+      ask(here, 1, "failed").then((found) => {
+        const number = found.iterations[0]?.iteration;
+        if (number !== undefined) {
+          setFrom(number - 1);
+          setAt(0);
+        }
+      }, tellProblem);
+  };
+  useKeys([{ key: "n", says: "next failed iteration", run: nextFailed }]);
+  const total = loop.total ?? loop.done + loop.failed + loop.running;
+  const left = total - loop.done - loop.failed;
+  const isOpen = !run.ended_at;
   return (
     <section>
       <h3>
-        {count(loop.total)} iterations: {count(loop.done)} done{loop.failed > 0 && <>, <span class="failed">{count(loop.failed)} failed</span></>}
-        {loop.total > loop.done + loop.failed && <>, {count(loop.total - loop.done - loop.failed)} {step.status === "running" ? "left" : "not run"}</>}
+        {count(total)} iterations: {count(loop.done)} done{loop.failed > 0 && <>, <span class="failed">{count(loop.failed)} failed</span></>}
+        {left > 0 && <>, {count(left)} {isOpen ? "left" : "not run"}</>}
       </h3>
-      <div class="progress" aria-hidden="true">
-        <i class="tone-done" style={{ width: part(loop.done) }} />
-        <i class="tone-failed" style={{ width: part(loop.failed) }} />
-      </div>
-      {loop.errors && loop.errors.length > 0 && (
+      {loop.strip.length > 1 && (
+        <div class="density" role="img" aria-label="Iterations by number">
+          {loop.strip.map(([done, failed, running], number) => (
+            <i
+              class={failed ? "tone-failed" : running ? "tone-running" : done ? "tone-done" : "tone-none"}
+              title={`from ${number * loop.bucket_size}: ${done} done, ${failed} failed`}
+              onClick={() => {
+                setFrom(number * loop.bucket_size - 1);
+                setAt(0);
+              }}
+            />
+          ))}
+        </div>
+      )}
+      {page.value && page.value.errors.length > 0 && (
         <ul class="plain">
-          {loop.errors.map((one) => (
+          {page.value.errors.map((one) => (
             <li>
               <span class="num failed">{count(one.count)}×</span>
               <code>{one.message}</code>
@@ -60,27 +84,33 @@ export function LoopPanel({ execution, step }: { execution: ExecutionDocument; s
       <div class="row">
         <label>
           Show
-          <select value={only} onChange={(event) => setOnly(event.currentTarget.value)}>
+          <select value={only} onChange={(event) => { setOnly(event.currentTarget.value as typeof only); setFrom(-1); setAt(-1); }}>
             <option value="">all</option>
             <option value="failed">failed</option>
+            <option value="running">running</option>
+            <option value="done">done</option>
           </select>
         </label>
+        {from >= 0 && <button type="button" class="link" onClick={() => setFrom(-1)}>from the first</button>}
         <span class="quiet">
-          {count(iterations.length)} shown{page.value?.more && ", the first of more"} · <kbd>n</kbd> next failed
+          <kbd>n</kbd> next failed
         </span>
       </div>
-      <div style={{ height: `${Math.min(320, 30 + 28 * Math.max(1, iterations.length))}px`, display: "flex" }}>
+      {page.error && <Trouble problem={page.error} />}
+      <div style={{ height: `${Math.min(320, 4 + 28 * Math.max(1, iterations.length))}px`, display: "flex" }}>
         <Rows
           count={iterations.length}
           label="Iterations"
           cursor={at}
+          onEnd={next}
           row={(index) => {
             const one = iterations[index]!;
             return (
-              <div role="row" key={one.number} class={`iteration-row ${index === at ? "at" : ""}`} aria-rowindex={index + 1}>
-                <span role="cell" class="num">{one.number}</span>
+              <div role="row" key={one.iteration} class={`iteration-row ${index === at ? "at" : ""}`} aria-rowindex={index + 1}>
+                <span role="cell" class="num">{one.iteration}</span>
                 <span role="cell"><Status status={one.status} /></span>
-                <span role="cell" class="mono" title={one.error}>{one.error}</span>
+                <span role="cell" class="num">{took(one.duration_seconds)}</span>
+                <span role="cell" class="mono" title={one.error ?? ""}>{one.error}</span>
               </div>
             );
           }}

@@ -8,33 +8,57 @@ import { Empty, Trouble } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { isOver, Mark } from "../parts/status";
 import { clockTime, count, When } from "../time";
-import { KEPT_MAX, type Log } from "./events";
+import { usePages } from "./events";
 import { Result } from "./step";
 
-export function EventsPane({ log, at, step, onAt }: { log: Log; at: number | null; step: string; onAt: (seq: number) => void }) {
-  const [text, setText] = useState("");
+/** All events by number, in pages as they are seen; or those of one step or name, the first thousand. */
+export function EventsPane({ execution, head, at, step, onAt }: { execution: ExecutionDocument; head: number; at: number | null; step: string; onAt: (seq: number) => void }) {
+  const [name, setName] = useState("");
   const [onlyStep, setOnlyStep] = useState(false);
-  const events = log.events.filter((event) => (!onlyStep || !step || event.step === step) && (!text || event.name.includes(text) || (event.step ?? "").includes(text) || JSON.stringify(event.payload).includes(text)));
-  const cursor = at === null ? undefined : events.findLastIndex((event) => event.seq <= at);
-  const shown = cursor === undefined ? undefined : events[cursor];
+  const byNumber = usePages(execution.execution_id);
+  const isFiltered = Boolean(name || (onlyStep && step));
+  const filtered = useLoaded(isFiltered ? `${execution.execution_id} ${name} ${onlyStep && step} ${head}` : "", () =>
+    isFiltered
+      ? call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { type: name ? [name] : [], step: onlyStep && step ? step : null, limit: 1000 } })
+      : Promise.resolve(null),
+  );
+  const chosen = isFiltered ? (filtered.value?.events ?? []) : null;
+  const total = chosen ? chosen.length : head;
+  const eventAt = (index: number) => (chosen ? chosen[index] : byNumber(index + 1));
+  const cursor = at === null ? undefined : chosen ? chosen.findLastIndex((event) => event.seq <= at) : at - 1;
+  const shown = cursor === undefined || cursor < 0 ? undefined : eventAt(cursor);
   return (
     <>
       <div class="query">
-        <input type="search" style={{ flex: "1" }} aria-label="Search events" placeholder="search names, steps, payloads" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        <input
+          type="search"
+          style={{ flex: "1" }}
+          aria-label="Only events of this name"
+          placeholder="name, such as step.failed"
+          list="event-names"
+          defaultValue={name}
+          onChange={(event) => setName(event.currentTarget.value.trim())}
+        />
+        <datalist id="event-names">
+          {NAMES.map((one) => (
+            <option value={one} />
+          ))}
+        </datalist>
         {step && (
           <label>
             <input type="checkbox" checked={onlyStep} onChange={() => setOnlyStep(!onlyStep)} /> only {step}
           </label>
         )}
-        <span class="quiet num">{count(events.length)}</span>
+        <span class="quiet num">{count(total)}{filtered.value?.more && isFiltered && "+"}</span>
       </div>
-      {log.isCut && <p class="quiet note">the first {count(KEPT_MAX)} events are kept here; noetl executions events shows all</p>}
+      {filtered.error && <Trouble problem={filtered.error} />}
       <Rows
-        count={events.length}
+        count={total}
         label="Events"
         cursor={cursor}
         row={(index) => {
-          const event = events[index]!;
+          const event = eventAt(index);
+          if (!event) return <div role="row" key={`gap-${index}`} class="event-row"><span role="cell" class="num quiet">{index + 1}</span></div>;
           return (
             <div role="row" key={event.seq} class={`event-row ${event.seq === shown?.seq ? "at" : ""}`} aria-rowindex={index + 1} onClick={() => onAt(event.seq)}>
               <span role="cell" class="num quiet">{event.seq}</span>
@@ -55,6 +79,13 @@ export function EventsPane({ log, at, step, onAt }: { log: Log; at: number | nul
     </>
   );
 }
+
+const NAMES = [
+  ...["step.scheduled", "step.started", "step.done", "step.failed", "step.skipped", "step.waiting", "step.resumed", "step.cancelled"],
+  ...["task.started", "task.done", "task.log", "retry.started", "next.selected", "token.created", "ctx.patched", "timer.set", "timer.fired"],
+  ...["loop.started", "loop.iteration.started", "loop.iteration.done", "loop.iteration.failed", "loop.done", "child.started", "child.finished"],
+  ...["command.issued", "command.lost", "playbook.paused", "playbook.resumed", "playbook.cancelled", "workflow.failing", "workflow.finished"],
+];
 
 function EventDetail({ event }: { event: EventDocument }) {
   return (

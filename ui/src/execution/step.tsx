@@ -1,7 +1,7 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, may, Problem } from "../api/client";
-import type { EventDocument, ExecutionDocument, FailureDocument, StepDocument } from "../api/types";
+import type { EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
@@ -13,7 +13,7 @@ import { rerunDialog } from "./actions";
 import { AnswerForm } from "./form";
 import { LoopPanel } from "./loop";
 
-const CALLS_MAX = 200;
+const CALLS_MAX = 400;
 const AROUND = 3;
 
 export function Failure({ error }: { error: FailureDocument }) {
@@ -81,76 +81,44 @@ function Source({ content, step, playbook, version, isFailed }: { content: strin
   );
 }
 
-interface Try {
-  key: string;
+interface Called {
+  actionId: string;
   task: string;
   kind: string;
-  attempt: number;
-  iteration: number | null;
-  from: string | null;
-  to: string | null;
+  seq: number;
+  attempts: number;
   status: string;
-  seconds: number | null;
-  error: FailureDocument | null;
-  result: unknown;
-  log: string;
-  rule: string;
-  actionId: string;
 }
 
-function triesOf(events: EventDocument[]): Try[] {
-  const tries = new Map<string, Try>();
+/** The calls of a step, oldest first, from the events that began and ended them. */
+function callsOf(events: EventDocument[]): Called[] {
+  const calls = new Map<string, Called>();
   for (const event of events) {
     const payload = event.payload as Record<string, any>;
-    const key = `${payload.action_id ?? payload.task}/${event.attempt ?? 1}/${payload.page ?? 0}/${event.iteration ?? ""}`;
+    const key = event.action_id ?? String(payload.task);
+    const known = calls.get(key);
     if (event.name === "task.started") {
-      tries.set(key, {
-        key,
-        task: payload.task,
-        kind: payload.kind ?? "",
-        attempt: event.attempt ?? 1,
-        iteration: event.iteration,
-        from: event.timestamp,
-        to: null,
-        status: "running",
-        seconds: null,
-        error: null,
-        result: undefined,
-        log: "",
-        rule: "",
-        actionId: payload.action_id ?? "",
-      });
-    } else if (event.name === "task.done") {
-      const one = tries.get(key);
-      if (!one) continue;
-      one.to = event.timestamp;
-      one.status = payload.outcome?.status === "error" ? "failed" : "done";
-      one.seconds = payload.outcome?.meta?.duration ?? null;
-      one.error = payload.outcome?.error ?? null;
-      one.result = payload.outcome?.result;
-      one.log += (payload.log as string | undefined)?.slice(payload.told ?? 0) ?? "";
-      one.rule = payload.directive ?? "";
-    } else if (event.name === "task.log") {
-      const one = tries.get(key);
-      if (one) one.log += payload.text ?? "";
-    }
+      if (known) Object.assign(known, { attempts: known.attempts + 1, status: "running" });
+      else calls.set(key, { actionId: key, task: payload.task, kind: payload.kind ?? "", seq: event.seq, attempts: 1, status: "running" });
+    } else if (known) known.status = event.status === "error" ? "failed" : "done";
   }
-  return [...tries.values()];
+  return [...calls.values()];
 }
 
-export function StepPanel({ execution, step, at, content, onSelect }: { execution: ExecutionDocument; step: string; at: number | null; content: string | undefined; onSelect: (step: string) => void }) {
+export function StepPanel({ execution, step, runs, at, content, onSelect }: { execution: ExecutionDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; onSelect: (step: string) => void }) {
   const found = execution.steps.find((one) => one.step === step);
-  const isOpen = found?.status === "running";
+  const run = runs.findLast((one) => one.step === step);
   const key = `${execution.execution_id} ${step} ${found?.attempts} ${found?.status}`;
-  const calls = useLoaded(key, () =>
-    call("GET /api/executions/{execution_id}/events", {
-      path: { execution_id: execution.execution_id },
-      query: { step, type: ["task.started", "task.done", "task.log"], limit: CALLS_MAX * 2 },
-    }),
+  const isLoop = Boolean(run?.loop);
+  const began = useLoaded(`${key} ${isLoop}`, () =>
+    isLoop
+      ? Promise.resolve(null)
+      : call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step, type: ["task.started", "task.done"], limit: CALLS_MAX } }),
   );
   const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }));
-  const tries = useMemo(() => triesOf((calls.value?.events ?? []).filter((event) => at === null || event.seq <= at)), [calls.value, at]);
+  const calls = useMemo(() => callsOf((began.value?.events ?? []).filter((event) => at === null || event.seq <= at)), [began.value, at]);
   const told = why.value?.step;
+  const source = content && <Source content={content} step={step} playbook={execution.path} version={execution.version} isFailed={found?.status === "failed"} />;
   return (
     <>
       <div class="row">
@@ -159,7 +127,7 @@ export function StepPanel({ execution, step, at, content, onSelect }: { executio
         {found && (
           <span class="quiet">
             {found.runs > 1 && <>{found.runs} runs · </>}
-            {found.attempts > 1 && <>{found.attempts} tries · </>}
+            {found.attempts > 1 && !isLoop && <>{found.attempts} tries · </>}
             <Took from={found.started_at} to={found.ended_at} />
           </span>
         )}
@@ -169,22 +137,32 @@ export function StepPanel({ execution, step, at, content, onSelect }: { executio
       {found?.error && <Failure error={found.error} />}
       {found?.waiting && <Waiting execution={execution} step={found} />}
       {told && <Said text={told.text} />}
-      {told && told.conditions && told.conditions.length > 0 && (
+      {told?.conditions && told.conditions.length > 0 && (
         <ul class="plain">
           {told.conditions.map((one) => (
             <li>
               <button type="button" class="link" onClick={() => onSelect(one.source)}>{one.source}</button>
               <span class="quiet">→ {one.target}</span>
-              <code class="cut">{one.guard ?? "always"}</code>
+              <code class="cut" title={one.guard ?? ""}>{one.guard ?? "always"}</code>
               <span class="space" />
               <span class={one.verdict === "fired" || one.verdict === "allow" ? "done" : "quiet"}>{one.verdict.replaceAll("_", " ")}</span>
             </li>
           ))}
         </ul>
       )}
-      {found?.loop && <LoopPanel execution={execution} step={found} />}
-      {tries.length > 0 && !found?.loop && <Tries tries={tries} isOpen={isOpen} told={found?.error?.message ?? ""} />}
-      {content && found?.status === "failed" && <Source content={content} step={step} playbook={execution.path} version={execution.version} isFailed={found?.status === "failed"} />}
+      {run?.loop && <LoopPanel execution={execution} run={run} />}
+      {run && run.children.length > 0 && (
+        <section>
+          <h3>playbooks that it called</h3>
+          <ul class="plain">
+            {run.children.slice(0, 50).map((child) => (
+              <li><a class="id" href={href(path("executions", child))}>{child}</a></li>
+            ))}
+          </ul>
+        </section>
+      )}
+      {calls.length > 0 && <Calls key={step} execution={execution} calls={calls} told={found?.error?.message ?? ""} />}
+      {found?.status === "failed" && source}
       {found && found.result !== null && found.result !== undefined && (
         <section>
           <h3>result</h3>
@@ -192,7 +170,7 @@ export function StepPanel({ execution, step, at, content, onSelect }: { executio
         </section>
       )}
       <Expression execution={execution} step={step} />
-      {content && found?.status !== "failed" && <Source content={content} step={step} playbook={execution.path} version={execution.version} isFailed={found?.status === "failed"} />}
+      {found?.status !== "failed" && source}
       {why.error && why.error.status !== 404 && <Trouble problem={why.error} />}
     </>
   );
@@ -231,53 +209,83 @@ function referenceOf(value: unknown): string | null {
   return typeof text === "string" && text.includes("results/") ? text.slice(text.indexOf("results/")) : null;
 }
 
-function Tries({ tries, isOpen, told }: { tries: Try[]; isOpen: boolean; told: string }) {
-  const firstBad = tries.findLastIndex((one) => one.status === "failed");
+/** The calls of a step; one of them with its tries side by side, what it was given and what it printed. */
+function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls: Called[]; told: string }) {
   const [chosen, setChosen] = useState<string>();
-  const one = tries.find((found) => found.key === chosen) ?? tries[firstBad >= 0 ? firstBad : tries.length - 1]!;
+  const [tried, setTried] = useState<number>();
+  const one = calls.find((found) => found.actionId === chosen) ?? calls.findLast((found) => found.status === "failed") ?? calls.at(-1)!;
+  const shown = useLoaded(`${execution.execution_id} ${one.actionId} ${one.attempts} ${one.status}`, () =>
+    call("GET /api/executions/{execution_id}/calls/{action_id}", { path: { execution_id: execution.execution_id, action_id: one.actionId }, query: { after: one.seq - 1 } }),
+  );
+  const attempts = shown.value?.attempts ?? [];
+  const attempt = attempts.find((found) => found.attempt === tried) ?? attempts.at(-1);
   return (
     <section>
-      <h3>{tries.length === 1 ? "call" : `${count(tries.length)} calls`}</h3>
-      {tries.length > 1 && (
+      <h3>{calls.length === 1 ? "call" : `${count(calls.length)} calls`}</h3>
+      {calls.length > 1 && (
         <div class="attempts">
-          {tries.slice(0, 60).map((found) => (
-            <button type="button" aria-pressed={found === one} onClick={() => setChosen(found.key)}>
-              <Mark status={found.status} /> {found.task} {found.attempt > 1 && `try ${found.attempt}`} <span class="num quiet">{took(found.seconds)}</span>
+          {calls.slice(-60).map((found) => (
+            <button type="button" aria-pressed={found === one} onClick={() => { setChosen(found.actionId); setTried(undefined); }}>
+              <Mark status={found.status} /> {found.task}
             </button>
           ))}
         </div>
       )}
-      <dl class="facts">
-        <dt>task</dt>
-        <dd>
-          {one.task} <span class="quiet">{one.kind}</span>
-        </dd>
-        <dt>started</dt>
-        <dd>{one.from && <time title={one.from}>{exact(new Date(one.from), false).slice(11)}</time>}</dd>
-        <dt>took</dt>
-        <dd>{one.seconds !== null ? took(one.seconds) : isOpen ? <Took from={one.from} /> : "–"}</dd>
-        {one.rule && (
-          <>
-            <dt>rule</dt>
-            <dd>{one.rule}</dd>
-          </>
-        )}
-      </dl>
-      {one.error && one.error.message !== told && <div class="failure"><div class="message">{one.error.message}</div></div>}
-      {one.log && (
+      {shown.error && <Trouble problem={shown.error} />}
+      <p>
+        {one.task} <span class="quiet">{one.kind}</span>
+      </p>
+      {attempts.length > 1 && (
+        <div class="attempts tries">
+          {attempts.map((found) => (
+            <button type="button" aria-pressed={found === attempt} onClick={() => setTried(found.attempt)}>
+              <Mark status={statusOf(found.status)} /> try {found.attempt} <span class="num quiet">{took(found.duration_seconds)}</span>
+            </button>
+          ))}
+        </div>
+      )}
+      {attempt && (
+        <dl class="facts">
+          <dt>started</dt>
+          <dd>{attempt.started_at && <time title={attempt.started_at}>{exact(new Date(attempt.started_at), false).slice(11)}</time>}</dd>
+          <dt>took</dt>
+          <dd>{attempt.duration_seconds !== null ? took(attempt.duration_seconds) : attempt.status === "running" ? <Took from={attempt.started_at} /> : "–"}</dd>
+          {attempt.directive && (
+            <>
+              <dt>rule</dt>
+              <dd>
+                {attempt.directive}
+                {attempt.retry_delay !== null && <span class="quiet"> after {took(attempt.retry_delay)}</span>}
+              </dd>
+            </>
+          )}
+        </dl>
+      )}
+      {attempt?.error && attempt.error.message !== told && <div class="failure"><div class="message">{attempt.error.message}</div></div>}
+      {attempt?.output && (
         <>
           <h3>output</h3>
-          <pre>{one.log}</pre>
+          <pre tabIndex={0}>{attempt.output}</pre>
         </>
       )}
-      {one.result !== undefined && one.result !== null && tries.length > 1 && (
+      {shown.value && Object.keys(shown.value.rendered).length + Object.keys(shown.value.unknown).length > 0 && (
+        <>
+          <h3>config, rendered</h3>
+          <Json value={{ ...shown.value.rendered, ...Object.fromEntries(Object.entries(shown.value.unknown).map(([key, why]) => [key, `(${why})`])) }} label="rendered config" />
+        </>
+      )}
+      {shown.value && shown.value.result !== null && shown.value.result !== undefined && calls.length > 1 && (
         <>
           <h3>result of this call</h3>
-          <Result value={one.result} />
+          <Result value={shown.value.result} />
         </>
       )}
     </section>
   );
+}
+
+function statusOf(told: string): string {
+  return told === "ok" ? "done" : told === "error" ? "failed" : "running";
 }
 
 function Waiting({ execution, step }: { execution: ExecutionDocument; step: StepDocument }) {

@@ -1,42 +1,93 @@
-// One line for each run of a step: queue, run, backing off, waiting, child.
+// One line for each run of a step: queue, run, backing off, waiting, child. Long waits are squeezed.
 import { useMemo } from "preact/hooks";
+import type { RunLine, Span } from "../api/types";
 import { Mark } from "../parts/status";
 import { now, took } from "../time";
-import { scale, type Line } from "./fold";
 
 const LINES_MAX = 400;
+const WORDS: Record<string, string> = { queue: "in the queue", run: "runs", backoff: "backs off", child: "a playbook that it called", person: "waits for a person", event: "waits for an event" };
+const IDLE = new Set(["person", "event"]);
 
-export function Timeline({ lines, begin, end, cursor, selected, onSelect }: { lines: Line[]; begin: number; end: number | null; cursor: number | null; selected: string; onSelect: (step: string, runId: string) => void }) {
-  const finish = end ?? now.value;
-  const { place, squeezed } = useMemo(() => scale(lines, begin, Math.max(finish, begin + 1)), [lines, begin, finish]);
-  const percent = (moment: number) => `${(place(moment) * 100).toFixed(2)}%`;
+interface Bar {
+  kind: string;
+  from: number;
+  to: number;
+  says: string;
+}
+
+function barsOf(run: RunLine, until: number): Bar[] {
+  return run.spans
+    .map((span: Span) => ({ kind: span.kind as string, from: Date.parse(span.start ?? ""), to: span.end ? Date.parse(span.end) : until, says: WORDS[span.kind] ?? span.kind }))
+    .filter((bar) => bar.from <= until)
+    .map((bar) => ({ ...bar, to: Math.min(bar.to, until) }));
+}
+
+/** Time on a line where long stretches in which nothing happens but waiting are squeezed. */
+function scale(bars: Bar[], begin: number, end: number): { place: (moment: number) => number; squeezed: boolean } {
+  const edges = [...new Set([begin, end, ...bars.flatMap((bar) => [bar.from, bar.to])])].filter((edge) => edge >= begin && edge <= end).sort((a, b) => a - b);
+  const busy = bars.filter((bar) => !IDLE.has(bar.kind)).sort((a, b) => a.from - b.from);
+  const stretches: { from: number; to: number; idle: boolean; wide: number; start: number }[] = [];
+  let [index, latest, working] = [0, -Infinity, 0];
+  for (let number = 1; number < edges.length; number++) {
+    const [from, to] = [edges[number - 1]!, edges[number]!];
+    while (index < busy.length && busy[index]!.from <= from) latest = Math.max(latest, busy[index++]!.to);
+    const idle = latest < to;
+    if (!idle) working += to - from;
+    stretches.push({ from, to, idle, wide: to - from, start: 0 });
+  }
+  const most = Math.max(working * 0.3, (end - begin) * 0.02, 1);
+  let [squeezed, total] = [false, 0];
+  for (const one of stretches) {
+    if (one.idle && working > 0 && one.wide > most) {
+      one.wide = most;
+      squeezed = true;
+    }
+    one.start = total;
+    total += one.wide;
+  }
+  const place = (moment: number) => {
+    if (!total) return 0;
+    let [low, high] = [0, stretches.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (stretches[middle]!.from <= moment) low = middle;
+      else high = middle - 1;
+    }
+    const one = stretches[low]!;
+    const part = one.to > one.from ? Math.min(1, Math.max(0, (moment - one.from) / (one.to - one.from))) : 0;
+    return (one.start + part * one.wide) / total;
+  };
+  return { place, squeezed };
+}
+
+export function Timeline({ runs, at, begin, end, selected, onSelect }: { runs: RunLine[]; at: number | null; begin: number; end: number | null; selected: string; onSelect: (step: string) => void }) {
+  const finish = Math.max(end ?? now.value, begin + 1);
+  const lines = useMemo(() => runs.filter((run) => at === null || run.seq <= at).map((run) => ({ run, bars: barsOf(run, finish) })), [runs, at, finish]);
+  const { place, squeezed } = useMemo(() => scale(lines.flatMap((line) => line.bars), begin, finish), [lines, begin, finish]);
   const shown = lines.slice(-LINES_MAX);
   return (
     <section class="timeline" aria-label="Timeline" tabIndex={0}>
       {lines.length > LINES_MAX && <p class="quiet note">the last {LINES_MAX} of {lines.length} runs</p>}
-      {shown.map((line) => {
-        const last = Number.isNaN(line.to) ? finish : line.to;
+      {shown.map(({ run, bars }) => {
+        const from = Date.parse(run.scheduled_at ?? "");
+        const isOpen = !run.ended_at || Date.parse(run.ended_at) > finish;
+        const status = isOpen && run.ended_at ? "running" : run.status;
         return (
-          <button type="button" key={line.runId} class={`line ${line.step === selected ? "at" : ""}`} onClick={() => onSelect(line.step, line.runId)}>
+          <button type="button" key={run.step_run_id} class={`line ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
             <span class="cut">
-              <Mark status={line.status} /> {line.step}
-              {line.number > 1 && <span class="quiet"> run {line.number}</span>}
+              <Mark status={status} /> {run.step}
+              {run.number > 1 && <span class="quiet"> run {run.number}</span>}
             </span>
             <span class="bars">
-              {line.bars.map((bar) => {
-                const to = Number.isNaN(bar.to) ? finish : bar.to;
-                const left = place(bar.from);
-                return (
-                  <i
-                    class={`bar ${bar.kind}`}
-                    title={`${bar.says}: ${took((to - bar.from) / 1000)}`}
-                    style={{ left: percent(bar.from), width: `${Math.max(0, place(to) - left) * 100}%` }}
-                  />
-                );
-              })}
-              {cursor !== null && <i class="cursor" style={{ left: percent(cursor) }} />}
+              {bars.map((bar) => (
+                <i
+                  class={`bar ${bar.kind === "run" ? `run-${status}` : bar.kind}`}
+                  title={`${bar.says}: ${took((bar.to - bar.from) / 1000)}`}
+                  style={{ left: `${(place(bar.from) * 100).toFixed(2)}%`, width: `${Math.max(0, place(bar.to) - place(bar.from)) * 100}%` }}
+                />
+              ))}
             </span>
-            <span class="num">{took((last - line.from) / 1000)}</span>
+            <span class="num">{took(((isOpen ? finish : Date.parse(run.ended_at!)) - from) / 1000)}</span>
           </button>
         );
       })}

@@ -46,7 +46,7 @@ interface View {
 }
 
 const TEXT_FROM = 0.45;
-const DETAIL_FROM = 0.75;
+const DETAIL_FROM = 0.65;
 const SCALE_MIN = 0.02;
 const SCALE_MAX = 2;
 const MARGIN = 24;

@@ -1,15 +1,14 @@
 // One execution: graph, timeline, events and data on one time cursor. Live while it runs.
 import { useMemo } from "preact/hooks";
 import { call } from "../api/client";
-import type { ExecutionDocument } from "../api/types";
+import type { ExecutionDocument, MomentDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { Actions } from "../execution/actions";
-import { useLog } from "../execution/events";
-import { fold } from "../execution/fold";
+import { useNews } from "../execution/events";
 import { DataPane, EventsPane, OutputPane, WhyPane } from "../execution/panes";
 import { StepPanel } from "../execution/step";
 import { Timeline } from "../execution/timeline";
-import { Graph } from "../graph/canvas";
+import { Graph, type Mood } from "../graph/canvas";
 import { drawn } from "../graph/layout";
 import { GraphTree } from "../graph/tree";
 import { useKeys } from "../keys";
@@ -23,7 +22,7 @@ type Tab = (typeof TABS)[number];
 
 export function Execution() {
   const id = words.value[1]!;
-  const shown = useLoaded<ExecutionDocument>(id, () => call("GET /api/executions/{execution_id}", { path: { execution_id: id } }));
+  const shown = useLoaded<MomentDocument>(id, () => momentOf(id, null));
   if (!shown.value) {
     return (
       <main class="page" tabIndex={-1}>
@@ -39,28 +38,53 @@ export function Execution() {
       </main>
     );
   }
-  return <Shown execution={shown.value} reload={shown.reload} stale={shown.stale} />;
+  return <Shown latest={shown.value} reload={shown.reload} stale={shown.stale} />;
 }
 
-function Shown({ execution: latest, reload, stale }: { execution: ExecutionDocument; reload: () => void; stale: boolean }) {
+function momentOf(id: string, seq: number | null): Promise<MomentDocument> {
+  return call("GET /api/executions/{execution_id}/state", { path: { execution_id: id }, query: { seq } });
+}
+
+/** Arcs that tokens went over, each with the first event that says so. */
+async function tokensOf(id: string): Promise<[arc: string, seq: number][]> {
+  const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], limit: 1000 } });
+  return page.events.map((event) => [`${String(event.payload.arc ?? "").split("#")[0]}>${event.step}`, event.seq]);
+}
+
+function moodsOf(execution: ExecutionDocument): Map<string, Mood> {
+  return new Map(
+    execution.steps.map((one) => [one.step, { status: one.waiting ? "waiting" : one.status, attempts: one.loop ? one.runs : one.attempts, runs: one.runs, ...(one.loop ? { loop: one.loop } : {}) }]),
+  );
+}
+
+function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () => void; stale: boolean }) {
   const id = latest.execution_id;
-  const log = useLog(id, !isOver(latest.status), reload);
-  const moment = asked("at");
-  const at = moment ? Number(moment) : null;
-  const execution = latest;
-  const folded = useMemo(() => fold(log.events, at ?? Infinity), [log.events, at]);
+  const head = latest.last_seq;
+  const timeline = useLoaded(`timeline ${id}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
+  const tokens = useLoaded(`tokens ${id}`, () => tokensOf(id));
+  useNews(id, !isOver(latest.status), head, () => {
+    reload();
+    timeline.reload();
+    tokens.reload();
+  });
+  const wanted = Number(asked("at"));
+  const at = asked("at") && wanted >= 1 && wanted < head ? wanted : null;
+  const past = useLoaded<MomentDocument | null>(at === null ? "" : `${id} ${at}`, () => (at === null ? Promise.resolve(null) : momentOf(id, at)));
+  const execution: MomentDocument = at === null ? latest : (past.value ?? latest);
+  const moods = useMemo(() => moodsOf(execution), [execution]);
+  const taken = useMemo(() => new Set((tokens.value ?? []).filter(([, seq]) => at === null || seq <= at).map(([arc]) => arc)), [tokens.value, at]);
+  const runs = timeline.value?.runs ?? [];
   const playbook = useLoaded(`${latest.path} ${latest.version}`, () =>
     latest.version === null ? Promise.resolve(null) : call("GET /api/catalog/{path}", { path: { path: latest.path }, query: { version: latest.version } }),
   );
-  const layout = playbook.value?.layout;
-  const drawing = useMemo(() => (layout ? drawn(layout) : null), [layout]);
+  const layout = useLoaded(latest.digest, () => call("GET /api/playbooks/{digest}/layout", { path: { digest: latest.digest } }));
+  const drawing = useMemo(() => (layout.value ? drawn(layout.value) : null), [layout.value]);
   const step = asked("step") || (asked("tab") ? "" : firstOf(latest));
   const tab: Tab = (TABS as readonly string[]).includes(asked("tab")) ? (asked("tab") as Tab) : step ? "step" : "data";
   const select = (name: string) => ask({ step: name, tab: name ? "step" : tab === "step" ? "data" : tab });
-  const move = (seq: number | null) => ask({ at: seq === null || seq >= log.head ? null : String(Math.max(1, seq)) });
-  const cursorEvent = at === null ? undefined : log.events.findLast((event) => event.seq <= at);
-  const cursor = cursorEvent?.timestamp ? Date.parse(cursorEvent.timestamp) : null;
-  const order = folded.lines.map((line) => line.step);
+  const move = (seq: number | null) => ask({ at: seq === null || seq >= head ? null : String(Math.max(1, seq)), ...(asked("tab") ? {} : { tab, step }) });
+  const cursor = at !== null && past.value?.at ? Date.parse(past.value.at) : null;
+  const order = [...new Set(runs.map((run) => run.step))];
   const along = (by: number) => {
     const next = order[Math.min(order.length - 1, Math.max(0, order.indexOf(step) + by))];
     if (next) select(next);
@@ -68,8 +92,8 @@ function Shown({ execution: latest, reload, stale }: { execution: ExecutionDocum
   useKeys([
     { key: "j", says: "next step", run: () => along(1) },
     { key: "k", says: "step before", run: () => along(-1) },
-    { key: "[", says: "event before", run: () => move((at ?? log.head) - 1) },
-    { key: "]", says: "next event", run: () => move((at ?? log.head) + 1) },
+    { key: "[", says: "event before", run: () => move((at ?? head) - 1) },
+    { key: "]", says: "next event", run: () => move((at ?? head) + 1) },
     { key: "l", says: "back to now", run: () => move(null) },
     { key: "/", says: "search events", run: () => { ask({ tab: "events" }); setTimeout(() => document.querySelector<HTMLElement>("input[type=search]")?.focus(), 50); } },
     ...TABS.map((one, number) => ({ key: String(number + 1), says: `pane ${one}`, run: () => ask({ tab: one, step }) })),
@@ -107,29 +131,30 @@ function Shown({ execution: latest, reload, stale }: { execution: ExecutionDocum
         </div>
       )}
       <div class="slider">
-        <button type="button" class="bare" aria-label="Event before" disabled={log.head < 2} onClick={() => move((at ?? log.head) - 1)}>◀</button>
-        <input type="range" min={1} max={Math.max(1, log.head)} value={at ?? log.head} aria-label="Moment, by event" onInput={(event) => move(Number(event.currentTarget.value))} />
-        <button type="button" class="bare" aria-label="Next event" disabled={at === null} onClick={() => move((at ?? log.head) + 1)}>▶</button>
+        <button type="button" class="bare" aria-label="Event before" disabled={head < 2} onClick={() => move((at ?? head) - 1)}>◀</button>
+        <input type="range" min={1} max={Math.max(1, head)} value={at ?? head} aria-label="Moment, by event" onInput={(event) => move(Number(event.currentTarget.value))} />
+        <button type="button" class="bare" aria-label="Next event" disabled={at === null} onClick={() => move((at ?? head) + 1)}>▶</button>
         <span class="mono">
-          event {count(at ?? log.head)} of {count(log.head)}
-          {cursorEvent?.timestamp && <>, {clockTime(new Date(cursorEvent.timestamp))}</>}
+          event {count(at ?? head)} of {count(head)}
+          {cursor !== null && <>, {clockTime(new Date(cursor))}</>}
         </span>
         <button type="button" class={at === null ? "bare live" : ""} disabled={at === null} onClick={() => move(null)}>{isOver(latest.status) ? "end" : "live"}</button>
       </div>
-      {log.error && <Trouble problem={log.error} />}
+      {past.error && <Trouble problem={past.error} />}
+      {timeline.error && <Trouble problem={timeline.error} />}
       <div class="panes">
         <div class="left">
           <section class="graph" aria-label="Graph">
             {drawing ? (
               <>
-                <Graph drawing={drawing} moods={folded.moods} taken={folded.taken} selected={step} onSelect={select} view={asked("view")} onView={(view) => ask({ view })} />
-                <GraphTree drawing={drawing} moods={folded.moods} selected={step} onSelect={select} />
+                <Graph drawing={drawing} moods={moods} taken={taken} selected={step} onSelect={select} view={asked("view")} onView={(view) => ask({ view })} />
+                <GraphTree drawing={drawing} moods={moods} selected={step} onSelect={select} />
               </>
             ) : (
-              <p class="empty">{playbook.error || latest.version === null ? "This execution was started from a file; the catalog has no graph of it." : ""}</p>
+              layout.error && <Trouble problem={layout.error} />
             )}
           </section>
-          <Timeline lines={folded.lines} begin={begin} end={at === null ? end : (cursor ?? end)} cursor={null} selected={step} onSelect={select} />
+          <Timeline runs={runs} at={at} begin={begin} end={at === null ? end : (cursor ?? end)} selected={step} onSelect={select} />
         </div>
         <section class="panel" aria-label="Details">
           <div class="tabs" role="tablist" aria-label="Panes">
@@ -140,8 +165,8 @@ function Shown({ execution: latest, reload, stale }: { execution: ExecutionDocum
             ))}
           </div>
           <div class={`panel-body ${tab === "events" || tab === "output" ? "flush" : ""}`} id="pane" role="tabpanel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
-            {tab === "step" && step && <StepPanel key={step} execution={execution} step={step} at={at} content={playbook.value?.content} onSelect={select} />}
-            {tab === "events" && <EventsPane log={log} at={at} step={step} onAt={move} />}
+            {tab === "step" && step && <StepPanel key={step} execution={execution} step={step} runs={runs} at={at} content={playbook.value?.content} onSelect={select} />}
+            {tab === "events" && <EventsPane execution={latest} head={head} at={at} step={step} onAt={move} />}
             {tab === "data" && <DataPane execution={execution} />}
             {tab === "output" && <OutputPane execution={latest} step={step} />}
             {tab === "why" && <WhyPane execution={latest} onSelect={select} />}
