@@ -53,5 +53,5 @@ def set_up(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("uvicorn", "uvicorn.error", "aiohttp", "asyncio"):
+    for noisy in ("aiohttp", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))

@@ -20,7 +20,7 @@ from noetl.version import __version__
 
 if TYPE_CHECKING:
     from noetl.api.client import HttpControl
-    from noetl.api.edge import ASGIApp
+    from noetl.api.protocol import App
     from noetl.control.recording import Recording
     from noetl.settings import Settings
     from noetl.wiring import System
@@ -38,7 +38,7 @@ RETURN_SECONDS = 10.0
 class Served(NamedTuple):
     """A server that is ready to serve."""
 
-    app: ASGIApp
+    app: App
     listener: socket.socket
     draining: asyncio.Event
     is_open: bool
@@ -51,7 +51,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 
     While nobody is configured who may come in, it listens on this machine only.
     """
-    from noetl.api.app import build
+    from noetl.api.edge import Edge
     from noetl.api.serving import is_loopback, listening
     from noetl.control.timekeeping import recover
     from noetl.errors import BadSetting
@@ -68,7 +68,8 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             )
         with listening(host, port) as listener:
             pages = Pages() if settings.ui else None
-            app = build(services, settings.cors_origins, pages)
+            origins, proxies = settings.cors_origins, settings.trusted_proxies
+            app = Edge(services, origins=origins, proxies=proxies, pages=pages)
             served = Served(app, listener, services.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
@@ -93,7 +94,7 @@ async def showing(
     settings: Settings, recording: Recording, *, host: str, port: int
 ) -> AsyncIterator[Served]:
     """A recording behind the same routes as on a server. Nothing runs, and nobody may act."""
-    from noetl.api.app import build_showing
+    from noetl.api.edge import ShowingEdge
     from noetl.api.serving import listening
     from noetl.control.recording import keep
 
@@ -103,7 +104,7 @@ async def showing(
             await keep(system.store, recording)
             services = system.services()
             with listening(host, port) as listener:
-                yield Served(build_showing(services), listener, services.draining, True)
+                yield Served(ShowingEdge(services), listener, services.draining, True)
 
 
 @asynccontextmanager

@@ -23,9 +23,9 @@ import msgspec
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
-    from noetl.api.edge import ASGIApp
     from noetl.api.evaluating import Evaluator
     from noetl.api.metrics import AskNats
+    from noetl.api.protocol import App
     from noetl.api.services import Services
     from noetl.control.catalog import Catalog
     from noetl.control.clock import Clock
@@ -432,10 +432,10 @@ async def _reachable(settings: Settings, system: System) -> AsyncIterator[None]:
         yield
         return
 
-    def app() -> ASGIApp:
-        from noetl.api.app import build_local
+    def app() -> App:
+        from noetl.api.edge import LocalEdge
 
-        return build_local(system.services())
+        return LocalEdge(system.services())
 
     async with local_socket.serving(path, app):
         yield

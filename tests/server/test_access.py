@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from noetl.api.app import RightMissing, Router
 from noetl.api.edge import COOKIE
 from noetl.api.rights import ROLES
 from noetl.api.route import Route
+from noetl.api.router import RightMissing, Router
 from noetl.api.table import TABLE
 from noetl.model.answers import Health
 from tests.server.conftest import Guarded

@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from noetl.api.protocol import Protocol
+from noetl.api.protocol import Connections, Request
 from noetl.api.serving import listening
 from tests.server.processes import SECONDS_MAX
 
@@ -65,46 +63,47 @@ def test_an_answer_is_one_piece(dev, method, path, body):
             assert pieces_received(sock) == number, head
 
 
-async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers in the ways that there are."""
-    head: list[tuple[bytes, bytes]] = []
-    if scope["path"] == "/sized":
-        head = [(b"content-length", b"10")]
-    status = 204 if scope["path"] == "/empty" else 200
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    if scope["path"] == "/stream":
-        await receive()  # The request's own end; what comes next is the end of the connection.
-        await receive()
-        return
-    if scope["path"] == "/empty":
-        await send({"type": "http.response.body"})
-        return
-    await send({"type": "http.response.body", "body": b"01234", "more_body": True})
-    await send({"type": "http.response.body", "body": b"56789"})
+async def app(request: Request) -> None:
+    """Answers in the ways that there are, and says what it was sent."""
+    if request.path == "/echo":
+        request.answer(200, [], await request.read(10_000_000))
+    elif request.path == "/refused":
+        request.answer(401, [], b"who are you?")
+    elif request.path == "/empty":
+        request.answer(204, [], b"")
+    elif request.path == "/stream":
+        request.begin(200, [], None)
+        await request.gone()
+    elif request.path == "/broken":
+        raise RuntimeError("this was to be expected")
+    else:
+        request.begin(200, [], 10 if request.path == "/sized" else None)
+        for piece in (b"01234", b"56789") if request.path != "/short" else (b"0",):
+            await request.send(piece)
+        request.end()
 
 
 def talked(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
     """What a client makes of the app; and every connection of the server sends at once."""
 
     async def tell() -> Any:
-        state = ServerState()
-        config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", loop="none")
+        connections = Connections(app)
         with listening("127.0.0.1", 0) as listener:
             loop = asyncio.get_running_loop()
-            server = await loop.create_server(
-                lambda: Protocol(config, state, {}), sock=listener, start_serving=True
-            )
+            server = await loop.create_server(connections.made, sock=listener)
             try:
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
                 async with asyncio.timeout(SECONDS_MAX):
                     found = await talk(reader, writer)
-                for connection in state.connections:
+                for connection in connections.open:
                     sock = connection.transport.get_extra_info("socket")
                     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
                 writer.close()
                 return found
             finally:
                 server.close()
+                await connections.drain(SECONDS_MAX)
+                assert not connections.open
 
     return asyncio.run(tell())
 
@@ -132,3 +131,144 @@ def test_the_head_of_a_stream_does_not_wait_for_its_first_event():
         return await reader.readuntil(b"\r\n\r\n")
 
     assert talked(talk).startswith(b"HTTP/1.1 200 OK")
+
+
+def said_to(*sent: bytes) -> bytes:
+    """Everything that the server says until it hangs up."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        for piece in sent:
+            writer.write(piece)
+            await asyncio.sleep(0.02)  # a piece of its own on the network
+        return await reader.read()
+
+    return bytes(talked(talk))
+
+
+CLOSE = b"GET /empty HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def test_requests_that_come_together_are_answered_in_their_order():
+    said = said_to(request("GET", "/sized") + request("POST", "/echo", b"{1}") + CLOSE)
+
+    assert said.index(b"0123456789") < said.index(b"{1}") < said.index(b"HTTP/1.1 204")
+    assert said.count(b"HTTP/1.1 ") == 3
+
+
+def test_many_requests_that_come_together_wait_with_the_client():
+    """What is not read yet costs the server nothing, and every one of them is answered."""
+    count = 20_000
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(request("GET", "/empty") * count + CLOSE)
+        await asyncio.sleep(0.5)  # the server has read what it wants to
+        return await reader.read()
+
+    assert talked(talk).count(b"HTTP/1.1 204") == count + 1
+
+
+def test_a_body_may_come_in_pieces_and_after_it_was_asked_for():
+    body = b"x" * 300_000
+    head = request("POST", "/echo", b"")[:-4].replace(b"Length: 0", b"Length: 300000")
+    assert said_to(head, b"\r\n\r\n", body[:100], body[100:], CLOSE).count(body) == 1
+
+    said = said_to(head + b"\r\nExpect: 100-continue\r\n\r\n", body, CLOSE)
+    assert said.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+    assert said.count(body) == 1
+
+
+def test_whoever_was_not_asked_for_a_body_is_not_believed_to_send_it():
+    head = b"POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    said = said_to(head, request("GET", "/sized"))
+
+    assert said.startswith(b"HTTP/1.1 401")
+    assert b"connection: close" in said
+    assert b"0123456789" not in said
+
+
+def test_an_answer_that_comes_before_the_body_is_read_by_whoever_still_sends():
+    head = b"POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n"
+    assert said_to(head + b"Connection: close\r\n\r\n", b"x" * 900_000).endswith(b"who are you?")
+    assert said_to(head + b"\r\n" + b"x" * 900_000, CLOSE).count(b"HTTP/1.1 ") == 2
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
+
+
+def test_whoever_offers_another_protocol_is_answered_in_this_one():
+    """As Java's own client does with every first request of a connection."""
+    smuggled = request("GET", "/sized")
+    head = b"POST /echo HTTP/1.1\r\nHost: a\r\n" + UPGRADE
+    length = b"Content-Length: %d\r\n\r\n" % len(smuggled)
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+    for sent in (
+        (head + length + smuggled, CLOSE),
+        (head + length, smuggled, CLOSE),
+        (head + chunks % (len(smuggled), smuggled) + CLOSE,),
+    ):
+        said = said_to(*sent)
+        assert said.count(smuggled) == 1, "the body is a body"
+        assert b"0123456789" not in said
+        assert said.count(b"HTTP/1.1 2") == 2
+    many = b"GET /empty HTTP/1.1\r\nHost: a\r\n" + UPGRADE + b"\r\n"
+    assert said_to(many * 2_000 + CLOSE).count(b"HTTP/1.1 204") == 2_001
+
+
+def test_an_answer_that_breaks_off_ends_its_connection():
+    assert said_to(request("GET", "/broken")) == b""
+    said = said_to(request("GET", "/short"), CLOSE)
+    assert said.count(b"HTTP/1.1 ") == 2, "a stream may end when it likes"
+
+
+def test_what_is_being_answered_is_answered_before_the_end():
+    async def talk() -> tuple[bytes, bytes]:
+        go_on = asyncio.Event()
+
+        async def slow(request: Request) -> None:
+            if request.path == "/slow":
+                await go_on.wait()
+            request.answer(200, [], b"here")
+
+        connections = Connections(slow)
+        with listening("127.0.0.1", 0) as listener:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(connections.made, sock=listener)
+            first, idle = [await asyncio.open_connection(*listener.getsockname()) for _ in range(2)]
+            for (reader, writer), path in ((idle, "/"), (first, "/"), (first, "/slow")):
+                writer.write(request("GET", path))
+                if path == "/":
+                    await reader.readuntil(b"here")
+            while len(connections.tasks) < 1:
+                await asyncio.sleep(0.01)
+            server.close()
+            draining = asyncio.ensure_future(connections.drain(SECONDS_MAX))
+            nothing = await idle[0].read()
+            assert not draining.done()
+            go_on.set()
+            await draining
+            said = await first[0].read()
+            for _, writer in (first, idle):
+                writer.close()
+            return nothing, said
+
+    nothing, said = asyncio.run(talk())
+
+    assert nothing == b""
+    assert b"connection: close" in said
+    assert said.endswith(b"here")
+
+
+def test_clients_of_long_ago_are_told_the_end_of_a_stream_by_the_end_of_the_connection():
+    said = said_to(b"GET /chunked HTTP/1.0\r\n\r\n")
+
+    assert b"transfer-encoding" not in said
+    assert said.endswith(b"\r\n\r\n0123456789")
+
+
+def test_a_line_break_in_a_header_is_never_sent():
+    async def split(request: Request) -> None:
+        request.answer(200, [(b"x-a", b"b\r\nset-cookie: c=d")], b"")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "app", split)
+        assert said_to(request("GET", "/")) == b""

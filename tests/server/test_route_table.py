@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from noetl.api.app import Router
 from noetl.api.errors import WrongMethod
 from noetl.api.openapi import document
+from noetl.api.router import Router
 from noetl.api.table import TABLE
 from noetl.errors import NotFound
 

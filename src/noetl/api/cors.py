@@ -6,14 +6,18 @@ browser of somebody who is signed in.
 
 from __future__ import annotations
 
-from typing import Any
-
 _METHODS = b"GET, HEAD, POST, PUT, DELETE"
 _HEADERS = (
     b"Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, X-Request-ID"
 )
 _SHOWN = b"ETag, X-Request-ID"
 _SECONDS = b"600"
+PREFLIGHT = (
+    (b"access-control-allow-methods", _METHODS),
+    (b"access-control-allow-headers", _HEADERS),
+    (b"access-control-max-age", _SECONDS),
+)
+"""It may ask."""
 
 
 def is_preflight(method: str, headers: dict[bytes, bytes]) -> bool:
@@ -28,14 +32,3 @@ def welcome(origin: bytes) -> list[tuple[bytes, bytes]]:
         (b"access-control-expose-headers", _SHOWN),
         (b"vary", b"Origin"),
     ]
-
-
-async def answer(send: Any) -> None:
-    """It may ask."""
-    headers = [
-        (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", _HEADERS),
-        (b"access-control-max-age", _SECONDS),
-    ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})

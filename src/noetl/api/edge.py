@@ -1,42 +1,44 @@
-"""What every request passes before any route: a name for it, who asks, and a record of it.
+"""The way of every request: a name for it, who asks, the route, its right, its handler, the answer.
 
-Whoever is unknown gets no further than this, whatever they ask for and however they spell it. So
-the routes that are open are matched here, letter by letter; all else is refused unseen.
+    admit → match → right → query and body → handler → answer
+
+Whoever is unknown gets no further than the first of these, whatever they ask for and however they
+spell it. So the routes that are open are matched here, letter by letter; all else is refused
+unseen. There is no framework in between: the table says all that one would be told.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from contextlib import suppress
-from functools import lru_cache
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from functools import lru_cache, partial
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl.api import cors
-from noetl.api.access import KNOWN_SECONDS, Access
+from noetl.api.access import KNOWN_SECONDS
 from noetl.api.errors import WrongMethod, problem_of
-from noetl.api.metrics import Metrics
-from noetl.api.packing import packed
 from noetl.api.rights import NOBODY, VISITOR, Principal, local
+from noetl.api.route import JSON, AnyRoute, Caller, Reply
+from noetl.api.router import Match, Router
+from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
-from noetl.errors import BadRequest, BadText, NotAllowed, Unauthenticated
+from noetl.errors import BadText, NotAllowed, NotFound, Unauthenticated
 from noetl.ui import Page, Pages
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-"""The types of ASGI, as far as we use them."""
+if TYPE_CHECKING:
+    from noetl.api.protocol import Request
 
 logger = logging.getLogger("noetl.server.requests")
 
@@ -51,91 +53,113 @@ OPEN = frozenset(
 )
 """What callers may ask that nobody knows."""
 
+PACKED_MIN = 1024
+PACKED_APART = 128 * 1024
+"""What takes longer to compress does not keep the others in this process waiting."""
+PACKED_LEVEL = 5
+VARIES = (b"vary", b"Accept-Encoding")
+_TEXT = re.compile(rb"(application/(json|.*\+json|yaml)|text/(?!event-stream))")
+_GZIP = re.compile(rb"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
+
+_encode = msgspec.json.Encoder().encode
+_JSON = (b"content-type", JSON.encode())
+
+
+class Response(NamedTuple):
+    """An answer as it is sent."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes | AsyncIterator[bytes] = b""
+    size: int | None = None
+    """Of a body that comes piece by piece, if it is known."""
+
 
 class Edge:
-    """The outermost layer of the app."""
+    """Answers requests that come over the network."""
 
     def __init__(
         self,
-        app: ASGIApp,
-        access: Access,
-        metrics: Metrics,
+        services: Services,
         *,
         origins: Collection[str] = (),
+        proxies: Collection[str] = (),
         pages: Pages | None = None,
     ) -> None:
-        """`origins` are sites whose pages may call, too; `pages` are our own."""
-        self._app = app
-        self._pages = pages
+        """`origins` are sites whose pages may call, too, and `pages` are our own; `proxies` are
+        networks whose word we take for whom they speak for."""
+        self._services = services
+        self._access = services.access
+        self._metrics = services.metrics
+        self._router = Router(TABLE)
         self._origins = frozenset(origin.encode() for origin in origins)
-        self._access = access
-        self._metrics = metrics
+        self._proxies = Proxies(proxies)
+        self._pages = pages
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            # Nothing here is a web socket, so nobody needs to be asked who they are.
-            await send({"type": "websocket.close", "code": 1008, "reason": ""})
-            return
-        begun, took, status = time.perf_counter(), None, 500
-        scope["header_map"] = headers = _joined(scope["headers"])
-        if scope["method"] == "HEAD":
-            # As GET, whose body is not sent: the connection knows what was asked.
-            scope = {**scope, "method": "GET", "is_head": True}
-        method = scope["method"]
+    async def __call__(self, request: Request) -> None:
+        """Answer it. Whatever goes wrong becomes an answer, too."""
+        begun = time.perf_counter()
+        headers = request.headers
         origin = headers.get(b"origin")
         is_guest = origin is not None and origin in self._origins
         request_id = _request_id(headers.get(b"x-request-id", b""))
-        scope["request_id"] = request_id
-
-        def sending(message: Message) -> Awaitable[None]:
-            nonlocal took, status
-            if message["type"] == "http.response.start":
-                took, status = time.perf_counter() - begun, message["status"]
-                own = [(b"x-request-id", request_id.encode()), NOSNIFF]
-                if origin is not None and is_guest:
-                    own += cors.welcome(origin)
-                given = message.get("headers", ())
-                if not any(name == b"cache-control" for name, _ in given):
-                    own.append(NO_STORE)
-                message["headers"] = [*given, *own]
-            return send(message)
-
-        packing: Send = packed(scope, headers, sending)
-
+        caller: Caller | None = None
+        found: Match | None = None
+        page: Page | None = None
         try:
-            if is_guest and cors.is_preflight(method, headers):
-                await cors.answer(sending)
-                return
-            if self._pages is not None and method == "GET":
-                page = self._pages.find(scope["path"], headers)
-                if page is not None:
-                    scope["path_template"] = page.template
-                    await _show(sending, page)
-                    return
-            scope["user"] = principal = await self._admit(scope, headers, is_guest=is_guest)
-            _refuse_nul(scope)
-            line = _Line(receive, packing, self._access, principal, headers)
-            await self._app(scope, line.receive, line.send)
-            await line.finish()
-        except Exception as error:
-            if took is None:
-                await _answer(packing, error, request_id)
+            if is_guest and cors.is_preflight(request.method, headers):
+                response = Response(204, [*cors.PREFLIGHT])
+            elif (page := self._page(request)) is not None:
+                response = Response(page.status, [*page.headers], page.body)
             else:
-                logger.exception("an answer broke off", extra={"request_id": request_id})
-        finally:
-            self._record(scope, status, time.perf_counter() - begun if took is None else took)
+                caller = await self._admit(request, request_id, is_guest=is_guest)
+                _refuse_nul(request)
+                if request.method == "OPTIONS":
+                    response = self._methods_of(request.path)
+                else:
+                    found = self._router.match(request.method, request.path)
+                    response = await self._called(found, caller, request)
+        except Exception as error:  # noqa: BLE001  it becomes an answer, and is logged if it is ours
+            response = _problem(error, request_id)
+        if page is None:
+            response = await _packed(request, response, found)
+        own = [(b"x-request-id", request_id.encode()), NOSNIFF]
+        if origin is not None and is_guest:
+            own += cors.welcome(origin)
+        if not any(name == b"cache-control" for name, _ in response.headers):
+            own.append(NO_STORE)
+        response.headers.extend(own)
+        template = page.template if page is not None else "(none)" if found is None else found.path
+        self._record(request, found, template, caller, request_id, response.status, begun)
+        if isinstance(response.body, bytes):
+            request.answer(response.status, response.headers, response.body)
+        elif caller is not None:
+            await self._stream(request, response, response.body, caller)
 
-    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
+    # --- Who asks ---
+
+    async def _admit(self, request: Request, request_id: str, *, is_guest: bool) -> Caller:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
-        if not is_guest:
-            _refuse_other_sites(scope["method"], headers)
-        is_for_all = (scope["method"], scope["path"]) in OPEN and (
-            scope.get("raw_path", b"").split(b"?")[0].decode("latin-1") == scope["path"]
+        principal = await self._known(request, is_guest=is_guest)
+        address, scheme = self._proxies.behind(request.address, request.headers)
+        return Caller(
+            principal,
+            request_id=request_id,
+            headers=request.headers,
+            gone=partial(self._gone, request, principal),
+            address=address,
+            scheme=scheme,
         )
-        if is_for_all and scope["method"] == "GET":
+
+    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
+        method, headers = request.method, request.headers
+        if not is_guest:
+            _refuse_other_sites(method, headers)
+        is_for_all = (method, request.path) in OPEN and request.is_literal
+        if is_for_all and method == "GET":
             # The server's health. The database would have to say who asks, and may be silent.
             return NOBODY
-        principal = await self._access.who(_secret(headers))
+        principal = await self._who(headers)
         if principal.kind == "open":
             _refuse_rebinding(headers.get(b"host", b"").decode("latin-1"))
         elif principal.kind == "nobody" and not is_for_all:
@@ -145,122 +169,170 @@ class Edge:
             )
         return principal
 
-    def _record(self, scope: Any, status: int, took: float) -> None:
-        method, template = scope["method"], scope.get("path_template") or "(none)"
-        self._metrics.requests_of(method, template, status).inc()
-        route = scope.get("route")
-        if route is None or not route.patient:
-            self._metrics.seconds_of(method, template).observe(took)
+    async def _who(self, headers: dict[bytes, bytes]) -> Principal:
+        """Whoever shows that."""
+        return await self._access.who(_secret(headers))
+
+    async def _gone(self, request: Request, principal: Principal) -> None:
+        """Return when the caller has hung up, or soon after they are no longer let in."""
+        if principal.kind in ("nobody", "local"):
+            await request.gone()
+            return
+        while not request.is_gone:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KNOWN_SECONDS):
+                    await request.gone()
+            if await self._who(request.headers) != principal:
+                return
+
+    # --- What is asked ---
+
+    def _page(self, request: Request) -> Page | None:
+        """What a browser shows to people. It holds no data, so nobody is asked who they are."""
+        if self._pages is None or request.method != "GET":
+            return None
+        return self._pages.find(request.path, request.headers)
+
+    async def _called(self, found: Match, caller: Caller, request: Request) -> Response:
+        route = found.route
+        caller.principal.require(route.right)
+        given: dict[str, Any] = found.parameters
+        query = route.reader.query(request.query)
+        if route.query is not None:
+            given["query"] = query
+        if route.streamed:
+            given["body"] = request.pieces(route.body_max)
+        elif route.body is not None:
+            written = await request.read(route.body_max)
+            media = request.headers.get(b"content-type", b"") if route.yaml else b""
+            given["body"] = route.reader.body(written, media)
+        answer = await route.handler(self._services, caller, **given)
+        if isinstance(answer, Reply):
+            return _response(route, answer, request.headers)
+        if isinstance(answer, bytes | str):
+            return Response(200, [_media(route)], _bytes_of(answer))
+        return Response(200, [_JSON], _encode(answer))
+
+    def _methods_of(self, path: str) -> Response:
+        """Everybody who is known may ask which methods a path has."""
+        allow = self._router.allowed(path)
+        if allow is None:
+            raise NotFound(f"there is no route {path[:200]}.")
+        return Response(204, [(b"allow", allow)])
+
+    # --- The answer ---
+
+    async def _stream(
+        self, request: Request, response: Response, frames: AsyncIterator[bytes], caller: Caller
+    ) -> None:
+        """Send what comes until it ends, or until the caller has gone."""
+        request.begin(response.status, response.headers, response.size)
+
+        async def pump() -> None:
+            async with _closing(frames):
+                if not request.is_head:
+                    async for frame in frames:
+                        await request.send(frame)
+
+        sending, gone = asyncio.ensure_future(pump()), asyncio.ensure_future(caller.gone())
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            gone.cancel()
+            error, _ = await asyncio.gather(sending, gone, return_exceptions=True)
+        if isinstance(error, Exception):
+            extra = {"request_id": caller.request_id}
+            logger.error("an answer broke off", exc_info=error, extra=extra)
+            request.break_off()
+        else:
+            request.end()
+
+    def _record(
+        self,
+        request: Request,
+        found: Match | None,
+        template: str,
+        caller: Caller | None,
+        request_id: str,
+        status: int,
+        begun: float,
+    ) -> None:
+        took = time.perf_counter() - begun
+        self._metrics.requests_of(request.method, template, status).inc()
+        if found is None or not found.route.patient:
+            self._metrics.seconds_of(request.method, template).observe(took)
         if not logger.isEnabledFor(logging.DEBUG):
             return
-        principal = scope.get("user")
         logger.debug(
             "request",
             extra={
-                "request_id": scope["request_id"],
-                "method": method,
+                "request_id": request_id,
+                "method": request.method,
                 "route": template,
                 "status": status,
                 "seconds": round(took, 6),
-                "who": principal.name if isinstance(principal, Principal) else "",
+                "who": "" if caller is None else caller.name,
             },
         )
 
 
 class LocalEdge(Edge):
-    """The same for callers that came through the socket beside the database file.
+    """Answers callers that came through the socket beside the database file.
 
     Only who may write the file can open it, and no browser does.
     """
 
-    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
-        return local(scope["client"][0] if scope.get("client") else "")
-
-
-class Visitors(Access):
-    """Whoever comes may look at what is shown, and nothing else."""
-
-    def __init__(self) -> None:
-        """Nobody is configured, so nothing has to be looked up."""
-
-    async def who(self, secret: str | None) -> Principal:
-        return VISITOR
+    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
+        return local(request.address)
 
 
 class ShowingEdge(Edge):
-    """The same for a recording that is shown on this machine: everybody may look at it."""
+    """Answers those who look at a recording on this machine: everybody may look, nobody may act."""
 
-    async def _admit(self, scope: Any, headers: dict[bytes, bytes], *, is_guest: bool) -> Principal:
-        _refuse_rebinding(headers.get(b"host", b"").decode("latin-1"))
-        return await super()._admit(scope, headers, is_guest=is_guest)
+    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
+        _refuse_rebinding(request.headers.get(b"host", b"").decode("latin-1"))
+        return await super()._known(request, is_guest=is_guest)
 
-
-class _Line:
-    """The line to whoever asks: it ends soon after they are no longer let in.
-
-    Who waits for the end of the line, as everything does that may take long, hears of it as if the
-    client had gone.
-    """
-
-    def __init__(
-        self,
-        receive: Receive,
-        send: Send,
-        access: Access,
-        principal: Principal,
-        headers: dict[bytes, bytes],
-    ) -> None:
-        self._receive = receive
-        self._send = send
-        self._access = access
-        self._principal = principal
-        self._headers = headers
-        self._is_whole = False
-        """The request has been read to its end."""
-        self._is_cut = False
-        self._is_open = False
-        """An answer was begun, and has not ended."""
-
-    async def receive(self) -> Any:
-        if not self._is_whole:
-            message = await self._receive()
-            self._is_whole = not message.get("more_body", False)
-            if message["type"] == "http.disconnect" and self._has_body():
-                # Who hangs up is no error of ours, and hears of this no more.
-                raise BadRequest("the request ended before its body did.")
-            return message
-        while not self._is_cut:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KNOWN_SECONDS):
-                    return await self._receive()
-            if self._principal.kind not in ("nobody", "local"):
-                now = await self._access.who(_secret(self._headers))
-                self._is_cut = now != self._principal
-        return {"type": "http.disconnect"}
-
-    def _has_body(self) -> bool:
-        length = self._headers.get(b"content-length", b"0")
-        return length != b"0" or b"transfer-encoding" in self._headers
-
-    def send(self, message: Message) -> Awaitable[None]:
-        is_start = message["type"] == "http.response.start"
-        self._is_open = is_start or bool(message.get("more_body", False))
-        return self._send(message)
-
-    async def finish(self) -> None:
-        """End an answer that was cut."""
-        if self._is_cut and self._is_open:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _who(self, headers: dict[bytes, bytes]) -> Principal:
+        return VISITOR
 
 
-def _joined(headers: Collection[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by name; one that comes several times is one list, as HTTP has it."""
-    found = dict(headers)
-    if len(found) < len(headers):
-        found.clear()
-        for name, value in headers:
-            found[name] = found[name] + b", " + value if name in found else value
-    return found
+class Proxies:
+    """The proxies whose word we take for whom they speak for; nobody else is asked."""
+
+    def __init__(self, networks: Collection[str]) -> None:
+        self._networks = [ipaddress.ip_network(one, strict=False) for one in networks]
+
+    def behind(self, address: str, headers: dict[bytes, bytes]) -> tuple[str, str]:
+        """The address of the client, and how it speaks: as a proxy says, if that address is one.
+
+        Each proxy adds whom it speaks for at the end. The last address that is no proxy of ours is
+        the client: what stands before it anybody may have written.
+        """
+        scheme = "http"
+        if not self._networks or not self._knows(address):
+            return address, scheme
+        if headers.get(b"x-forwarded-proto", b"").strip() == b"https":
+            scheme = "https"
+        told = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        hosts = [_without_port(one.strip()) for one in told.split(",")]
+        others = [one for one in hosts if not self._knows(one)]
+        return (others[-1] if others else hosts[0]) or address, scheme
+
+    def _knows(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._networks)
+
+
+def _without_port(written: str) -> str:
+    """The address of `1.2.3.4:80`, `[::1]:80` or the address alone."""
+    if written.startswith("["):
+        return written[1:].partition("]")[0]
+    return written.partition(":")[0] if written.count(":") == 1 else written
 
 
 def _request_id(given: bytes) -> str:
@@ -288,7 +360,7 @@ def _secret(headers: dict[bytes, bytes]) -> str | None:
 def _refuse_other_sites(method: str, headers: dict[bytes, bytes]) -> None:
     """A page of another site must not act through the browser of somebody who is signed in."""
     origin = headers.get(b"origin")
-    if origin is None or method in ("GET", "HEAD", "OPTIONS"):
+    if origin is None or method in ("GET", "OPTIONS"):
         return
     if origin.partition(b"://")[2] != headers.get(b"host", b""):
         raise NotAllowed("this comes from a page of another site, which may not act here.")
@@ -310,24 +382,76 @@ def _refuse_rebinding(host: str) -> None:
         )
 
 
-def _refuse_nul(scope: Scope) -> None:
-    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+def _refuse_nul(request: Request) -> None:
+    if "\0" in request.path or b"%00" in request.query:
         raise BadText("an address holds the character NUL, which no name has.")
 
 
-async def _show(send: Send, page: Page) -> None:
-    start = {"type": "http.response.start", "status": page.status, "headers": page.headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": page.body, "more_body": False})
-
-
-async def _answer(send: Any, error: Exception, request_id: str) -> None:
+def _problem(error: Exception, request_id: str) -> Response:
     status, problem = problem_of(error, request_id)
-    body = msgspec.json.encode(problem)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [_JSON]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, WrongMethod):
         headers.append((b"allow", error.allow))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    return Response(status, headers, _encode(problem))
+
+
+def _response(route: AnyRoute, reply: Reply[Any], asked: dict[bytes, bytes]) -> Response:
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in reply.headers]
+    body = reply.body
+    if reply.tag is not None:
+        headers += [
+            (b"etag", f'W/"{reply.tag}"'.encode()),
+            (b"cache-control", b"private, no-cache"),
+        ]
+        known = asked.get(b"if-none-match", b"").decode("latin-1")
+        wanted = (f'"{reply.tag}"', "*")
+        if any(one.strip().removeprefix("W/") in wanted for one in known.split(",")):
+            return Response(304, headers)
+    if body is None:
+        return Response(reply.status, headers)
+    if isinstance(body, AsyncIterator):
+        return Response(reply.status, [*headers, _media(route)], body, reply.size)
+    if isinstance(body, bytes | str):
+        return Response(reply.status, [*headers, _media(route)], _bytes_of(body))
+    return Response(reply.status, [*headers, _JSON], _encode(body))
+
+
+def _bytes_of(body: bytes | str) -> bytes:
+    return body if isinstance(body, bytes) else body.encode()
+
+
+def _media(route: AnyRoute) -> tuple[bytes, bytes]:
+    return b"content-type", route.media.encode()
+
+
+async def _packed(request: Request, response: Response, found: Match | None) -> Response:
+    """The answer, compressed if the caller can read that and it saves anything.
+
+    Streams are not: what is small comes at once, and what is held back is late. Nor are answers
+    that hold a secret: who can put text of their own beside a secret can guess it from the size.
+    """
+    body, accepted = response.body, request.headers.get(b"accept-encoding")
+    if (
+        accepted is None
+        or not isinstance(body, bytes)
+        or len(body) < PACKED_MIN
+        or (found is not None and found.route.secret)
+        or not _GZIP.search(accepted.lower())
+        or not _TEXT.match(dict(response.headers).get(b"content-type", b""))
+    ):
+        return response
+    packed = _gzip(body) if len(body) < PACKED_APART else await asyncio.to_thread(_gzip, body)
+    headers = [*response.headers, (b"content-encoding", b"gzip"), VARIES]
+    return response._replace(headers=headers, body=packed)
+
+
+def _gzip(body: bytes) -> bytes:
+    packer = zlib.compressobj(PACKED_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    return packer.compress(body) + packer.flush()
+
+
+def _closing(frames: AsyncIterator[bytes]) -> AbstractAsyncContextManager[Any]:
+    """Close a generator that is not read to its end."""
+    return aclosing(frames) if isinstance(frames, AsyncGenerator) else nullcontext()

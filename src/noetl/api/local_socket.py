@@ -23,10 +23,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    import uvicorn
-    from uvicorn.server import ServerState
-
-    from noetl.api.edge import ASGIApp
+    from noetl.api.protocol import App, Connections
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +68,7 @@ def url_of(path: Path) -> str:
 
 
 @asynccontextmanager
-async def serving(path: Path, app: Callable[[], ASGIApp]) -> AsyncIterator[None]:
+async def serving(path: Path, app: Callable[[], App]) -> AsyncIterator[None]:
     """Answer calls at that path. The app is made when the first one comes: most processes that
     hold a database are never called, and start without it.
 
@@ -84,15 +81,23 @@ async def serving(path: Path, app: Callable[[], ASGIApp]) -> AsyncIterator[None]
         logger.warning("no calls of other processes can be taken at %s: %s", path, error)
         yield
         return
-    connections = _Connections(app)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(connections.protocol, sock=listener)
+    connections: Connections | None = None
+
+    def made() -> asyncio.Protocol:
+        from noetl.api.protocol import Connections
+
+        nonlocal connections
+        connections = connections or Connections(app())
+        return connections.made()
+
+    server = await asyncio.get_running_loop().create_unix_server(made, sock=listener)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
         server.close()
-        await connections.close()
+        if connections is not None:
+            await connections.drain(DRAIN_SECONDS)
 
 
 def _listening(path: Path) -> socket.socket:
@@ -110,36 +115,6 @@ def _listening(path: Path) -> socket.socket:
     finally:
         os.umask(others)
     return listener
-
-
-class _Connections:
-    """The connections to one socket, of the same protocol as those over the network."""
-
-    def __init__(self, app: Callable[[], ASGIApp]) -> None:
-        self._app = app
-        self._config: uvicorn.Config | None = None
-        self._state: ServerState | None = None
-
-    def protocol(self) -> asyncio.Protocol:
-        from uvicorn.server import ServerState
-
-        from noetl.api.protocol import Protocol
-        from noetl.api.serving import configured
-
-        if self._config is None or self._state is None:
-            self._config, self._state = configured(self._app()), ServerState()
-        return Protocol(config=self._config, server_state=self._state, app_state={})
-
-    async def close(self) -> None:
-        """Answer what is being answered, for a moment, and hang up."""
-        if self._state is None:
-            return
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(set(self._state.tasks), timeout=DRAIN_SECONDS)
-        for task in set(self._state.tasks):
-            task.cancel()
 
 
 def account_of(sock: socket.socket) -> str:

@@ -1,36 +1,40 @@
-"""How a connection of the server speaks HTTP/1.1: uvicorn's way, with our manners and our caps.
+"""HTTP/1.1 as the server speaks it: connections, the requests on them, and how they are answered.
 
-An answer is one write, and the kernel sends it at once. uvicorn writes head and body apart, and on
-a socket with Nagle's algorithm the second write waits for the client to acknowledge the first,
-which clients put off for up to 40 ms.
+`httptools` parses. What it finds becomes a `Request`, which is handed to the edge as soon as its
+head is whole; the body follows while it is read. Requests of one connection are answered one after
+the other. An answer is one write, and the kernel sends it at once: on a socket with Nagle's
+algorithm a second write would wait for the client to acknowledge the first, which clients put off
+for up to 40 ms.
 
 Nobody holds a connection for nothing: a head has a size, a number of fields and a time, a body has
 a least speed, an answer that nobody reads is given up, and an address has so many connections. What
 is refused is refused here, before anything of it is looked at. One timer per connection looks after
-all of that, and runs only while something is half done.
+all of that; a request that comes and is answered does not touch it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 import resource
 import socket
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
+from urllib.parse import unquote
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from noetl.api.local_socket import account_of
+from noetl.errors import BadRequest, TooLarge
 from noetl.model.answers import Error, ErrorAnswer
 
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
+logger = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 32 * 1024
 FIELDS_MAX = 100
@@ -38,8 +42,12 @@ HEAD_SECONDS = 10.0
 """So long a head may take, from its first byte or from the beginning of the connection."""
 BODY_SECONDS, BODY_RATE = 10.0, 8 * 1024
 """A body has so many seconds, and one more for each so many bytes that came."""
+BODY_HELD_MAX = 64 * 1024
+"""What is held of a body that nobody reads; the rest stays with the client."""
 FRAMING_MAX = 8
 """Bytes of framing for each byte of a body: more is no body but a trick."""
+KEEP_SECONDS = 65.0
+"""A connection on which nothing is asked for so long is closed."""
 UNREAD_SECONDS = 60.0
 """An answer of which nothing is read for so long is given up."""
 WATCH_SECONDS = 1.0
@@ -50,8 +58,13 @@ CONNECTIONS_MAX = 1000
 FILES_RESERVED = 256
 """For databases, logs and what else this process opens."""
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]%-]*")
+_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+_BODILESS = frozenset({204, 304})
 
 Stage = Literal["idle", "head", "body", "refused"]
+Headers = Sequence[tuple[bytes, bytes]]
+App = Callable[["Request"], Coroutine[Any, Any, None]]
+"""What answers requests."""
 
 
 class _Refused(Exception):
@@ -63,57 +76,346 @@ class _Refused(Exception):
         self.code = code
 
 
-class Protocol(HttpToolsProtocol):
+class Connections:
+    """The connections of one listener, and what is being answered on them."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.open: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Event | None = None
+        """Set when the last of them is over, once no more are taken."""
+
+    def made(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
+
+    async def drain(self, seconds: float, at_once: asyncio.Event | None = None) -> None:
+        """Answer what is being answered, and hang up; whatever takes longer than so many seconds,
+        or is still there when `at_once` is set, is cancelled."""
+        self._ended = asyncio.Event()
+        for connection in list(self.open):
+            connection.finish()
+        self.look_for_end()
+        waits = [asyncio.ensure_future(self._ended.wait())]
+        if at_once is not None:
+            waits.append(asyncio.ensure_future(at_once.wait()))
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if self.tasks:
+            logger.warning("requests were cancelled, because the server ends: %d", len(self.tasks))
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for connection in list(self.open):
+            connection.transport.abort()
+
+    def look_for_end(self) -> None:
+        """One of them is over."""
+        if self._ended is not None and not self.open and not self.tasks:
+            self._ended.set()
+
+
+class Request:
+    """A request, its body as it comes, and its answer."""
+
+    __slots__ = (
+        "_arrived",
+        "_connection",
+        "_gone",
+        "_held",
+        "_is_chunked",
+        "_knows_chunks",
+        "_left",
+        "_pieces",
+        "address",
+        "expects",
+        "headers",
+        "is_answered",
+        "is_begun",
+        "is_gone",
+        "is_head",
+        "is_literal",
+        "is_whole",
+        "keeps_alive",
+        "method",
+        "path",
+        "query",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: str,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        *,
+        keeps_alive: bool,
+        knows_chunks: bool,
+    ) -> None:
+        """Raises httptools.HttpParserError for a target that is none."""
+        self._connection = connection
+        self.is_head = method == "HEAD"
+        self.method = "GET" if self.is_head else method
+        """HEAD is GET with an answer whose body is not sent."""
+        parsed = httptools.parse_url(target)
+        self.path = parsed.path.decode("ascii")
+        self.is_literal = "%" not in self.path
+        """The path is what was written."""
+        if not self.is_literal:
+            self.path = unquote(self.path)
+        self.query: bytes = parsed.query or b""
+        self.headers = headers
+        """By their names in small letters. One that comes several times is one list."""
+        self.address = connection.address
+        """Where the other end is; of a process on this machine, its account."""
+        self.keeps_alive = keeps_alive
+        self._knows_chunks = knows_chunks
+        self.expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        """The client does not send the body until it is told to."""
+        self.is_whole = False
+        """The body has come to its end."""
+        self._pieces: list[bytes] = []
+        """Of the body, what has come and was not read."""
+        self._held = 0
+        self._arrived: asyncio.Future[None] | None = None
+        self._gone: asyncio.Event | None = None
+        self.is_gone = False
+        self.is_begun = False
+        self.is_answered = False
+        self._is_chunked = False
+        self._left: int | None = None
+        """How much of an answer of known size is still to be sent."""
+
+    # --- What came ---
+
+    async def read(self, most: int) -> bytes:
+        """The body. Raises TooLarge, before reading it if its length is told, and BadRequest if
+        the client goes before its end."""
+        if self.is_whole and self._held <= most:
+            return self._take()  # as nearly always
+        return b"".join([piece async for piece in self.pieces(most)])
+
+    async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
+        """The body as it comes; see `read`."""
+        told, size = self.headers.get(b"content-length", b""), 0
+        if told.isdigit() and int(told) > most:
+            raise _body_too_large(most)
+        while self._held or not self.is_whole:
+            if not self._held:
+                await self._next_piece()
+            piece = self._take()
+            size += len(piece)
+            if size > most:
+                raise _body_too_large(most)
+            if piece:
+                yield piece
+
+    async def _next_piece(self) -> None:
+        if self.is_gone:
+            raise BadRequest("the request ended before its body did.")
+        if self.expects:
+            self.expects = False
+            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._arrived = asyncio.get_running_loop().create_future()
+        await self._arrived
+
+    def _take(self) -> bytes:
+        pieces, self._pieces, self._held = self._pieces, [], 0
+        self._connection.read_on()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def add(self, piece: bytes) -> bool:
+        """A piece of the body has come; whether that is enough for now."""
+        self.expects = False
+        if not self.is_answered:
+            self._pieces.append(piece)
+            self._held += len(piece)
+            self._wake()
+        return self._held > BODY_HELD_MAX
+
+    def end_body(self) -> None:
+        self.is_whole = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    async def gone(self) -> None:
+        """Return when the client has hung up."""
+        if self._gone is None:
+            self._gone = asyncio.Event()
+        if not self.is_gone:
+            await self._gone.wait()
+
+    def hang_up(self) -> None:
+        """Nobody hears the answer."""
+        self.is_gone = True
+        self._wake()
+        if self._gone is not None:
+            self._gone.set()
+
+    # --- What is answered ---
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer with a whole body, in one write."""
+        self.is_begun = True
+        if self.is_gone:
+            return
+        size = b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
+        head = self._head(status, headers, size)
+        self._connection.transport.write(head if self.is_head else head + body)
+        self._finish()
+
+    def begin(self, status: int, headers: Headers, size: int | None) -> None:
+        """Begin an answer whose body is sent piece by piece. The head does not wait for the first
+        of them, which may take long."""
+        self.is_begun = True
+        if self.is_gone:
+            return
+        framing = b""
+        self._left = size
+        if size is not None:
+            framing = b"content-length: %d\r\n" % size
+        elif not self.is_head and self._knows_chunks:
+            self._is_chunked = True
+            framing = b"transfer-encoding: chunked\r\n"
+        elif not self.is_head:
+            self.keeps_alive = False  # the end of the connection is the end of the answer
+        self._connection.transport.write(self._head(status, headers, framing))
+
+    async def send(self, piece: bytes) -> None:
+        """Send a piece of the body, when the client has read most of what was sent before."""
+        await self._connection.room()
+        if self.is_gone or not piece:
+            return
+        if self._left is not None:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise ValueError("an answer is longer than it was said to be")
+        self._connection.transport.write(
+            b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece
+        )
+
+    def end(self) -> None:
+        """The answer that was begun is whole."""
+        if self.is_gone:
+            return
+        if self._is_chunked:
+            self._connection.transport.write(b"0\r\n\r\n")
+        if self._left and not self.is_head:
+            self.keeps_alive = False  # it was cut: the client must not take more for the rest
+        self._finish()
+
+    def break_off(self) -> None:
+        """The rest of the answer does not come."""
+        self._connection.transport.close()
+
+    def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
+        if self.expects or not self._connection.goes_on():
+            self.keeps_alive = False
+        lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
+        if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
+            raise ValueError("a line break in a header of an answer")
+        end = b"\r\n" if self.keeps_alive else b"connection: close\r\n\r\n"
+        return b"%b%b%b%b" % (_STATUS_LINES[status], lines, framing, end)
+
+    def _finish(self) -> None:
+        self.is_answered = True
+        self._pieces, self._held = [], 0
+        self._connection.answered(self)
+
+
+class Connection(asyncio.Protocol):
     """One connection of a client."""
 
     _of_address: ClassVar[Counter[str]] = Counter()
 
-    _stage: Stage = "idle"
-    """What of a request is under way."""
-    _since = 0.0
-    _came = 0
-    """Bytes of this stage, and how many of them were body."""
-    _body = 0
-    _refusal: _Refused | None = None
-    _watch: asyncio.TimerHandle | None = None
-    _unread = 0
-    """What waited to be read by the client when it last read something, and since when."""
-    _unread_since = 0.0
-    _address = ""
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport
+        self._begin_parser()
+        self.address = ""
+        self._network = ""
+        self._stage: Stage = "idle"
+        """What of a request is under way."""
+        self._since = 0.0
+        """When that began."""
+        self._came = 0
+        """Bytes of this stage, and how many of them were body."""
+        self._body = 0
+        self._target = b""
+        """Of the head that is being read: what is asked for, its fields, their number and size."""
+        self._headers: dict[bytes, bytes] = {}
+        self._fields = 0
+        self._head_size = 0
+        self._refusal: _Refused | None = None
+        self._reading: Request | None = None
+        """Whose body comes."""
+        self._answering: Request | None = None
+        self._waiting: deque[Request] = deque()
+        """Those that came before the one ahead of them was answered."""
+        self._is_paused = False
+        """We do not read."""
+        self._room: asyncio.Future[None] | None = None
+        """Done when the client has read most of what was sent; None while it does."""
+        self._unread = 0
+        """What waited to be read by the client when it last read something, and since when."""
+        self._unread_since = 0.0
+        self._is_finishing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
 
     # --- The connection ---
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        _send_at_once(transport)
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family == getattr(socket, "AF_UNIX", None):
-            self.client = (account_of(sock), 0)
-        self._address = _network(self.client[0] if self.client is not None else "")
-        self._of_address[self._address] += 1
+        if sock.family == getattr(socket, "AF_UNIX", None):
+            self.address = self._network = account_of(sock)
+        else:
+            # asyncio does so only on sockets made with IPPROTO_TCP; the listener's are not.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer = transport.get_extra_info("peername")
+            self.address = str(peer[0]) if peer else ""
+            self._network = _network(self.address)
+        self._connections.open.add(self)
+        self._of_address[self._network] += 1
         self._begin("head")
+        self._look_within(WATCH_SECONDS)
         per_address, at_all = connections_max()
-        if self._of_address[self._address] > per_address:
+        if self._of_address[self._network] > per_address:
             self._refuse(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many",
                 f"your address has {per_address} connections to this server, which is all it gets.",
             )
-        elif len(self.connections) > at_all:
+        elif len(self._connections.open) > at_all:
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE, "too_many", "the server has no connection to spare."
             )
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        self._of_address[self._address] -= 1
-        if not self._of_address[self._address]:
-            del self._of_address[self._address]
-        super().connection_lost(exc)
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._of_address[self._network] -= 1
+        if not self._of_address[self._network]:
+            del self._of_address[self._network]
+        for request in (self._reading, self._answering, *self._waiting):
+            if request is not None:
+                request.hang_up()
+        self._waiting.clear()
+        self.resume_writing()
+        self._connections.open.discard(self)
+        self._connections.look_for_end()
+
+    def eof_received(self) -> None:
+        """Whoever sends no more does not read, either: the transport closes."""
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         self._came += len(data)
         if self._stage == "refused":
             if self._came > LINGER_BYTES:
@@ -123,101 +425,214 @@ class Protocol(HttpToolsProtocol):
             self._begin("head")
             self._came = len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self._stage = "idle"
-                self.handle_websocket_upgrade()
-            return
+            self._feed(data)
         except httptools.HttpParserError:
-            refusal = self._refusal or _Refused(
-                HTTPStatus.BAD_REQUEST, "bad_request", "this is not HTTP/1.1."
-            )
+            refusal = self._refusal or _bad("this is not HTTP/1.1.")
             self._refuse(refusal.status, refusal.code, str(refusal))
             return
         framing = self._came - self._body  # of a head, all of it
-        if self._stage != "idle" and framing > HEAD_BYTES_MAX + FRAMING_MAX * self._body:
-            self._refuse(*_too_large())
-        if self._stage != "idle" and self._watch is None:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
+        if self._stage == "idle":
+            return
+        if framing > HEAD_BYTES_MAX + FRAMING_MAX * self._body:
+            self._refuse(*_head_too_large())
+        self._look_within(WATCH_SECONDS)
+
+    def finish(self) -> None:
+        """Answer what was asked, and close."""
+        self._is_finishing = True
+        if self._answering is None and self._stage != "refused":
+            self.transport.close()
 
     # --- What the parser finds ---
+
+    def _begin_parser(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        # What comes behind the last request of a connection is not looked at.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # Nobody upgrades here, so it is a request like any other. The parser has taken its
+                # body for another protocol: it reads the head again, as if that were not asked.
+                head = self._head_without_upgrade()
+                self._begin_parser()
+                self._parser.feed_data(head)
+                data = memoryview(data)[upgrade.args[0] :]
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        parser, headers = self._parser, self._headers.items()
+        version = parser.get_http_version().encode()
+        lines = b"".join([b"%b: %b\r\n" % one for one in headers if one[0] != b"upgrade"])
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (parser.get_method(), self._target, version, lines)
 
     def on_message_begin(self) -> None:
         if self._stage != "head":  # another request in the same piece
             self._begin("head")
-        super().on_message_begin()
+        self._target, self._headers, self._fields, self._head_size = b"", {}, 0, 0
+        self._reading = None
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage == "head":  # what comes behind a body is no header
-            super().on_header(name, value)
+        self._fields += 1
+        self._head_size += len(name) + len(value)
+        if self._stage != "head" or self._fields > FIELDS_MAX:
+            return  # what comes behind a body is no header
+        name, headers = name.lower(), self._headers
+        headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
-        refusal = self._refusal_of_head()
-        if refusal is not None:
-            self._refusal = refusal
-            raise refusal
+        self._refusal = self._refusal_of_head()
+        if self._refusal is not None:
+            raise self._refusal
+        parser = self._parser
+        if parser.should_upgrade():
+            return  # it is read again
+        is_new = parser.get_http_version() != "1.0"
+        request = self._reading = Request(
+            self,
+            parser.get_method().decode("ascii"),
+            self._target,
+            self._headers,
+            keeps_alive=is_new and parser.should_keep_alive(),
+            knows_chunks=is_new,
+        )
         self._begin("body")
-        super().on_headers_complete()
+        if self._answering is None and self._room is None:
+            self._start(request)
+        else:
+            self._waiting.append(request)
+            self._stop_reading()
 
     def _refusal_of_head(self) -> _Refused | None:
-        headers = self.headers
-        if len(headers) > FIELDS_MAX or (
-            self._came > HEAD_BYTES_MAX
-            and sum(len(name) + len(value) for name, value in headers) + len(self.url)
-            > HEAD_BYTES_MAX
-        ):
-            return _Refused(*_too_large())
-        hosts = [value for name, value in headers if name == b"host"]
-        if len(hosts) != 1 and (hosts or self.parser.get_http_version() != "1.0"):
-            return _bad("a request has exactly one Host.")
-        if hosts and not _HOST.fullmatch(hosts[0]):
-            return _bad("the Host of a request is a name or an address, and perhaps a port.")
-        if not self.url.startswith(b"/"):
+        if self._fields > FIELDS_MAX or self._head_size + len(self._target) > HEAD_BYTES_MAX:
+            return _Refused(*_head_too_large())
+        host = self._headers.get(b"host")
+        if host is None and self._parser.get_http_version() != "1.0":
+            return _bad("a request has a Host.")
+        if host is not None and not _HOST.fullmatch(host):
+            return _bad("the Host of a request is one name or address, and perhaps a port.")
+        if not self._target.startswith(b"/"):
             return _bad("what is asked for is a path that begins with a slash.")
+        if self._parser.should_upgrade():
+            if self._parser.get_method() == b"CONNECT":
+                return _bad("this is no proxy.")
+            if b"websocket" in self._headers.get(b"upgrade", b"").lower():
+                return _Refused(HTTPStatus.FORBIDDEN, "not_allowed", "there are no web sockets.")
         return None
 
-    def on_body(self, body: bytes) -> None:
-        self._body += len(body)
-        super().on_body(body)
+    def on_body(self, piece: bytes) -> None:
+        self._body += len(piece)
+        if self._reading is not None and self._reading.add(piece):
+            self._stop_reading()
 
     def on_message_complete(self) -> None:
-        self._stage = "idle"
-        super().on_message_complete()
+        if self._reading is not None:
+            self._stage = "idle"
+            self._reading.end_body()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        cycle.transport = cast(asyncio.Transport, _Answer(cycle))
-        super()._start_asgi_task(cycle, app)
+    # --- Answers ---
+
+    def _start(self, request: Request) -> None:
+        self._answering = request
+        task = self._loop.create_task(self._connections.app(request))
+        self._connections.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._connections.tasks.discard(task)
+        self._connections.look_for_end()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a request was not answered", exc_info=error)
+        if error is not None or task.cancelled():
+            self.transport.close()
+
+    def answered(self, request: Request) -> None:
+        """The next one, if it waits already."""
+        self._answering = None
+        if unread := self.transport.get_write_buffer_size():
+            self._watch_unread(unread)
+        if not (request.keeps_alive and self.goes_on()):
+            self._waiting.clear()
+            if request.is_whole:
+                self.transport.close()
+            else:
+                self._linger()
+            return
+        if self._stage == "idle":
+            self._since = self._loop.time()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer the next one that waits, unless the client has yet to read what was answered."""
+        if self._answering is None and self._room is None and self._waiting:
+            self._start(self._waiting.popleft())
+        self.read_on()
+
+    def goes_on(self) -> bool:
+        """Whether there is an answer after this one."""
+        return bool(self._waiting) or not self._is_finishing
+
+    async def room(self) -> None:
+        """Wait until the client has read most of what was sent."""
+        if self._room is not None:
+            await asyncio.shield(self._room)
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+        self._watch_unread(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+            self._go_on()
+
+    def _stop_reading(self) -> None:
+        if not self._is_paused and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read again, unless somebody waits whose turn comes before what would be read."""
+        if self._is_paused and not self._waiting and not self.transport.is_closing():
+            self._is_paused = False
+            self.transport.resume_reading()
 
     # --- Patience ---
 
     def _begin(self, stage: Stage) -> None:
         self._stage = stage
-        self._since = self.loop.time()
+        self._since = self._loop.time()
         self._came = self._body = 0
-        if stage == "head" and self._watch is None:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._watch_unread()
+    def _look_within(self, seconds: float) -> None:
+        due = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._rings_at <= due:
+                return
+            self._timer.cancel()
+        self._rings_at = due
+        self._timer = self._loop.call_later(seconds, self._look)
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.get_write_buffer_size():
-            self._watch_unread()
-
-    def _watch_unread(self) -> None:
-        self._unread, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
-        if self._watch is None:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
+    def _watch_unread(self, size: int) -> None:
+        self._unread, self._unread_since = size, self._loop.time()
+        self._look_within(WATCH_SECONDS)
 
     def _look(self) -> None:
-        """Give up what takes too long; look again while something is half done."""
-        self._watch = None
-        now = self.loop.time()
+        """Give up what takes too long; look again while the connection is there."""
+        self._timer = None
+        now = self._loop.time()
+        took = now - self._since
         if not self.transport.is_closing() or self._stage == "refused":
-            self._look_at_request(now)
+            self._look_at_request(now, took)
         # A connection that is closed stays until the client has read what was sent before.
         left = self.transport.get_write_buffer_size()
         if left and left != self._unread:
@@ -226,20 +641,22 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         elif not left and self.transport.is_closing() and self._stage != "refused":
             return
-        if self._stage != "idle" or left:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
+        is_half_done = self._stage != "idle" or left
+        idle_left = KEEP_SECONDS if self._answering is not None else KEEP_SECONDS - took
+        self._look_within(WATCH_SECONDS if is_half_done else max(idle_left, WATCH_SECONDS))
 
-    def _look_at_request(self, now: float) -> None:
-        took = now - self._since
+    def _look_at_request(self, now: float, took: float) -> None:
         match self._stage:
             case "refused" if took > LINGER_SECONDS:
                 self.transport.abort()
-            case "head" | "body" if self.flow.read_paused:
+            case "head" | "body" if self._is_paused:
                 self._since = now  # it is we who do not read
             case "head" if took > HEAD_SECONDS:
                 self._give_up()
             case "body" if took > BODY_SECONDS + self._came / BODY_RATE:
                 self._give_up()
+            case "idle" if self._answering is None and took >= KEEP_SECONDS:
+                self.transport.close()
 
     def _give_up(self) -> None:
         if self._stage == "head" and not self._came:
@@ -251,46 +668,46 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
         """Answer that, unless an answer to something before is under way, and hang up."""
-        is_owed = self.cycle is not None and not self.cycle.response_complete
-        is_asked = self._stage == "body" and is_owed and not self.cycle.response_started
-        self._stage, self._since, self._came = "refused", self.loop.time(), 0
+        owed, asked = self._answering, self._reading if self._stage == "body" else None
         if self.transport.is_closing():
+            self._begin("refused")
             return
-        if is_owed and (not is_asked or self.pipeline):
+        if self._waiting or (owed is not None and (owed is not asked or owed.is_begun)):
+            self._begin("refused")
             self.transport.close()
             return
         body = msgspec.json.encode(ErrorAnswer(error=Error(code=code, message=message)))
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n"
-        )
+        head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-            head += "retry-after: 10\r\n"
-        self.transport.write(head.encode() + b"\r\n" + body)
-        if is_asked:
-            self.cycle.disconnected = True  # whoever waits for the body goes on without
-            self.cycle.message_event.set()
+            head += b"retry-after: 10\r\n"
+        end = b"connection: close\r\n\r\n"
+        self.transport.write(b"%b%b%b%b" % (_STATUS_LINES[status.value], head, end, body))
+        if owed is not None:
+            owed.hang_up()  # whoever waits for the body goes on without
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close when the client has had time to stop sending and to read the answer."""
+        self._begin("refused")
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        if self._watch is None:
-            self._watch = self.loop.call_later(WATCH_SECONDS, self._look)
-
-    def eof_received(self) -> None:
-        if self._stage == "refused":
-            self.transport.close()
-        super().eof_received()
+        self._look_within(WATCH_SECONDS)
 
 
 def _bad(message: str) -> _Refused:
     return _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
 
 
-def _too_large() -> tuple[HTTPStatus, str, str]:
+def _head_too_large() -> tuple[HTTPStatus, str, str]:
     return (
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
         "too_large",
         f"the head of a request has at most {FIELDS_MAX} fields and {HEAD_BYTES_MAX} bytes.",
     )
+
+
+def _body_too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body has more than {most:,} bytes, the most that this route reads.")
 
 
 def _network(host: str) -> str:
@@ -314,39 +731,3 @@ def connections_max() -> tuple[int, int]:
         files = 2**20
     at_all = max(files // 2, files - FILES_RESERVED)
     return min(CONNECTIONS_MAX, at_all // 2), at_all
-
-
-class _Answer:
-    """The transport of one answer: the head of a sized answer waits for its body.
-
-    An answer without a size is a stream. Its head is sent alone, because its first piece may take
-    long.
-    """
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
-        self._head: bytes | None = None
-        self._has_begun = False
-
-    def write(self, data: bytes) -> None:
-        cycle = self._cycle
-        if self._head is not None:
-            data, self._head = self._head + data, None
-        elif cycle.response_started and not self._has_begun:
-            self._has_begun = True
-            if cycle.expected_content_length > 0 and cycle.scope["method"] != "HEAD":
-                self._head = data
-                return
-        self._transport.write(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-def _send_at_once(transport: asyncio.Transport) -> None:
-    """Set TCP_NODELAY. asyncio does so only on sockets that were made with IPPROTO_TCP, and the
-    listener's were not."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -47,7 +47,7 @@ BODY_MAX = 16 * 1024 * 1024
 QUERIES_REMEMBERED = 64
 """A worker asks with the same parameters each time."""
 JSON = "application/json"
-YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+YAML = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
 LET_THROUGH = "resource_kind"
 """Others send it beside `resource_type`, and it says nothing that we need."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -84,10 +84,15 @@ class Malformed(BadRequest):
         self.details = details
 
 
+async def never() -> None:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+
+
 class Caller:
     """Whoever calls a route, and what a handler may know of the call beside its parameters."""
 
-    __slots__ = ("_headers", "_receive", "address", "principal", "request_id", "scheme")
+    __slots__ = ("_headers", "address", "gone", "principal", "request_id", "scheme")
 
     def __init__(
         self,
@@ -95,7 +100,7 @@ class Caller:
         *,
         request_id: str = "",
         headers: Mapping[bytes, bytes] | None = None,
-        receive: Callable[[], Awaitable[Any]] | None = None,
+        gone: Callable[[], Awaitable[None]] = never,
         address: str = "",
         scheme: str = "http",
     ) -> None:
@@ -104,8 +109,9 @@ class Caller:
         self.address = address
         """The network address of the other end, if there is one."""
         self.scheme = scheme
+        self.gone = gone
+        """Returns when the caller has hung up, or may no longer be here."""
         self._headers = headers or {}
-        self._receive = receive
 
     @property
     def name(self) -> str:
@@ -119,14 +125,6 @@ class Caller:
     def header(self, header: Header) -> str | None:
         found = self._headers.get(header.key)
         return None if found is None else found.decode("latin-1")
-
-    async def gone(self) -> None:
-        """Return when the caller has hung up, or may no longer be here."""
-        if self._receive is None:
-            await asyncio.Event().wait()
-            return
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +178,12 @@ class Route(Generic[Q, B, A]):
     """What it may answer with beside 200 and errors."""
     patient: bool = False
     """The answer may wait for news: how long that takes says nothing about the server."""
+    parameters: tuple[str, ...] = field(init=False)
+    """The names in its path, in order."""
     reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", tuple(_PARAMETER.findall(self.path)))
         object.__setattr__(self, "reader", Reader(self))
 
     @property
@@ -197,11 +198,6 @@ class Route(Generic[Q, B, A]):
     def says(self) -> str:
         """What it does, for people: the handler's docstring."""
         return inspect.cleandoc(self.handler.__doc__ or "")
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names in its path, in order."""
-        return tuple(_PARAMETER.findall(self.path))
 
 
 AnyRoute = Route[Any, Any, Any]
@@ -257,14 +253,15 @@ class Reader:
         except msgspec.ValidationError as error:
             raise _malformed(str(error), "query") from None
 
-    def body(self, written: bytes, media: str = JSON) -> Any:
-        """The body as its type. Raises UnknownKey, BadText and Malformed."""
+    def body(self, written: bytes, media: bytes = b"") -> Any:
+        """The body as its type, from JSON or what `media` says. Raises UnknownKey, BadText and
+        Malformed."""
         if self._is_raw:
             return written
         assert self._decode is not None
         if not written:
             written = b"{}"
-        elif self._takes_yaml and media in YAML:
+        elif self._takes_yaml and media.partition(b";")[0].strip().lower() in YAML:
             written = msgspec.json.encode({"content": written.decode()})
         if b"\\u0000" in written and _NUL.search(written):
             raise BadText(

@@ -1,4 +1,4 @@
-"""Serving an app until it is asked to end, and then ending well.
+"""Serving until somebody asks for the end, and then ending well.
 
 The first signal drains: no new connections, no new leases, whoever waits for news is answered, what
 is being answered is answered to the end. The second one ends at once.
@@ -12,22 +12,14 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-import uvicorn
-
-from noetl.api.protocol import Protocol
+from noetl.api.protocol import App, Connections
 from noetl.errors import BadSetting
-
-if TYPE_CHECKING:
-    from noetl.api.edge import ASGIApp
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 20
-KEEP_ALIVE_SECONDS = 65
 BACKLOG = 2048
 FILES_MAX = 65_536
 
@@ -52,72 +44,31 @@ def listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
-class _Server(uvicorn.Server):
-    """uvicorn with our manners at the end."""
-
-    def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
-        super().__init__(config)
-        self._draining = draining
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._asked_to_end)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    def _asked_to_end(self) -> None:
-        if self.should_exit:
-            self.force_exit = True
-        logger.info("draining")
-        self._draining.set()
-        self.should_exit = True
-
-
-def configured(app: ASGIApp, proxies: tuple[str, ...] = ()) -> uvicorn.Config:
-    """How connections are served, over the network and on the machine."""
-    return uvicorn.Config(
-        app,
-        http=Protocol,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        loop="none",
-        server_header=False,
-        date_header=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=list(proxies),
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-    )
-
-
 async def serve(
-    app: ASGIApp,
-    listener: socket.socket,
-    draining: asyncio.Event,
-    ready: Callable[[], None],
-    proxies: tuple[str, ...] = (),
+    app: App, listener: socket.socket, draining: asyncio.Event, ready: Callable[[], None]
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `draining`.
-
-    `proxies` are networks whose word we take for whom they speak for; nobody else is asked.
-    """
+    """Serve until SIGTERM, SIGINT or `draining`."""
     _open_as_many_as_allowed()
-    server = _Server(configured(app, proxies), draining)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    watching = asyncio.ensure_future(_end_when(draining, server))
+    loop, at_once = asyncio.get_running_loop(), asyncio.Event()
+
+    def end() -> None:
+        if draining.is_set():
+            at_once.set()
+        logger.info("draining")
+        draining.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    connections = Connections(app)
+    server = await loop.create_server(connections.made, sock=listener, backlog=BACKLOG)
     try:
         ready()
-        await serving
+        await draining.wait()
     finally:
-        watching.cancel()
-        server.should_exit = True
-        await asyncio.gather(serving, watching, return_exceptions=True)
+        server.close()
+        await connections.drain(DRAIN_SECONDS, at_once)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 def _open_as_many_as_allowed() -> None:
@@ -126,8 +77,3 @@ def _open_as_many_as_allowed() -> None:
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-async def _end_when(draining: asyncio.Event, server: _Server) -> None:
-    await draining.wait()
-    server.should_exit = True

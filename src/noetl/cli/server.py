@@ -121,8 +121,7 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
                     _open_browser(f"{url}/")
             tell_ready(url)
 
-        proxies = settings.trusted_proxies
-        await serve(served.app, served.listener, served.draining, ready, proxies)
+        await serve(served.app, served.listener, served.draining, ready)
     say("the server has ended")
 
 

@@ -1,0 +1,138 @@
+"""Which route a request means: the table of routes as a tree of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from noetl.api.errors import WrongMethod
+from noetl.api.rights import RIGHTS
+from noetl.api.route import AnyRoute
+from noetl.errors import NoetlError, NotFound
+
+
+class RightMissing(NoetlError):
+    """A route names no right, or one that nobody knows: the server does not start."""
+
+    code = "right_missing"
+
+
+class Match(NamedTuple):
+    """A route that a path leads to, and the parameters in the path."""
+
+    route: AnyRoute
+    path: str
+    """As the table has it."""
+    parameters: dict[str, str]
+
+
+class _Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("deep", "leaf", "parameter", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.leaf: _Leaf | None = None
+        self.deep: _Leaf | None = None
+
+
+class _Leaf:
+    """A path that something answers at."""
+
+    __slots__ = ("allow", "path", "routes")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.routes: dict[str, AnyRoute] = {}
+        self.allow = b""
+
+    def add(self, route: AnyRoute) -> None:
+        if route.method in self.routes:
+            raise ValueError(f"two routes answer {route.method} {self.path}")
+        self.routes[route.method] = route
+        methods = {*self.routes, "OPTIONS", *(("HEAD",) if "GET" in self.routes else ())}
+        self.allow = ", ".join(sorted(methods)).encode()
+
+
+class Router:
+    """Which route a request means. Words go before parameters, and these before what is deep.
+
+    Where what goes before does not answer the method, what comes after may: `GET
+    /api/catalog/list` reads the playbook "list", though `POST` of the same path lists all.
+    """
+
+    def __init__(self, routes: Sequence[AnyRoute]) -> None:
+        self._root = _Node()
+        self._plain: dict[str, _Leaf] = {}
+        """Paths without parameters, found at once."""
+        for route in routes:
+            if route.right not in RIGHTS:
+                raise RightMissing(f"{route.method} {route.path} names no right, or one unknown.")
+            for path in route.paths:
+                self._leaf(path, deep=route.deep).add(route)
+
+    def _leaf(self, path: str, *, deep: bool) -> _Leaf:
+        node, words = self._root, [word for word in path.split("/") if word]
+        for word in words[:-1] if deep else words:
+            if word.startswith("{"):
+                node.parameter = node = node.parameter or _Node()
+            else:
+                node = node.words.setdefault(word, _Node())
+        leaf = (node.deep if deep else node.leaf) or _Leaf(path)
+        if deep:
+            node.deep = leaf
+        else:
+            node.leaf = leaf
+        if "{" not in path:
+            self._plain[path] = leaf
+        return leaf
+
+    def find(self, path: str) -> tuple[_Leaf, list[str]] | None:
+        """What answers at that path, and its parameters in order."""
+        plain = self._plain.get(path)
+        if plain is not None:
+            return plain, []
+        return next(self._all(path), None)
+
+    def _all(self, path: str) -> Iterator[tuple[_Leaf, list[str]]]:
+        """Every leaf that the path leads to, what goes before first."""
+        return self._walk(self._root, [word for word in path.split("/") if word], 0, [])
+
+    def _walk(
+        self, node: _Node, words: list[str], at: int, given: list[str]
+    ) -> Iterator[tuple[_Leaf, list[str]]]:
+        if at == len(words):
+            if node.leaf is not None:
+                yield node.leaf, given
+            return
+        below = node.words.get(words[at])
+        if below is not None:
+            yield from self._walk(below, words, at + 1, given)
+        if node.parameter is not None:
+            yield from self._walk(node.parameter, words, at + 1, [*given, words[at]])
+        if node.deep is not None:
+            yield node.deep, [*given, "/".join(words[at:])]
+
+    def match(self, method: str, path: str) -> Match:
+        """Raises NotFound for a path that nothing answers at, WrongMethod for another method."""
+        found = self.find(path)
+        if found is None:
+            raise NotFound(f"there is no route {path[:200]}. GET /api/openapi.json lists them all.")
+        leaf, given = found
+        if method not in leaf.routes:
+            found = next((one for one in self._all(path) if method in one[0].routes), None)
+            if found is None:
+                raise WrongMethod(f"{leaf.path} does not answer {method[:20]}.", leaf.allow)
+            leaf, given = found
+        route = leaf.routes[method]
+        return Match(route, leaf.path, dict(zip(route.parameters, given, strict=True)))
+
+    def allowed(self, path: str) -> bytes | None:
+        """The methods of a path, as the header `Allow` says them."""
+        leaves = [leaf for leaf, _ in self._all(path)]
+        if len(leaves) <= 1:
+            return leaves[0].allow if leaves else None
+        methods = {method for leaf in leaves for method in leaf.allow.decode().split(", ")}
+        return ", ".join(sorted(methods)).encode()
