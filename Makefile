@@ -56,11 +56,12 @@ browser:
 		&& apt-get install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; } \
 		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
 
+# A third of the time tests wait for processes, leases and clocks: three at once keep two cores busy.
 test: lint browser
-	$(BIN)/pytest -n 2 --dist worksteal -m "not long"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not long"
 
 test-long: lint browser
-	EFFORT=long $(BIN)/pytest -n 2 --dist worksteal
+	EFFORT=long $(BIN)/pytest -n 3 --dist worksteal
 
 ui: $(DEVELOPED)
 	cd ui && npm install --no-audit --no-fund

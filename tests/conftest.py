@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,21 @@ def pytest_configure() -> None:
     has_room = is_there and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
     if has_room and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+    # Test modules are rewritten and compiled once for all runs, also where Python is told to
+    # write nothing beside its sources.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = f"{tempfile.gettempdir()}/noetl-tests-{os.getuid()}"
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    # Thousands of tests are made here, and none of them is garbage: see below.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of every later collection of garbage."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

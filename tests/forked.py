@@ -37,8 +37,13 @@ NUMBER = struct.Struct("i")
 BEYOND_STANDARD = 3
 OUT_OF_THE_WAY = 500
 """Descriptors are moved up here before they get the numbers that the command expects."""
-OWN_THREADS = "noetl.tools"
-"""Some tools import libraries that start threads, which a fork would lose."""
+OWN_THREADS = (
+    "noetl.tools.duckdb.",
+    "noetl.tools.sql.duckdb",
+    "noetl.tools.tables.files",
+    "noetl.tools.transfer.",
+)
+"""They import DuckDB, which starts a thread that a fork would lose."""
 
 
 # --- The tests' side ---------------------------------------------------------------------------
@@ -196,6 +201,7 @@ def import_all() -> None:
         for module in pkgutil.walk_packages(noetl.__path__, "noetl."):
             if not module.name.startswith(OWN_THREADS) and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+        importlib.import_module("noetl.tools.registry").kinds()
     assert len(os.listdir("/proc/self/task")) == 1, "an import started a thread: do not import it"
 
 

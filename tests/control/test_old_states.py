@@ -129,6 +129,9 @@ def test_a_pause_at_a_server_that_believes_in_an_earlier_one_counts(database_url
 def test_a_parent_hears_of_its_child_from_a_server_with_an_old_state(database_url: str):
     async def story() -> None:
         async with servers(database_url, 2) as (first, second), deaf(database_url, 2):
+            # What the second worker holds when it is gone lapses soon.
+            for system in (first, second):
+                system.orchestrator.dispatch.lease_seconds = 1.0
             await first.catalog.register(CHILD)
             execution_id = await started(first, CALLS)
             async with working(second, "w-2"):

@@ -36,29 +36,18 @@ def found(problems: tuple[Problem, ...]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_mistake_is_reported_at_its_place_and_nothing_else_is(path):
+def test_a_mistake_is_reported_at_its_place_with_its_remedy_and_nothing_else_is(path):
     text = path.read_text()
     compiled = compile_text(text, tools=TOOLS)
 
-    assert found(compiled.problems) == Counter(noted(text, "problem")), "\n".join(
-        map(str, compiled.problems)
-    )
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_message_says_what_to_do(path):
-    text = path.read_text()
-    messages = "\n".join(problem.message for problem in compile_text(text, tools=TOOLS).problems)
-
+    assert noted(text, "problem"), "a bad file says what is wrong with it"
+    shown = "\n".join(map(str, compiled.problems))
+    assert found(compiled.problems) == Counter(noted(text, "problem")), shown
+    messages = "\n".join(problem.message for problem in compiled.problems)
     for part in noted(text, "says"):
         assert part in messages
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_an_error_leaves_no_net_and_a_warning_leaves_one(path):
-    compiled = compile_text(path.read_text(), tools=TOOLS)
+    # An error leaves no net, a warning leaves one.
     has_errors = any(problem.severity == "error" for problem in compiled.problems)
-
     assert (compiled.net is None) == has_errors
     assert (compiled.digest == "") == has_errors
 
@@ -68,11 +57,6 @@ def test_a_problem_names_the_path_of_what_is_wrong():
     [problem] = compile_text(text, tools=TOOLS).problems
 
     assert problem.path == "workflow[0].next.arcs[0].whn"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_bad_file_expects_a_problem(path):
-    assert noted(path.read_text(), "problem")
 
 
 def test_every_code_has_a_bad_file_or_a_reading_test():

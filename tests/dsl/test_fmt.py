@@ -46,19 +46,13 @@ def readable(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_formatting_a_document_keeps_its_meaning_and_comments(path: Path) -> None:
+def test_formatting_a_document_keeps_its_meaning_and_comments_and_is_done_once(path: Path) -> None:
     text = readable(path)
     formatted = format_text(text)
 
     assert read_data(formatted) == read_data(text)
     assert sorted(comments_of(formatted)) == sorted(comments_of(text))
     assert compile_text(formatted, tools=TOOLS).digest == compile_text(text, tools=TOOLS).digest
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_formatting_twice_is_formatting_once(path: Path) -> None:
-    formatted = format_text(readable(path))
-
     assert format_text(formatted) == formatted
 
 

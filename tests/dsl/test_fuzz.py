@@ -23,6 +23,7 @@ from noetl.dsl.codes import CODES
 from noetl.model.net import Limits, decode, encode
 from noetl.tools.registry import shapes
 from tests.dsl.attempts import time_limit
+from tests.effort import IS_LONG, TIMES
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.yaml"))
@@ -31,12 +32,12 @@ SECONDS_MAX = 30
 TOOLS = shapes()
 
 short = settings(
-    max_examples=300,
+    max_examples=100 * TIMES,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-cheap = settings(short, max_examples=2000)
+cheap = settings(short, max_examples=500 * TIMES)
 long = settings(short, max_examples=10_000, derandomize=False)
 
 
@@ -244,6 +245,7 @@ def _add(holder: dict[str, Any] | list[Any], node: Any, dice: random.Random) -> 
 # --- Large but harmless-looking ----------------------------------------------------------------
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: large}\n"
+TEMPLATES, SUMS, ALIASES = (20_000, 8, 100_000) if IS_LONG else (4_000, 2, 30_000)
 
 
 def one_step(tool: str) -> str:
@@ -291,13 +293,13 @@ def one_step(tool: str) -> str:
             one_step('{kind: noop, result: "' + "{% if x %}" * 5_000 + '"}'), id="open ifs"
         ),
         pytest.param(
-            one_step('{kind: noop, result: [&t "{{ ctx.a }}", ' + "*t, " * 100_000 + "]}"),
+            one_step('{kind: noop, result: [&t "{{ ctx.a }}", ' + "*t, " * ALIASES + "]}"),
             id="one template aliased often",
         ),
         pytest.param(
             one_step(
                 "{kind: noop, result: ["
-                + ", ".join('"{{ ctx.a' + f'{n} }}}}"' for n in range(20_000))
+                + ", ".join('"{{ ctx.a' + f'{n} }}}}"' for n in range(TEMPLATES))
                 + "]}"
             ),
             id="many templates",
@@ -305,7 +307,7 @@ def one_step(tool: str) -> str:
         pytest.param(
             one_step(
                 "{kind: noop, result: ["
-                + ", ".join('"{{ ' + f"x{n}+" + "x+" * 60_000 + 'x }}"' for n in range(8))
+                + ", ".join('"{{ ' + f"x{n}+" + "x+" * 60_000 + 'x }}"' for n in range(SUMS))
                 + "]}"
             ),
             id="several long sums",
@@ -368,8 +370,8 @@ def fuzz(tmp_path: Path, seconds: int) -> None:
 
 
 @needs_atheris
-def test_the_fuzzer_finds_nothing_in_5_seconds(tmp_path):
-    fuzz(tmp_path, seconds=5)
+def test_the_fuzzer_finds_nothing_in_two_seconds(tmp_path):
+    fuzz(tmp_path, seconds=2)
 
 
 @pytest.mark.long

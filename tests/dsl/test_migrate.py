@@ -46,22 +46,16 @@ def steps(body: str) -> str:
 
 
 @pytest.mark.parametrize("before", PAIRS, ids=name_of)
-def test_each_example_becomes_its_counterpart(before: Path) -> None:
+def test_each_example_becomes_its_counterpart_and_its_name_says_what_stays_the_same(
+    before: Path,
+) -> None:
     after = before.with_name(before.name.replace("before", "after"))
-
-    assert migrated(before.read_text()).text == after.read_text()
-
-
-@pytest.mark.parametrize("before", PAIRS, ids=name_of)
-def test_what_comes_out_compiles(before: Path) -> None:
-    net_of(migrated(before.read_text()).text)
-
-
-@pytest.mark.parametrize("before", PAIRS, ids=name_of)
-def test_the_name_of_an_example_says_what_stays_the_same(before: Path) -> None:
     text = before.read_text()
-    old, new = digest_of(text), digest_of(migrated(text).text)
+    made = migrated(text).text
 
+    assert made == after.read_text()
+    old, new = digest_of(text), digest_of(made)
+    assert new, "what comes out compiles"
     match name_of(before).split("_")[0]:
         case "form":
             assert old == new
@@ -73,40 +67,31 @@ def test_the_name_of_an_example_says_what_stays_the_same(before: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *PAIRS], ids=name_of)
-def test_migrating_again_changes_nothing(path: Path) -> None:
-    once = migrated(path.read_text())
+def test_no_comment_is_lost_the_text_is_formatted_and_migrating_again_changes_nothing(
+    path: Path,
+) -> None:
+    text = path.read_text()
+    once = migrated(text)
     again = migrated(once.text)
 
     assert again.text == once.text
     assert again.changes == ()
-
-
-@pytest.mark.parametrize("path", [*DOCUMENTS, *PAIRS], ids=name_of)
-def test_no_comment_is_lost(path: Path) -> None:
-    text = path.read_text()
-
-    assert sorted(comments_of(migrated(text).text)) == sorted(comments_of(text))
+    assert sorted(comments_of(once.text)) == sorted(comments_of(text))
+    assert once.text == (format_text(once.text) if once.changes else text)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_a_playbook_that_compiles_still_does_and_form_alone_keeps_its_digest(path: Path) -> None:
     text = path.read_text()
-    digest = digest_of(text)
-    if not digest:
+    before = digest_of(text)
+    if not before:
         pytest.skip("refused, as its document says")
     found = migrated(text)
     is_only_form = not any(change.message.startswith(NOT_ONLY_FORM) for change in found.changes)
 
-    assert digest_of(found.text)
-    assert not is_only_form or digest_of(found.text) == digest
-
-
-@pytest.mark.parametrize("path", [*DOCUMENTS, *PAIRS], ids=name_of)
-def test_migrated_text_is_formatted_and_unchanged_text_is_not_touched(path: Path) -> None:
-    text = path.read_text()
-    found = migrated(text)
-
-    assert found.text == (format_text(found.text) if found.changes else text)
+    after = digest_of(found.text)
+    assert after
+    assert not is_only_form or after == before
 
 
 def test_canonical_text_comes_back_byte_for_byte_whatever_its_layout() -> None:

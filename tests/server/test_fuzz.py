@@ -16,6 +16,7 @@ from schemathesis.checks import (
 )
 
 from noetl.api.table import TABLE
+from tests.effort import TIMES
 from tests.examples.system import temporary_folder
 from tests.server.processes import serving
 
@@ -55,7 +56,7 @@ def test_the_server_keeps_to_its_description(
     operation = schema[path][method]
 
     @settings(
-        max_examples=12,
+        max_examples=4 * TIMES,
         deadline=None,
         database=None,
         derandomize=True,

@@ -158,7 +158,7 @@ def sealed_in(database: str) -> list[bytes]:
 def test_s33_nothing_sealed_is_left_of_what_was_deleted_replaced_or_rotated(
     tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ):
-    given = {"NOETL_SECRET_KEY": f"{SECRET_KEY}-2,{SECRET_KEY}"}
+    given = {"NOETL_SECRET_KEY": f"{'2d' * 32},{SECRET_KEY}"}
     database = str(tmp_path / ".noetl" / "noetl.db")
     if kind == "postgres":
         database = given["NOETL_DATABASE_URL"] = request.getfixturevalue("database_url")

@@ -7,10 +7,12 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faults.cluster import Cluster
 from tests.server.processes import SECONDS_MAX, Server, Worker, serving, working
 
 COUNTING = """\
@@ -41,6 +43,14 @@ workflow:
     tool: {kind: noop, result: "{{ start.results | sum }}"}
 """
 SUM = sum(n * n for n in range(40))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Processes whose leases are short."""
+    made = Cluster(tmp_path)
+    yield made
+    made.end()
 
 
 def lines(path: Path) -> list[str]:
@@ -141,36 +151,37 @@ def test_t4_a_server_that_is_killed_comes_back_and_loses_nothing(tmp_path):
         server.end()
 
 
-def test_t1_workers_that_are_killed_are_replaced_by_others(tmp_path):
+def test_t1_workers_that_are_killed_are_replaced_by_others(tmp_path, cluster):
     target = tmp_path / "count"
-    with serving(tmp_path) as server:
-        with working(tmp_path, server.url) as first:
-            execution_id = server.start(COUNTING, {"file": str(target), "seconds": 1})
-            wait_until_begun(target)
-            first.kill()
-        with working(tmp_path, server.url):
-            document = server.ended(execution_id)
+    server = cluster.server()
+    first = cluster.worker(server)
+    execution_id = server.start(COUNTING, {"file": str(target), "seconds": 1})
+    wait_until_begun(target)
+    first.kill()
+    cluster.worker(server)
+    document = server.ended(execution_id)
 
     assert document["status"] == "COMPLETED"
     assert lines(target)[-2:] == ["ended", "after"]
 
 
-def test_t3_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path):
+def test_t3_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path, cluster):
     target = tmp_path / "count"
-    with serving(tmp_path) as server, working(tmp_path, server.url) as stale:
-        execution_id = server.start(COUNTING, {"file": str(target), "seconds": 0.2})
-        wait_until_begun(target)
-        stale.process.send_signal(signal.SIGSTOP)
-        with working(tmp_path, server.url):
-            document = server.ended(execution_id)
-            stale.process.send_signal(signal.SIGCONT)
-            stale.terminate()
+    server = cluster.server()
+    stale = cluster.worker(server)
+    execution_id = server.start(COUNTING, {"file": str(target), "seconds": 0.2})
+    wait_until_begun(target)
+    stale.process.send_signal(signal.SIGSTOP)
+    cluster.worker(server)
+    document = server.ended(execution_id)
+    stale.process.send_signal(signal.SIGCONT)
+    stale.terminate()
 
-        names = [event["name"] for event in server.events(execution_id)]
-        assert document["status"] == "COMPLETED"
-        assert names.count("playbook.processed") == 1
-        done = [one for one in server.events(execution_id) if one["name"] == "step.done"]
-        assert [one["step"] for one in done] == ["start", "after"]
+    names = [event["name"] for event in server.events(execution_id)]
+    assert document["status"] == "COMPLETED"
+    assert names.count("playbook.processed") == 1
+    done = [one for one in server.events(execution_id) if one["name"] == "step.done"]
+    assert [one["step"] for one in done] == ["start", "after"]
 
 
 def test_cancelling_reaches_a_remote_worker_at_once(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -90,6 +93,21 @@ class Known(NamedTuple):
 
 def kinds() -> dict[str, Known]:
     """Every tool kind by its name, with where it comes from."""
+    return dict(_kinds(tuple((place, _changed(place)) for place in sys.path)))
+
+
+def _changed(place: str) -> int:
+    """When something was last installed there or removed; 0 if there is no such place."""
+    try:
+        return os.stat(place or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _kinds(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
+    """Finding plug-ins reads a file of every installed package. A system asks for its kinds
+    several times, so they are looked for again only if one of the `places` has changed."""
     # Imported here because it costs more than all the tools together.
     from importlib.metadata import entry_points
 
