@@ -178,7 +178,7 @@ def test_t3_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path, cluster):
     stale.terminate()
 
     names = [event["name"] for event in server.events(execution_id)]
-    assert document["status"] == "COMPLETED"
+    assert document["status"] == "COMPLETED", document["error"]
     assert names.count("playbook.processed") == 1
     done = [one for one in server.events(execution_id) if one["name"] == "step.done"]
     assert [one["step"] for one in done] == ["start", "after"]
