@@ -342,10 +342,13 @@ async def working(
 @asynccontextmanager
 async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[None]:
     """Timers that fire, and leases that lapse; these not before `grace` seconds."""
+    from noetl.control.admission import admit
     from noetl.control.timekeeping import fire_timers, requeue_lapsed
 
-    parts = system.orchestrator, system.store, system.clock, system.membership.owns
-    async with in_background(fire_timers(*parts), requeue_lapsed(*parts, after=grace)):
+    orchestrator, store, clock = system.orchestrator, system.store, system.clock
+    parts = orchestrator, store, clock, system.membership.owns
+    admitting = admit(orchestrator.commits, store, orchestrator.dispatch, clock)
+    async with in_background(fire_timers(*parts), requeue_lapsed(*parts, after=grace), admitting):
         yield
 
 

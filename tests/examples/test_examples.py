@@ -11,7 +11,14 @@ import psycopg
 import pytest
 
 from examples.demo_server import DEMO_TOKEN, PORT
-from noetl.model.events import ChildStarted, RetryStarted, StepStarted, TaskDone, TimerFired
+from noetl.model.events import (
+    ChildStarted,
+    ExecutionBounded,
+    RetryStarted,
+    StepStarted,
+    TaskDone,
+    TimerFired,
+)
 from noetl.model.rule_events import PollIteration
 from tests.examples.conftest import Shop
 from tests.examples.system import EXAMPLES, Bench, Run, example, on_bench
@@ -485,3 +492,11 @@ def test_typed_inputs_takes_texts_for_what_they_are():
 
     assert done.result == {"day": "2026-01-31", "orders": 1, "amount": 22}
     assert done.document["labels"] == {"team": "sales"}
+
+
+def test_one_at_a_time_is_bounded_and_frees_its_slot():
+    done = run("one_at_a_time")
+
+    assert done.result == "the orders of ann are loaded"
+    [bounded] = done.of(ExecutionBounded)
+    assert bounded.slots == {"key orders of ann": 1, "playbook examples/one_at_a_time": 10}

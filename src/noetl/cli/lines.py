@@ -181,10 +181,17 @@ _NEWS: dict[str, Callable[[Any], str | None]] = {
     "sink.processed": _printed,
     "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
     "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",
+    "playbook.queued": lambda fact: f"waits for its turn: {_limits(fact.full)}",
     "playbook.paused": lambda fact: f"paused{_because(fact.reason)}",
     "playbook.resumed": lambda _: "resumed",
     "playbook.cancelled": lambda fact: f"cancelled{_because(fact.reason)}",
 }
+
+
+def _limits(full: tuple[str, ...]) -> str:
+    from noetl.engine.bounding import described
+
+    return one_line(" and ".join(map(described, full)) + " has no room")
 
 
 def _because(reason: str) -> str:

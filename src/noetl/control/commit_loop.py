@@ -16,6 +16,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import assert_never
 
+import msgspec
+
 from noetl.control import bodies
 from noetl.control.audience import Audience
 from noetl.control.children import Family, child_ended, child_start
@@ -40,6 +42,7 @@ from noetl.engine.turn import (
 from noetl.errors import Conflict, Corrupted, Finished, NoetlError, SignalRefused, StoreError
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.inputs import (
+    Admitted,
     Cancelled,
     Input,
     Lapsed,
@@ -65,7 +68,11 @@ DECIDED_AT_A_TIME = 10
 class Batch:
     """What one round decides."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], full: dict[ExecutionId, tuple[str, ...]] | None = None
+    ) -> None:
+        self.full = full or {}
+        """Executions that may not start, and the limits that have no room for them."""
         self.writes: dict[ExecutionId, Write] = {}
         self.todo = list(entries)
         """Grows by what follows from what is decided."""
@@ -119,6 +126,8 @@ class CommitLoop:
         self._family = family
         self.inbox = Inbox()
         self.timer_changed = asyncio.Event()
+        self.slots_changed = asyncio.Event()
+        """An execution waits for its turn, or has made room for others."""
         self.on_stored: Callable[[list[Write]], None] | None = None
         """Who wants to know what was written."""
         self.on_ended: list[Callable[[ExecutionId, ExecutionState], None]] = []
@@ -160,8 +169,9 @@ class CommitLoop:
 
     async def _round(self, entries: list[Entry]) -> None:
         """One batch. What was decided on an old state is decided again."""
+        full: dict[ExecutionId, tuple[str, ...]] = {}
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            batch = Batch(entries)
+            batch = Batch(entries, full)
             self._under_way = batch.writes
             try:
                 await self._decide_all(batch)
@@ -171,6 +181,7 @@ class CommitLoop:
             moved = await self._commit(batch)
             if moved is None:
                 return
+            full |= {one: write.full for one, write in batch.writes.items() if write.full}
             entries = [
                 entry
                 for entry in batch.decided
@@ -247,6 +258,11 @@ class CommitLoop:
             self._dispatch.wait_in_front(entry.waiter, self._clock.now())
         batch.decided.append(entry)
         await bodies.bring(self._store, live, given, write)
+        if batch.full and (names := batch.full.get(given.execution_id)):
+            if type(given) is Start:
+                given = msgspec.structs.replace(given, full=names)
+            elif type(given) is Admitted:
+                return  # It goes on waiting.
         try:
             decision = advance(live.program, live.state, given)
             entry.refusal = None
@@ -380,6 +396,8 @@ class CommitLoop:
             live.stored = write.seq_after
             if write.timers:
                 self.timer_changed.set()
+            if write.slots:
+                self.slots_changed.set()
             opened += [new.command.pool for new in write.commands if new.worker_id is None]
             self._audience.tell(execution_id, write.events, may_have_ended=live.state.is_finished)
             if live.state.is_finished:

@@ -240,7 +240,9 @@ class Executions:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
         calls = await waiting.calls_waiting(self._store, execution_id)
-        return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
+        slots = await waiting.slots_used(self._store, state)
+        open_commands = await self._store.open_commands(execution_id)
+        return waiting.reasons(state, open_commands, calls, slots)
 
     async def cancel(
         self,

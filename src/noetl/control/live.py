@@ -21,7 +21,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.store.access import NAMELESS, AuditEntry
-from noetl.store.base import Facts, Loaded, Summary, Write
+from noetl.store.base import Facts, Loaded, Slot, Summary, Write
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 
@@ -79,6 +79,7 @@ class Live:
 
     __slots__ = (
         "bodies",
+        "bounded_as",
         "execution_id",
         "has_references",
         "key",
@@ -98,6 +99,8 @@ class Live:
         self.snapshot_seq = state.seq
         self.timers = set(state.timers)
         self.key: str | None = None
+        self.bounded_as: str | None = state.status if state.slots else None
+        """The status in which the store knows it to wait for its slots, or to hold them."""
         self.bodies: set[str] = set()
         """Keys of large results that were fetched for it."""
         self.has_references = any(
@@ -138,9 +141,23 @@ class Live:
             write.timers_cleared = list(cleared - current.keys())
             self.timers = set(current)
         write.summary = self.summary()
+        if self.state.slots and self.bounded_as != self.state.status:
+            self._bound(write)
         if self.state.seq - self.snapshot_seq >= max(SNAPSHOT_EVERY, self.snapshot_seq):
             write.snapshot = refs.encode(self.state)
             self.snapshot_seq = self.state.seq
+
+    def _bound(self, write: Write) -> None:
+        """Say to what limits it is held, where it begins to wait or to run, or has ended."""
+        state = self.state
+        begins = self.bounded_as in (None, "PENDING") and not state.is_finished
+        ends = self.bounded_as is not None and state.is_finished
+        if begins or ends:
+            write.slots = tuple(
+                Slot(name, capacity, state.replaces, state.priority)
+                for name, capacity in state.slots.items()
+            )
+        self.bounded_as = state.status
 
     def summary(self) -> Summary:
         return summary_of(self.execution_id, self.state, self.key)

@@ -141,7 +141,9 @@ class Records:
         """What an unfinished execution waits for."""
         state = await self.state(execution_id)
         calls = await waiting.calls_waiting(self._store, execution_id)
-        return waiting.reasons(state, await self._store.open_commands(execution_id), calls)
+        slots = await waiting.slots_used(self._store, state)
+        open_commands = await self._store.open_commands(execution_id)
+        return waiting.reasons(state, open_commands, calls, slots)
 
     async def page(
         self,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from noetl.control import documents
 from noetl.control.documents import moment
+from noetl.engine.bounding import described
 from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command
 from noetl.model.events import TaskWaiting, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState, Run, TimerState
-from noetl.store.base import Store
+from noetl.store.base import SlotUse, Store
 
 PAGE = 1000
 
@@ -17,15 +18,20 @@ Open = list[tuple[Command, str | None, float | None]]
 
 
 def reasons(
-    state: ExecutionState, open_commands: Open, calls: list[TaskWaiting] | None = None
+    state: ExecutionState,
+    open_commands: Open,
+    calls: list[TaskWaiting] | None = None,
+    slots: list[SlotUse] | None = None,
 ) -> list[WaitDocument]:
     """What an unfinished execution waits for, most immediate first.
 
-    `calls` are those that wait for a place on their worker.
+    `calls` are those that wait for a place on their worker, `slots` who uses its limits.
     """
     if state.is_finished:
         return []
     found: list[WaitDocument] = []
+    if state.queued is not None:
+        found += [_of_limit(name, state, slots or []) for name in state.slots]
     if state.status == "PAUSED":
         text = "it is paused; `resume` lets it go on"
         found.append(WaitDocument(waits_for="resume", text=text))
@@ -76,6 +82,36 @@ def _of_run(
     if run.listens is not None:
         found.append(_of_listener(run, state))
     return found
+
+
+HOLDERS_SHOWN = 20
+
+
+async def slots_used(store: Store, state: ExecutionState) -> list[SlotUse]:
+    """Who has what an execution waits for that waits for its turn."""
+    return await store.slot_uses(list(state.slots)) if state.queued is not None else []
+
+
+def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDocument:
+    holders = [one for one in slots if one.name == name and one.held]
+    waiting = sum(1 for one in slots if one.name == name and not one.held)
+    shown = ", ".join(f"{one.execution_id} ({one.path})" for one in holders[:HOLDERS_SHOWN])
+    capacity = state.slots[name]
+    if len(holders) < capacity:
+        text = f"it starts as soon as another limit has room: {described(name)} has"
+    else:
+        text = (
+            f"it waits for its turn: {described(name)} allows {capacity} at a time, and that is"
+            f" {shown}; {waiting} wait"
+        )
+    assert state.queued is not None
+    return WaitDocument(
+        waits_for="slot",
+        text=text,
+        what=name,
+        since=moment(state.queued.since),
+        holders=[one.execution_id for one in holders],
+    )
 
 
 ABOUT_WAITING = ("task.waiting", "command.lost")

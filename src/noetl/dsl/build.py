@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where, deep, entries, field, flag, items, text, word
+from noetl.dsl.building import (
+    Building,
+    Home,
+    Where,
+    deep,
+    entries,
+    field,
+    flag,
+    items,
+    text,
+    whole,
+    word,
+)
 from noetl.dsl.layers import combine, executor_knobs, written_limits
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.steps import form_fields, step, workbook
-from noetl.model.net import Executor, FormField, KeychainEntry, Net, Values
+from noetl.model.net import Concurrency, Executor, FormField, KeychainEntry, Net, Values
 
 ROOT = Home()
 
@@ -121,7 +133,22 @@ def _executor(building: Building, node: Node | None) -> Executor:
         no_next_is_error=bool(flag(spec, "no_next_is_error")),
         reference_first=bool(flag(deep(spec, "policy", "results"), "reference_first")),
         limits=building.limits,
+        concurrency=_concurrency(building, field(spec, "concurrency")),
+        max_running=whole(field(spec, "limits"), "max_running"),
+        priority=whole(spec, "priority") or 0,
         inputs=_inputs(building, field(spec, "inputs")),
+    )
+
+
+def _concurrency(building: Building, node: Node | None) -> Concurrency | None:
+    key = building.value(field(node, "key"), Where.WORKLOAD, ROOT)
+    if key is None:
+        return None
+    return Concurrency(
+        key=key,
+        limit=whole(node, "limit") or 1,
+        on_limit=word(node, ("queue", "cancel_new", "cancel_running", "fail"), "on_limit")
+        or "queue",
     )
 
 

@@ -148,6 +148,21 @@ EXECUTOR_POLICY = Record(
     },
     astray=astray_policies("the executor"),
 )
+CONCURRENCY = Record(
+    "`concurrency`",
+    {
+        "key": Field(
+            Text(numbers=True),
+            "What executions have in common that bound each other.",
+            required=True,
+        ),
+        "limit": Field(Number(whole=True, least=1, templates=False), "Default 1."),
+        "on_limit": Field(
+            OneOf("queue", "cancel_new", "cancel_running", "fail"),
+            "What happens when as many run: wait (default), or who makes room.",
+        ),
+    },
+)
 _EXECUTOR_OLDER = older_keys(
     version="It has no effect; leave it out.",
     requires="Its tools are checked; it has no other effect. Leave it out.",
@@ -166,6 +181,25 @@ EXECUTOR = Record(
                     "entry_step": Field(StepName(), "Where the first token goes."),
                     "no_next_is_error": Field(Flag(), "A token with no way out is an error."),
                     "policy": Field(EXECUTOR_POLICY, "Defaults and limits."),
+                    "concurrency": Field(
+                        CONCURRENCY, "How many with the same key may run at once."
+                    ),
+                    "limits": Field(
+                        Record(
+                            "limits of executions",
+                            {
+                                "max_running": Field(
+                                    Number(whole=True, least=1, templates=False),
+                                    "How many executions of the playbook may run at once.",
+                                )
+                            },
+                        ),
+                        "What bounds its executions.",
+                    ),
+                    "priority": Field(
+                        Number(whole=True, templates=False),
+                        "Higher ones go first where commands or executions wait.",
+                    ),
                     "inputs": Field(
                         MapOf(Record("an input", FIELD)),
                         "What the workload must hold, by name.",

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from noetl.engine import forking, looping, signalling
+from msgspec import convert, to_builtins
+
+from noetl.engine import bounding, forking, looping, signalling
 from noetl.engine.evolve import CHILD_TIMEOUT, evolve
+from noetl.engine.failing import error_from
 from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
 from noetl.engine.joining import fire_ready
 from noetl.engine.listening import fail_run
@@ -29,14 +32,16 @@ from noetl.engine.reporting import (
 from noetl.engine.routing import route
 from noetl.engine.running import command_for, issue
 from noetl.engine.turn import NOTHING, CancelChild, Decision, Followed, Issue, Turn
-from noetl.errors import Finished
+from noetl.errors import EvaluationFailed, Finished
 from noetl.model.events import (
     Actor,
     ChildFinished,
     CommandLost,
     CommandRequeued,
+    ExecutionBounded,
     ExecutionCancelled,
     ExecutionPaused,
+    ExecutionQueued,
     ExecutionResumed,
     IterationFailed,
     RequestEvaluated,
@@ -52,6 +57,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import derive
 from noetl.model.inputs import (
+    Admitted,
     Cancelled,
     ChildEnded,
     Input,
@@ -63,7 +69,6 @@ from noetl.model.inputs import (
     Refused,
     Reported,
     Resumed,
-    Seed,
     Signalled,
     Start,
     TimerDue,
@@ -72,6 +77,7 @@ from noetl.model.inputs import (
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState, Run, TimerState
 
+Ended = tuple[tuple[StepDone | StepFailed, Run], ...]
 DELIVERIES_MAX = 20
 """A command that was lost so often is not lost by accident."""
 ALONE_MAX = 2
@@ -112,6 +118,8 @@ def _take_in(turn: Turn, given: Input) -> None:
                 looping.conclude(turn, run)
         case Start():
             _start(turn, given)
+        case Admitted():
+            _admit(turn)
         case Lapsed():
             _lapse(turn, given)
         case Refused(report=report):
@@ -147,7 +155,7 @@ def _settle(turn: Turn) -> None:
 def _go_on(turn: Turn) -> bool:
     """Offer a signal, or else start what can be started. Says whether anything happened."""
     state = turn.state
-    if state.status == "PAUSED":
+    if state.status == "PAUSED" or state.queued is not None:
         return False  # tokens and signals wait for it to be resumed
     if state.signals and signalling.deliver(turn):
         return True
@@ -184,29 +192,42 @@ def _lease(state: ExecutionState, given: Leased) -> Decision:
 
 
 def _start(turn: Turn, given: Start) -> None:
-    if turn.state.status != "PENDING":
+    if turn.state.status != "PENDING" or turn.state.queued is not None:
         return
     seed = given.seed
     turn.record(given.request)
-    first = turn.program.net.entry
-    begins = (seed.entry or None) if seed is not None else first
+    begins = (seed.entry or None) if seed is not None else turn.program.net.entry
     turn.record(RequestEvaluated(at=turn.at, workload=given.workload, entry=begins))
     if seed is not None:
         forking.record(turn, seed)
+    refused = given.refused
+    if refused is None and turn.program.is_bounded:
+        try:
+            slots = bounding.slots_of(turn)
+        except EvaluationFailed as error:
+            slots, refused = {}, error_from(error)
+        if slots and not _takes_its_turn(turn, given, slots):
+            return
+    _begin(turn, seed.ended if seed is not None else None, refused)
+
+
+def _begin(turn: Turn, ended: Ended | None, refused: TaskError | None = None) -> None:
+    """It runs, with a token at the entry, or from where another execution was (`ended`)."""
     turn.record(WorkflowStarted(at=turn.at))
-    if given.refused is not None:
-        turn.record(WorkflowFailing(at=turn.at, error=given.refused))
-    elif seed is not None:
-        _take_up(turn, seed)
+    if refused is not None:
+        turn.record(WorkflowFailing(at=turn.at, error=refused))
+    elif ended is not None:
+        _take_up(turn, ended)
     else:
+        first = turn.program.net.entry
         event = {"name": "workflow.started", "step": ""}
         token_id = derive(turn.execution_id, "entry")
         turn.record(TokenCreated(at=turn.at, token_id=token_id, step=first, event=event))
 
 
-def _take_up(turn: Turn, seed: Seed) -> None:
+def _take_up(turn: Turn, ended: Ended) -> None:
     """Go on from where the other execution was."""
-    for fact, run in seed.ended:
+    for fact, run in ended:
         turn.ended[run.step_run_id] = run
         turn.pending.append(fact)
     for run in list(turn.state.runs.values()):
@@ -214,6 +235,48 @@ def _take_up(turn: Turn, seed: Seed) -> None:
             looping.go_on(turn, run)
         elif not run.waiting:
             issue(turn, run)
+
+
+def _takes_its_turn(turn: Turn, given: Start, slots: dict[str, int]) -> bool:
+    """Whether it starts now. It does, unless the store has said that a limit has no room."""
+    full = tuple(name for name in given.full if name in slots)
+    answer = bounding.on_limit(turn.program, full) if full else ""
+    seed = given.seed
+    if seed is not None and seed.state.timers and answer == "queue":
+        answer = "fail"  # Its timers run: what they wake would not wait for its turn.
+    if answer in ("", "queue", "cancel_running"):
+        turn.record(
+            ExecutionBounded(
+                at=turn.at,
+                slots=slots,
+                priority=turn.program.net.executor.priority,
+                replaces=answer == "cancel_running",
+            )
+        )
+    match answer:
+        case "":
+            return True
+        case "fail":
+            turn.record(WorkflowStarted(at=turn.at))
+            turn.record(WorkflowFailing(at=turn.at, error=bounding.no_room(full)))
+        case "cancel_new":
+            error = bounding.no_room(full)
+            turn.record(ExecutionCancelled(at=turn.at, reason=error.message))
+            cancelled = TaskError(kind="cancelled", code=error.code, message=error.message)
+            finish(turn, "CANCELLED", error=cancelled)
+        case _:
+            ended = {"runs": to_builtins(seed.ended)} if seed is not None and seed.ended else {}
+            turn.record(
+                ExecutionQueued(at=turn.at, full=full, is_fork=seed is not None, ended=ended)
+            )
+    return False
+
+
+def _admit(turn: Turn) -> None:
+    queued = turn.state.queued
+    if queued is not None:
+        ended = convert(queued.ended.get("runs", ()), Ended) if queued.is_fork else None
+        _begin(turn, ended)
 
 
 def _lapse(turn: Turn, given: Lapsed) -> None:

@@ -32,10 +32,12 @@ from noetl.model.events import (
     CommandRequeued,
     CtxPatched,
     Event,
+    ExecutionBounded,
     ExecutionCancelled,
     ExecutionForked,
     ExecutionPaused,
     ExecutionProcessed,
+    ExecutionQueued,
     ExecutionRequested,
     ExecutionResumed,
     FrameClaimed,
@@ -80,6 +82,7 @@ from noetl.model.outcome import Outcome, TaskError
 from noetl.model.signals import ApprovalReceived, MessageReceived, SignalConsidered
 from noetl.model.state import (
     ExecutionState,
+    Queued,
     Run,
     StepResult,
     StepSummary,
@@ -162,7 +165,13 @@ def _fold_of(fact: Event) -> Fold | None:
             return signal_fold.hear
         case SignalConsidered():
             return signal_fold.considered
-        case ExecutionRequested() | RequestEvaluated() | WorkflowStarted():
+        case (
+            ExecutionRequested()
+            | RequestEvaluated()
+            | ExecutionBounded()
+            | ExecutionQueued()
+            | WorkflowStarted()
+        ):
             return _beginning
         case ExecutionForked():
             return _forked
@@ -194,7 +203,12 @@ def _unmatched(state: ExecutionState, fact: NextUnmatched | PolicyUnmatched) -> 
 
 
 def _beginning(
-    state: ExecutionState, fact: ExecutionRequested | RequestEvaluated | WorkflowStarted
+    state: ExecutionState,
+    fact: ExecutionRequested
+    | RequestEvaluated
+    | ExecutionBounded
+    | ExecutionQueued
+    | WorkflowStarted,
 ) -> None:
     match fact:
         case ExecutionRequested():
@@ -209,7 +223,13 @@ def _beginning(
             for step, value in fact.reused.items():
                 state.results[step] = StepResult(value=value)
                 state.steps[step] = StepSummary(status="done")
+        case ExecutionBounded():
+            state.slots, state.priority = fact.slots, fact.priority
+            state.replaces = fact.replaces
+        case ExecutionQueued():
+            state.queued = Queued(since=fact.at, is_fork=fact.is_fork, ended=fact.ended)
         case WorkflowStarted():
+            state.queued = None
             state.status = "RUNNING"
             state.started_at = fact.at
 
@@ -247,6 +267,7 @@ def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> Non
             state.failure = state.failure or fact.error
             state.failed_step = state.failed_step or fact.step
         case WorkflowFinished():
+            state.queued = None
             state.status = fact.status
             state.ended_at = fact.at
             state.result = fact.result

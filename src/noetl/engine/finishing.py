@@ -23,7 +23,7 @@ def finish_if_over(turn: Turn) -> bool:
     Says whether it was: then it has ended, or begins to undo.
     """
     state = turn.state
-    if state.runs or state.tokens or state.timers:
+    if state.runs or state.tokens or state.timers or state.queued is not None:
         return False
     if state.failure is None:
         finish(turn, "COMPLETED")

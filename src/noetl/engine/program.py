@@ -182,6 +182,12 @@ class Program:
         self.digest = digest
         self.labels = labels.of_playbook(net.labels)
         """Of its executions."""
+        executor = net.executor
+        self.concurrency_key = (
+            compile_value(executor.concurrency.key) if executor.concurrency is not None else None
+        )
+        self.is_bounded = executor.concurrency is not None or executor.max_running is not None
+        """Its executions may have to wait for their turn."""
         self.steps = {
             step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
         }

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from noetl.engine import looping
+from noetl.engine.bounding import held_below
 from noetl.engine.ending import record_skipped
 from noetl.engine.entering import begin_body
 from noetl.engine.gathering import length_of
@@ -272,6 +273,7 @@ def _start_child(
         return_step=request.return_step,
         depth=above.depth + 1 if above is not None else 1,
         root=above.first if above is not None else "",
+        slots=held_below(turn.state),
     )
     turn.effect(StartChild(child, request, parent, turn.state.children))
     if request.timeout is not None:

@@ -70,7 +70,7 @@ def command_for(
         block=run.block,
         undoes=run.compensates is not None,
         pool=pool if deliveries < SUSPECT_AFTER else apart(pool),
-        priority=run.priority,
+        priority=run.priority + turn.program.net.executor.priority,
         at=turn.at,
         deliveries=deliveries,
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,

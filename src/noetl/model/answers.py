@@ -372,6 +372,8 @@ class WaitDocument(Document, frozen=True, kw_only=True):
     until: str | UnsetType | None = UNSET
     events: list[str] | UnsetType = UNSET
     form: list[QuestionDocument] | UnsetType = UNSET
+    holders: list[str] | UnsetType = UNSET
+    """Executions that hold the slots of a limit."""
 
 
 class EventsTaken(Document, frozen=True, kw_only=True):

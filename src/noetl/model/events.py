@@ -48,6 +48,8 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many executions are above."""
     root: ExecutionId = ""
     """The one above all of them, unless that is `execution_id`."""
+    slots: tuple[str, ...] = ()
+    """Limits that those above are held to: what they call runs within their slots."""
 
     @property
     def first(self) -> ExecutionId:
@@ -97,6 +99,25 @@ class ExecutionForked(Fact, frozen=True, kw_only=True, tag="playbook.forked"):
     """What was written to ctx for this execution: path → value."""
     state: Values = {}
     """The part of the state that it begins with, as plain data; see `engine.forking`."""
+
+
+class ExecutionBounded(Fact, frozen=True, kw_only=True, tag="playbook.bounded"):
+    """The limits that it is held to: by name, how many that have it may run at the same time."""
+
+    slots: dict[str, int]
+    priority: int = 0
+    replaces: bool = False
+    """Older executions make room for it (`on_limit: cancel_running`)."""
+
+
+class ExecutionQueued(Fact, frozen=True, kw_only=True, tag="playbook.queued"):
+    """It waits for its turn: these limits have no room."""
+
+    full: tuple[str, ...] = ()
+    is_fork: bool = False
+    """It will go on from what another execution had recorded."""
+    ended: Values = {}
+    """Of a fork, the runs that had ended just then, under `runs`; see `Seed.ended`."""
 
 
 class WorkflowStarted(Fact, frozen=True, kw_only=True, tag="workflow.started"):
@@ -465,6 +486,8 @@ Event = (
     ExecutionRequested
     | RequestEvaluated
     | ExecutionForked
+    | ExecutionBounded
+    | ExecutionQueued
     | WorkflowStarted
     | WorkflowFailing
     | ExecutionPaused

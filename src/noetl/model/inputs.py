@@ -51,6 +51,12 @@ class Start(_Input, frozen=True, kw_only=True):
     """It fails at once, for this reason."""
     trigger: TriggerChange | None = None
     """What started it, to be stored with its first events; the engine does not read it."""
+    full: tuple[str, ...] = ()
+    """Limits that have no room for it, as the store has said."""
+
+
+class Admitted(_Input, frozen=True, kw_only=True):
+    """There is room for an execution that waits for its turn: it starts."""
 
 
 class Leased(_Input, frozen=True, kw_only=True):
@@ -144,6 +150,7 @@ class Nothing(_Input, frozen=True, kw_only=True):
 
 Input = (
     Start
+    | Admitted
     | Leased
     | Reported
     | Refused

@@ -417,6 +417,14 @@ class Limits(Record, frozen=True, kw_only=True):
     timeout: float | None = None
 
 
+class Concurrency(Record, frozen=True, kw_only=True):
+    """So many executions with the same key run at the same time, whatever their playbook."""
+
+    key: Value
+    limit: int = 1
+    on_limit: Literal["queue", "cancel_new", "cancel_running", "fail"] = "queue"
+
+
 class Executor(Record, frozen=True, kw_only=True):
     """How and where the playbook wants to run."""
 
@@ -426,6 +434,11 @@ class Executor(Record, frozen=True, kw_only=True):
     no_next_is_error: bool = False
     reference_first: bool = False
     limits: Limits = Limits()
+    concurrency: Concurrency | None = None
+    max_running: int | None = None
+    """So many executions of the playbook may run at the same time."""
+    priority: int = 0
+    """Of what waits in a pool, and of executions that wait for their turn, the highest is first."""
     inputs: tuple[FormField, ...] = ()
     """What the workload must hold: of which types, within which bounds."""
 

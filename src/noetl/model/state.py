@@ -247,6 +247,14 @@ class Signal(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Waiting runs that have yet to be offered it."""
 
 
+class Queued(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An execution that waits until its limits have room."""
+
+    since: float
+    is_fork: bool = False
+    ended: Values = {}
+
+
 class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Everything the engine knows of an execution."""
 
@@ -259,6 +267,12 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     seal: str = ""
     """Marks its references; see `model.refs`."""
     labels: dict[str, str] = {}
+    slots: dict[str, int] = {}
+    """The limits that it is held to, and how many they allow."""
+    priority: int = 0
+    replaces: bool = False
+    queued: Queued | None = None
+    """It waits for its turn."""
     requested_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None

@@ -72,6 +72,26 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What from outside a step waits for, `form` or `event`; empty: nothing. None: as above."""
 
 
+class Slot(NamedTuple):
+    """A limit that an execution is held to: so many that have it run at the same time."""
+
+    name: str
+    capacity: int
+    replaces: bool = False
+    """Older ones make room for newer ones."""
+    priority: int = 0
+
+
+class SlotUse(NamedTuple):
+    """An execution that holds a slot of a limit, or waits for one."""
+
+    execution_id: ExecutionId
+    name: str
+    capacity: int
+    held: bool
+    path: str
+
+
 class Write(msgspec.Struct, kw_only=True):
     """Everything that one decision changes in one execution."""
 
@@ -96,6 +116,11 @@ class Write(msgspec.Struct, kw_only=True):
     """Who did from outside what these events record."""
     trigger: TriggerChange | None = None
     """What started it: if that row has moved, so has the execution, and nothing is kept."""
+    slots: tuple[Slot, ...] = ()
+    """The limits of the execution, where this write makes it wait (its summary is PENDING), run, or
+    end. It runs only if all of them have room; then it holds a slot of each until it ends."""
+    full: tuple[str, ...] = ()
+    """Set by the store: it was refused, because these limits have no room."""
 
     @property
     def seq_after(self) -> int:
@@ -277,6 +302,10 @@ class Store(AccessStore, TriggerStore, Protocol):
         the log, and its id is derived from that. The other writes are not affected, except those
         that are tied to it: of executions that are tied together, all are kept or none. When this
         returns, what it wrote survives the power plug.
+
+        An execution that would run while one of its limits (`slots`) has no room is refused like
+        one that has moved, and its write says so (`full`). Whether there is room is found out and
+        the slot taken in one transaction that excludes all others of that limit.
         """
 
     # --- Reading executions ---
@@ -342,6 +371,17 @@ class Store(AccessStore, TriggerStore, Protocol):
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
         """The last seq of each of these that exists."""
+
+    # --- Limits ---
+
+    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
+        """Who holds a slot of these limits, and who waits for one, in the order they will run."""
+
+    async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
+        """Executions that wait although all their limits have room, in the order of their turn."""
+
+    async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
+        """Executions that have to make room, and for which newer one."""
 
     # --- Work ---
 

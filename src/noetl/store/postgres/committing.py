@@ -150,7 +150,7 @@ def rounds(writes: Sequence[Write]) -> list[list[Write]]:
 
 def has_more(write: Write) -> bool:
     """Whether it changes something that few decisions change."""
-    return bool(write.vars or write.results or write.snapshot is not None)
+    return bool(write.vars or write.results or write.snapshot is not None or write.slots)
 
 
 def needs_head(write: Write) -> bool:

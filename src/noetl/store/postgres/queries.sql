@@ -145,6 +145,88 @@ WITH kept AS MATERIALIZED (
 )
 SELECT execution_id FROM kept
 
+-- lock_slots --
+-- Limits are taken up by one transaction at a time; held to its end. In this order everywhere.
+SELECT pg_advisory_xact_lock(hashtextextended('noetl.slot ' || %(name)s, 0))
+
+-- full_slots --
+-- The limits of an execution that leave it no room. A new one also lets pass those that wait.
+SELECT wanted.name
+  FROM unnest(%(names)s::text[], %(capacities)s::integer[]) AS wanted (name, capacity)
+ WHERE (SELECT count(*)
+          FROM noetl.slot AS holder
+          JOIN noetl.execution AS running USING (execution_id)
+         WHERE holder.name = wanted.name AND holder.held
+           AND holder.execution_id <> %(execution_id)s
+           AND running.status IN ('RUNNING', 'PAUSED')) >= wanted.capacity
+    OR (%(is_new)s AND EXISTS (SELECT FROM noetl.slot AS waiting
+                                WHERE waiting.name = wanted.name AND NOT waiting.held
+                                  AND waiting.execution_id <> %(execution_id)s
+                                  AND waiting.priority >= %(priority)s))
+
+-- put_slot --
+INSERT INTO noetl.slot (execution_id, name, capacity, held, replaces, priority, requested_at)
+VALUES (%(execution_id)s, %(name)s, %(capacity)s, %(held)s, %(replaces)s, %(priority)s,
+        %(requested_at)s)
+    ON CONFLICT (execution_id, name) DO UPDATE SET held = excluded.held
+
+-- free_slots --
+DELETE FROM noetl.slot WHERE execution_id = %(execution_id)s
+
+-- slot_holders --
+-- Who has, or wants, a slot of these limits.
+SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
+  FROM noetl.slot AS slot
+  JOIN noetl.execution AS execution USING (execution_id)
+ WHERE slot.name = ANY(%(names)s) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
+ LIMIT %(limit)s
+
+-- admissible --
+-- Those that wait and whose every limit has room: of each limit as many as it has room for.
+WITH free AS MATERIALIZED (
+    SELECT waiting.name,
+           waiting.capacity - (SELECT count(*)
+                                 FROM noetl.slot AS holder
+                                 JOIN noetl.execution AS running USING (execution_id)
+                                WHERE holder.name = waiting.name AND holder.held
+                                  AND running.status IN ('RUNNING', 'PAUSED')) AS room
+      FROM (SELECT name, max(capacity) AS capacity
+              FROM noetl.slot WHERE NOT held GROUP BY name) AS waiting
+), possible AS (
+    SELECT waiting.execution_id, waiting.priority, waiting.requested_at, free.room,
+           row_number() OVER (PARTITION BY waiting.name
+                              ORDER BY waiting.priority DESC, waiting.requested_at,
+                                       waiting.execution_id) AS place
+      FROM free
+      JOIN noetl.slot AS waiting ON waiting.name = free.name AND NOT waiting.held
+     WHERE free.room > 0
+       AND NOT EXISTS (SELECT FROM noetl.slot AS other
+                         JOIN free AS taken ON taken.name = other.name AND taken.room <= 0
+                        WHERE other.execution_id = waiting.execution_id)
+)
+SELECT execution_id
+  FROM possible
+ WHERE place <= room
+ GROUP BY execution_id, priority, requested_at
+ ORDER BY priority DESC, requested_at, execution_id
+ LIMIT %(limit)s
+
+-- displaced --
+-- Those that a newer one replaces: more than the limit allows are newer, and one of these waits.
+SELECT older.execution_id, min(newer.execution_id) AS by
+  FROM noetl.slot AS newest
+  JOIN noetl.slot AS older
+    ON older.name = newest.name AND (older.requested_at, older.execution_id)
+                                    < (newest.requested_at, newest.execution_id)
+  JOIN noetl.slot AS newer
+    ON newer.name = older.name AND (newer.requested_at, newer.execution_id)
+                                   > (older.requested_at, older.execution_id)
+ WHERE NOT newest.held AND newest.replaces
+ GROUP BY older.execution_id, older.name, older.capacity
+HAVING count(DISTINCT newer.execution_id) >= older.capacity
+ LIMIT %(limit)s
+
 -- put_snapshot --
 INSERT INTO noetl.snapshot (execution_id, seq, event_checksum, body, checksum)
 VALUES (%(execution_id)s, %(seq)s, %(event_checksum)s, %(body)s, %(checksum)s)

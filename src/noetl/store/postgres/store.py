@@ -28,6 +28,7 @@ from noetl.store.base import (
     Member,
     Pieces,
     Runtime,
+    SlotUse,
     StoredCredential,
     Summary,
     Write,
@@ -233,6 +234,20 @@ class PostgresStore(AccessMethods, TriggerMethods):
 
     async def holds(self) -> list[Hold]:
         return [Hold(**row) for row in await self._database.all("holds")]
+
+    # --- Limits ---
+
+    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
+        chosen = {"names": list(names), "limit": limit}
+        return [SlotUse(**row) for row in await self._database.all("slot_holders", chosen)]
+
+    async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
+        found = await self._database.all("admissible", {"limit": limit})
+        return [row["execution_id"] for row in found]
+
+    async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
+        found = await self._database.all("displaced", {"limit": limit})
+        return [(row["execution_id"], row["by"]) for row in found]
 
     # --- Work ---
 

@@ -26,6 +26,9 @@ from noetl.store.postgres.connections import (
 from noetl.store.postgres.line import Value
 from noetl.store.postgres.triggers import write_change
 
+RUNS = frozenset({"RUNNING", "PAUSED"})
+"""In these an execution holds its slots."""
+
 
 async def commit(
     database: Database,
@@ -98,18 +101,74 @@ async def _together(
     moved: list[ExecutionId] = []
     ends.clear()  # If the line broke, this is not the first time.
     async with db.transaction() as transaction:
+        asking = _Transaction(db, home)
+        await _lock_slots(db, rounds)
         for round_ in rounds:
             for write in round_:
                 if write.trigger is not None and not await write_change(db, write.trigger):
                     moved.append(write.execution_id)
                     raise psycopg.Rollback(transaction)
-            moved += await _round(_Transaction(db, home), round_, heads, ends)
+            moved += await _round(asking, [one for one in round_ if not one.slots], heads, ends)
+            for write in round_:
+                # One by one: each counts for the next.
+                if write.slots:
+                    write.full = await _full(db, write)
+                    moved += (
+                        [write.execution_id]
+                        if write.full
+                        else await _round(asking, [write], heads, ends)
+                    )
+                    if write.execution_id not in moved:
+                        await _use_slots(db, write)
             for write in filter(committing.has_more, round_):
                 if write.execution_id not in moved:
                     await _write_more(db, write, ends[write.execution_id])
         if moved and all_or_none:
             raise psycopg.Rollback(transaction)
     return moved
+
+
+async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
+    """One transaction at a time finds out whether there is room, and takes it."""
+    names = {
+        slot.name
+        for round_ in rounds
+        for write in round_
+        if write.summary is not None and write.summary.status in RUNS
+        for slot in write.slots
+    }
+    for name in sorted(names):
+        await rows(db, "lock_slots", {"name": name})
+
+
+async def _full(db: Connection, write: Write) -> tuple[str, ...]:
+    """The limits of an execution that leave it no room to run."""
+    if write.summary is None or write.summary.status not in RUNS:
+        return ()
+    asked = {
+        "names": [slot.name for slot in write.slots],
+        "capacities": [slot.capacity for slot in write.slots],
+        "execution_id": write.execution_id,
+        "is_new": write.seq_before == 0,
+        "priority": write.slots[0].priority,
+    }
+    return tuple(first_column(await rows(db, "full_slots", asked)))
+
+
+async def _use_slots(db: Connection, write: Write) -> None:
+    """It waits, runs, or has ended."""
+    assert write.summary is not None
+    if write.summary.ended_at is not None:
+        await change(db, "free_slots", {"execution_id": write.execution_id})
+        return
+    for slot in write.slots:
+        values = {
+            **slot._asdict(),
+            "execution_id": write.execution_id,
+            "held": write.summary.status in RUNS,
+            "requested_at": write.summary.requested_at,
+        }
+        await change(db, "put_slot", values)
 
 
 async def _round(
@@ -119,6 +178,8 @@ async def _round(
     ends: dict[ExecutionId, Head],
 ) -> list[ExecutionId]:
     """One write per execution. `ends` has, and gets, what this transaction has written."""
+    if not writes:
+        return []
     known = await _known_heads(asking, writes, heads, ends)
     continuing = [write for write in writes if _continues(write, known.get(write.execution_id))]
     lines = committing.rows_of(continuing, known)

@@ -41,9 +41,13 @@ STATEMENTS = (
     "delete_var",
     "put_result",
     "put_snapshot",
+    "put_slot",
+    "free_slots",
     "put_audit",
 )
 
+RUNS = frozenset({"RUNNING", "PAUSED"})
+"""In these an execution holds its slots."""
 GUARDED = frozenset(STATEMENTS[2:5])
 """These change one row each, unless the execution does not stand where it is thought to."""
 
@@ -106,6 +110,12 @@ def _commit(
     for write in writes:
         if heads is None or write.execution_id in ends:
             batch.flush()
+        if write.slots:
+            batch.flush()  # What was taken before counts.
+            write.full = _full(db, write)
+            if write.full:
+                moved.append(write.execution_id)
+                continue
         standing = _remembered(write, heads) or _standing(db, write.execution_id)
         if (
             standing.seq != write.seq_before
@@ -117,6 +127,20 @@ def _commit(
             ends[write.execution_id] = batch.add(write, standing)
     batch.flush()
     return Outcome(moved, ends)
+
+
+def _full(db: sqlite3.Connection, write: Write) -> tuple[str, ...]:
+    """The limits of an execution that leave it no room to run."""
+    if write.summary is None or write.summary.status not in RUNS:
+        return ()
+    wanted = {slot.name: slot.capacity for slot in write.slots}
+    asked = {
+        "wanted": encode_json(wanted).decode(),
+        "execution_id": write.execution_id,
+        "is_new": write.seq_before == 0,
+        "priority": write.slots[0].priority,
+    }
+    return tuple(name for (name,) in db.execute(QUERIES["full_slots"], asked))
 
 
 def _remembered(write: Write, heads: Heads[Standing] | None) -> Standing | None:
@@ -192,9 +216,29 @@ class _Batch:
             rows["put_snapshot"].append(
                 (execution_id, end.seq, end.checksum, write.snapshot, crc32(write.snapshot))
             )
+        if write.slots and write.summary is not None:
+            self._add_slots(write, write.summary)
         if write.audit:
             rows["put_audit"] += [msgspec.structs.astuple(entry) for entry in write.audit]
         return end
+
+    def _add_slots(self, write: Write, summary: Summary) -> None:
+        if summary.ended_at is not None:
+            self._rows["free_slots"].append((write.execution_id,))
+            return
+        holds = summary.status in RUNS
+        self._rows["put_slot"] += [
+            (
+                write.execution_id,
+                slot.name,
+                slot.capacity,
+                holds,
+                slot.replaces,
+                slot.priority,
+                summary.requested_at,
+            )
+            for slot in write.slots
+        ]
 
     def _add_execution(self, write: Write, standing: Standing) -> Standing:
         """The row of the execution, and its events chained to its log."""

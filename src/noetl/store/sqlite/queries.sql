@@ -70,6 +70,84 @@ INSERT INTO noetl_transient (execution_id, name, value) VALUES (?, ?, ?)
 -- delete_var --
 DELETE FROM noetl_transient WHERE execution_id = ? AND name = ?
 
+-- full_slots --
+-- The limits of an execution that leave it no room. A new one also lets pass those that wait.
+SELECT wanted.key
+  FROM json_each(:wanted) AS wanted
+ WHERE (SELECT count(*)
+          FROM noetl_slot AS holder
+          JOIN noetl_execution AS running USING (execution_id)
+         WHERE holder.name = wanted.key AND holder.held = 1
+           AND holder.execution_id <> :execution_id
+           AND running.status IN ('RUNNING', 'PAUSED')) >= wanted.value
+    OR (:is_new AND EXISTS (SELECT 1 FROM noetl_slot AS waiting
+                             WHERE waiting.name = wanted.key AND waiting.held = 0
+                               AND waiting.execution_id <> :execution_id
+                               AND waiting.priority >= :priority))
+
+-- put_slot --
+INSERT INTO noetl_slot (execution_id, name, capacity, held, replaces, priority, requested_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET held = excluded.held
+
+-- free_slots --
+DELETE FROM noetl_slot WHERE execution_id = ?
+
+-- slot_holders --
+-- Who has, or wants, a slot of these limits.
+SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
+  FROM noetl_slot AS slot
+  JOIN noetl_execution AS execution USING (execution_id)
+ WHERE slot.name IN (SELECT value FROM json_each(:names))
+   AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
+ LIMIT :limit
+
+-- admissible --
+-- Those that wait and whose every limit has room: of each limit as many as it has room for.
+WITH free AS MATERIALIZED (
+    SELECT waiting.name,
+           waiting.capacity - (SELECT count(*)
+                                 FROM noetl_slot AS holder
+                                 JOIN noetl_execution AS running USING (execution_id)
+                                WHERE holder.name = waiting.name AND holder.held = 1
+                                  AND running.status IN ('RUNNING', 'PAUSED')) AS room
+      FROM (SELECT name, max(capacity) AS capacity
+              FROM noetl_slot WHERE held = 0 GROUP BY name) AS waiting
+), possible AS (
+    SELECT waiting.execution_id, waiting.priority, waiting.requested_at, free.room,
+           row_number() OVER (PARTITION BY waiting.name
+                              ORDER BY waiting.priority DESC, waiting.requested_at,
+                                       waiting.execution_id) AS place
+      FROM free
+      JOIN noetl_slot AS waiting ON waiting.name = free.name AND waiting.held = 0
+     WHERE free.room > 0
+       AND NOT EXISTS (SELECT 1 FROM noetl_slot AS other
+                         JOIN free AS taken ON taken.name = other.name AND taken.room <= 0
+                        WHERE other.execution_id = waiting.execution_id)
+)
+SELECT execution_id
+  FROM possible
+ WHERE place <= room
+ GROUP BY execution_id, priority, requested_at
+ ORDER BY priority DESC, requested_at, execution_id
+ LIMIT :limit
+
+-- displaced --
+-- Those that a newer one replaces: more than the limit allows are newer, and one of these waits.
+SELECT older.execution_id, min(newer.execution_id) AS by
+  FROM noetl_slot AS newest
+  JOIN noetl_slot AS older
+    ON older.name = newest.name AND (older.requested_at, older.execution_id)
+                                    < (newest.requested_at, newest.execution_id)
+  JOIN noetl_slot AS newer
+    ON newer.name = older.name AND (newer.requested_at, newer.execution_id)
+                                   > (older.requested_at, older.execution_id)
+ WHERE newest.held = 0 AND newest.replaces = 1
+ GROUP BY older.execution_id, older.name, older.capacity
+HAVING count(DISTINCT newer.execution_id) >= older.capacity
+ LIMIT :limit
+
 -- put_snapshot --
 INSERT INTO noetl_snapshot (execution_id, seq, event_checksum, body, checksum)
 VALUES (?, ?, ?, ?, ?)

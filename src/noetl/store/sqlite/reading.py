@@ -12,7 +12,7 @@ import msgspec
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
 from noetl.store import listing, log
-from noetl.store.base import EventRow, Loaded, Summary
+from noetl.store.base import EventRow, Loaded, SlotUse, Summary
 from noetl.store.checksums import Head, agrees, chain_start, damaged_log
 from noetl.store.sqlite.queries import QUERIES
 from noetl.store.sqlite.working import verify_commands
@@ -105,6 +105,20 @@ def label_counts(
     db: sqlite3.Connection, label: str, since: float | None, limit: int
 ) -> list[tuple[str, int]]:
     return db.execute(QUERIES["label_counts"], listing.counts(label, since, limit)).fetchall()
+
+
+def slot_uses(db: sqlite3.Connection, names: Collection[str], limit: int) -> list[SlotUse]:
+    chosen = {"names": msgspec.json.encode(list(names)).decode(), "limit": limit}
+    found = db.execute(QUERIES["slot_holders"], chosen)
+    return [SlotUse(one, name, most, bool(held), path) for one, name, most, held, path in found]
+
+
+def admissible(db: sqlite3.Connection, limit: int) -> list[ExecutionId]:
+    return [one for (one,) in db.execute(QUERIES["admissible"], {"limit": limit})]
+
+
+def displaced(db: sqlite3.Connection, limit: int) -> list[tuple[ExecutionId, ExecutionId]]:
+    return db.execute(QUERIES["displaced"], {"limit": limit}).fetchall()
 
 
 def _summary(row: tuple[Any, ...]) -> Summary:

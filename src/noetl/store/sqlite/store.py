@@ -34,6 +34,7 @@ from noetl.store.base import (
     Member,
     Pieces,
     Runtime,
+    SlotUse,
     StoredCredential,
     Summary,
     Write,
@@ -346,6 +347,17 @@ class SqliteStore(AccessMethods, TriggerMethods):
 
     async def holds(self) -> list[Hold]:
         return await self._read(forgetting.holds)
+
+    # --- Limits ---
+
+    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
+        return await self._read(lambda db: reading.slot_uses(db, names, limit))
+
+    async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
+        return await self._read(lambda db: reading.admissible(db, limit))
+
+    async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
+        return await self._read(lambda db: reading.displaced(db, limit))
 
     # --- Work ---
 

@@ -1,0 +1,81 @@
+"""Executions that wait for their turn: started when a limit has room, cancelled when replaced.
+
+What waits, what runs and what has ended is in the store, and only the store says whether there is
+room, in the transaction that starts an execution. So nothing here can let too many run or lose a
+slot. A server looks after what it has stored itself: an execution that waits, or one whose end made
+room. If it dies before it has looked, another one does within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from noetl.control.clock import Clock
+from noetl.control.commit_loop import CommitLoop
+from noetl.control.dispatch import Dispatch
+from noetl.errors import NoetlError
+from noetl.model.events import Actor
+from noetl.model.inputs import Admitted, Cancelled
+from noetl.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""So often a server looks for what another one has left behind."""
+AT_ONCE = 100
+
+
+async def admit(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Clock) -> None:
+    """Start what waits as soon as there is room, until cancelled."""
+    changed = commits.slots_changed
+    changed.set()  # whoever was here before may have left something
+    while True:
+        patience = None if store.exclusive else LOOK_SECONDS
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await changed.wait()
+        changed.clear()
+        try:
+            await _look(commits, store, dispatch, clock)
+        except NoetlError as error:
+            logger.warning("executions that wait for their turn cannot be looked at: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+            changed.set()
+
+
+async def _look(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Clock) -> None:
+    while True:
+        moved = False
+        for execution_id, newer in await store.displaced(limit=AT_ONCE):
+            if dispatch.is_chosen(newer):
+                reason = f"execution {newer}, which has the same concurrency key, replaces it"
+                actor = Actor(kind="playbook", name=newer)
+                moved |= await _submit(
+                    commits,
+                    Cancelled(
+                        execution_id=execution_id, at=clock.now(), reason=reason, actor=actor
+                    ),
+                )
+        waiting = [
+            Admitted(execution_id=one, at=clock.now())
+            for one in await store.admissible(limit=AT_ONCE)
+            if dispatch.is_chosen(one)
+        ]
+        started = await asyncio.gather(*[_submit(commits, one) for one in waiting])
+        if not moved and not any(started):
+            return
+
+
+async def _submit(commits: CommitLoop, given: Admitted | Cancelled) -> bool:
+    """Whether it made a difference. One that cannot be read must not keep the others waiting."""
+    try:
+        return (await commits.submit(given)).changed
+    except NoetlError as error:
+        logger.warning(
+            "an execution that waits for its turn cannot go on: %s",
+            error,
+            extra={"execution_id": given.execution_id},
+        )
+        return False
