@@ -26,6 +26,8 @@ def arcs(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
                 # Only so often: every generated net comes to an end.
                 "turns": draw(st.integers(1, 2)) if is_back else 0,
                 "delay": draw(st.integers(0, 5)) == 0,
+                "dedupe": draw(st.integers(0, 5)) == 0,
+                "partition": False,
             }
         )
     return found
@@ -51,6 +53,7 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
         own = draw(arcs(index, count))
         if index < count - 1 and draw(st.integers(0, 3)) > 0:
             own.append({"to": f"s{index + 1}", "when": "always", "turns": 0, "delay": False})
+            own[-1] |= {"dedupe": False, "partition": False}
         steps[f"s{index}"] = {
             "tool": draw(st.integers(0, 3)) > 0,
             "join": draw(st.sampled_from(joins)),
@@ -65,6 +68,8 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
     for name, spec in steps.items():
         if name not in led_to:
             spec["join"] = "auto"  # the compiler refuses a join to which no arc leads
+        for arc in spec["arcs"]:
+            arc["partition"] = steps[arc["to"]]["join"] == "each" and draw(st.booleans())
     return steps
 
 
@@ -140,8 +145,11 @@ def _arc(step: str, index: int, arc: dict[str, Any]) -> dict[str, Any]:
         conditions.append(f"({counter} | default(0)) < {arc['turns']}")
     if conditions:
         made["when"] = "{{ " + " and ".join(conditions) + " }}"
-    if arc["delay"]:
-        made["spec"] = {"delay": 10}
+    key = {"key": f"{{{{ {step}.flag | default(false) }}}}"}
+    settings: dict[str, Any] = {"delay": 10} if arc["delay"] else {}
+    settings |= {name: key for name in ("dedupe", "partition") if arc.get(name)}
+    if settings:
+        made["spec"] = settings
     return made
 
 

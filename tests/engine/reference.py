@@ -4,7 +4,8 @@ Written from the page alone, so that the engine has something to disagree with. 
 admission, joins, routing, failure arcs and failure modes; bodies of steps are answered by the test.
 
 A step is `{tool, join, mode, arcs, rules, deny, ignore, best_effort}`, an arc `{to, when, turns,
-delay}`, an event rule on `step.exit` `{to, when}`.
+delay, dedupe, partition}`, an event rule on `step.exit` `{to, when}`. Keys of tokens are the flag
+of the step that they come from.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Token(NamedTuple):
     step: str
     arc: tuple[str, int] | None
     past: frozenset[tuple[str, int]]
+    key: bool | None = None
+    """On an arc that partitions its tokens."""
 
 
 def ruled(spec: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
@@ -40,6 +43,10 @@ class Reference:
         self.runs: dict[str, int] = dict.fromkeys(steps, 0)
         self.flags: dict[str, bool] = {}
         self.turns: dict[tuple[str, int], int] = {}
+        self.carried: set[tuple[str, int, bool]] = set()
+        """The keys that arcs with `dedupe` have carried."""
+        self.keys: dict[tuple[str, int], bool | None] = {}
+        """The partitions of runs."""
         self.arrived = 0
         self.status = "RUNNING"
         self.failing = False
@@ -88,10 +95,16 @@ class Reference:
             self.status = "FAILED" if self.failing else "COMPLETED"
 
     def _place(
-        self, step: str, arc: tuple[str, int] | None, past: frozenset[Any], *, delayed: bool
+        self,
+        step: str,
+        arc: tuple[str, int] | None,
+        past: frozenset[Any],
+        *,
+        delayed: bool,
+        key: bool | None = None,
     ) -> None:
         self.arrived += 1
-        token = Token(self.arrived, step, arc, past)
+        token = Token(self.arrived, step, arc, past, key)
         (self.delayed if delayed else self.tokens).append(token)
 
     def _route(self, step: str, past: frozenset[Any], ok: bool) -> None:
@@ -109,7 +122,13 @@ class Reference:
         for index, arc in chosen:
             if arc["turns"]:
                 self.turns[step, index] = self.turns.get((step, index), 0) + 1
-            self._place(arc["to"], (step, index), past, delayed=arc["delay"])
+            flag = self.flags.get(step, False)
+            if arc.get("dedupe"):
+                if (step, index, flag) in self.carried:
+                    continue
+                self.carried.add((step, index, flag))
+            key = flag if arc.get("partition") else None
+            self._place(arc["to"], (step, index), past, delayed=arc["delay"], key=key)
         if not ok and not spec["ignore"] and not chosen:
             self.failing = True
             self.tokens, self.delayed = [], []
@@ -158,12 +177,23 @@ class Reference:
             if self._is_late(token):
                 self.tokens.remove(token)
                 return True
-            here = [other for other in here if not self._is_late(other)]
+            if not self._is_next(token):
+                continue
+            here = [other for other in here if not self._is_late(other) and self._is_next(other)]
             group = self._group(step, here, more=self._more_may_come(step))
             if token in group:
                 self._run(step, group)
                 return True
         return False
+
+    def _is_next(self, token: Token) -> bool:
+        """Whether no run and no earlier token of its partition goes before it."""
+        if token.key is None:
+            return True
+        same = (token.step, token.key)
+        runs = {(run[0], self.keys[run]) for run in self.open}
+        earlier = [(one.step, one.key) for one in self.tokens if one.number < token.number]
+        return same not in runs and same not in earlier
 
     def _is_late(self, token: Token) -> bool:
         """`any` and `{n: k}` have run without it, and it does not come from that run."""
@@ -191,13 +221,13 @@ class Reference:
     def _release(self) -> bool:
         """Steps that wait for each other, and for nothing that moves: the oldest goes."""
         moving = {name for name, _ in self.open} | {token.step for token in self.delayed}
-        for token in self.tokens:
+        for token in filter(self._is_next, self.tokens):
             step = token.step
             awaited = self._awaited(step)
             if step in {delayed.step for delayed in self.delayed} or awaited & moving:
                 continue
             if all(other in self._reach[step] for other in awaited):
-                here = [other for other in self.tokens if other.step == step]
+                here = [one for one in self.tokens if one.step == step and self._is_next(one)]
                 self._run(step, self._group(step, here, more=False))
                 return True
         return False
@@ -208,6 +238,7 @@ class Reference:
             return
         self.runs[step] += 1
         run = (step, self.runs[step])
+        self.keys[run] = group[0].key
         past = frozenset().union(*(token.past for token in group)) | {run}
         if self.steps[step]["tool"]:
             self.open[run] = past

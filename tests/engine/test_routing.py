@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.model.events import CtxPatched, NextSelected, NextUnmatched, TokenCreated
+from noetl.model.events import CtxPatched, NextSelected, NextUnmatched, TokenAbsorbed, TokenCreated
 from tests.engine.playing import Play, play
 
 ARCS = """
@@ -263,3 +263,79 @@ workflow:
     played.cancel()
 
     assert played.status == "CANCELLED"
+
+
+FEED = """
+workflow:
+- step: start
+  tool: {{kind: noop}}
+  next:
+    spec: {{mode: inclusive, policy: {{priority: 3, {policy}}}}}
+    arcs:
+    - {{step: work, args: {{k: "{{{{ start.k }}}}"}}{own}}}
+    - {{step: start, when: "{{{{ start.more }}}}"}}
+- {{step: work, spec: {{join: each}}, tool: {{kind: noop}}}}
+"""
+KEYED = "{key: '{{ start.k }}'}"
+
+
+def fed(text: str, *keys: object) -> Play:
+    """Tokens with these keys, over one arc."""
+    played = play(text)
+    for number, key in enumerate(keys):
+        [command] = [one for one in played.open.values() if one.step == "start"]
+        played.done(command, {"k": key, "more": number + 1 < len(keys)})
+    return played
+
+
+def keys_at_work(played: Play) -> list[object]:
+    return [run.args["k"] for run in played.state.runs.values() if run.step == "work"]
+
+
+def test_an_arc_with_dedupe_carries_each_key_once() -> None:
+    text = FEED.format(policy="", own=f", spec: {{dedupe: {KEYED}}}")
+    played = fed(text, "a", 1, "a", "1", {"x": 1, "y": 2}, {"y": 2, "x": 1}, 1, None, None)
+
+    assert keys_at_work(played) == ["a", 1, "1", {"x": 1, "y": 2}, None, None]
+    assert len(played.events(TokenAbsorbed)) == 3
+    for command in list(played.open.values()):
+        played.done(command)
+    assert played.status == "COMPLETED"
+
+
+def test_tokens_of_a_partition_run_one_after_the_other_and_others_at_once() -> None:
+    played = fed(FEED.format(policy="", own=f", spec: {{partition: {KEYED}}}"), *"aabac")
+    order = []
+
+    assert keys_at_work(played) == ["a", "b", "c"]
+    assert [token.args["k"] for token in played.state.tokens.values()] == ["a", "a"]
+    while played.open:
+        [first, *_] = played.open.values()
+        order.append(played.state.runs[first.step_run_id].args["k"])
+        played.done(first)
+        assert len(set(keys_at_work(played))) == len(keys_at_work(played))
+    assert sorted(order) == list("aaabc")
+    assert played.status == "COMPLETED"
+
+
+def test_a_partition_goes_on_after_a_run_that_failed_and_ends_with_the_execution() -> None:
+    text = FEED.format(policy="", own=f", spec: {{partition: {KEYED}}}")
+    played = fed(text.replace("join: each", "join: each, on_error: ignore"), "a", "a")
+    played.fail("work")
+
+    assert keys_at_work(played) == ["a"]
+
+    played = fed(text, "a", "a")
+    played.fail("work")
+    assert (played.status, played.state.tokens) == ("FAILED", {})
+
+
+def test_what_a_router_says_holds_for_arcs_that_say_nothing() -> None:
+    keyed = fed(FEED.format(policy=f"dedupe: {KEYED}", own=""), 1, 1)
+    assert keys_at_work(keyed) == [1]
+    assert len(keyed.events(TokenAbsorbed)) == 1
+
+    plain = fed(FEED.format(policy="", own=""), 1)
+    own = fed(FEED.format(policy="", own=", spec: {priority: 9}"), 1)
+
+    assert [played.__getitem__("work").priority for played in (plain, own)] == [3, 9]

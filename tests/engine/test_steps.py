@@ -345,3 +345,45 @@ workflow:
     assert played.status == "FAILED"
     assert played.ran() == ["start", "a", "b"]
     assert played.issued == []
+
+
+ALL_RULES = """
+workflow:
+- {step: start, next: {arcs: [{step: a, args: {n: %s, who: token}}]}}
+- step: a
+  spec:
+    policy:
+      admit:
+        mode: inclusive
+        rules:
+        - {when: "{{ args.n > 0 }}", then: {allow: true, set: {who: first, x: "{{ args.n }}"}}}
+        - {when: "{{ args.n > 1 }}", then: {allow: true, set: {who: second}}}
+        - {when: "{{ args.n > 2 }}", then: {allow: false, set: {who: nobody}}}
+        - {else: {then: {allow: %s, set: {who: else}}}}
+  tool: {kind: noop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "otherwise", "args"),
+    [
+        (1, "true", {"n": 1, "who": "first", "x": 1}),
+        (2, "true", {"n": 2, "who": "second", "x": 2}),
+        (3, "true", None),
+        (0, "true", {"n": 0, "who": "else"}),
+        (0, "false", None),
+    ],
+)
+def test_with_inclusive_admission_all_rules_that_hold_apply(
+    n: int, otherwise: str, args: dict[str, object] | None
+) -> None:
+    played = play(ALL_RULES % (n, otherwise))
+
+    assert [run.args for run in played.state.runs.values()] == ([args] if args else [])
+    assert len(played.events(StepSkipped)) == (0 if args else 1)
+
+
+def test_a_set_of_an_exclusive_rule_adds_to_the_args_too() -> None:
+    played = play(ALL_RULES.replace("inclusive", "exclusive") % (2, "true"))
+
+    assert [run.args["who"] for run in played.state.runs.values()] == ["first"]

@@ -15,9 +15,11 @@ from noetl.model.events import (
     ChildStarted,
     ExecutionBounded,
     RetryStarted,
+    StepSkipped,
     StepStarted,
     TaskDone,
     TimerFired,
+    TokenAbsorbed,
 )
 from noetl.model.rule_events import PollIteration
 from tests.examples.conftest import Shop
@@ -351,6 +353,17 @@ def test_large_results_travel_by_reference():
 
 
 # --- Flow --------------------------------------------------------------------------------------
+
+
+def test_order_feed_ships_each_order_once_and_those_of_a_customer_in_turn():
+    done = run("order_feed")
+
+    shipped = sorted((one["order"], one["carrier"], one["insured"]) for one in done.result)
+    assert shipped == [(1, "ship", True), (2, "ship", True), (3, "plane", True)]
+    [again] = done.of(TokenAbsorbed)
+    assert again.reason == "its arc has carried a token with the same key"
+    [denied] = done.of(StepSkipped)
+    assert denied.step == "ship"
 
 
 def test_fork_join_puts_three_looks_together_once():

@@ -49,6 +49,8 @@ def reasons(
     for token in state.tokens.values():
         if token.ready_at is None:
             text = f'a token waits at step "{token.step}" until no other can arrive'
+            if token.partition:
+                text = f'a token waits at step "{token.step}" for one of the same partition'
             found.append(WaitDocument(waits_for="other tokens", text=text, step=token.step))
     return found
 

@@ -254,6 +254,22 @@ def joins_are_possible(building: Building, net: Net) -> None:
             )
 
 
+def partitions_run_token_by_token(building: Building, net: Net) -> None:
+    joins = {step.name: step.join.kind for step in net.steps}
+    for step in net.steps:
+        for arc in step.router.arcs:
+            join = joins.get(arc.step, "each")
+            if arc.partition is None or join == "each":
+                continue
+            building.report.add(
+                "partition-without-each",
+                f'the arc from "{step.name}" partitions its tokens, but step "{arc.step}" joins'
+                f" them (`join: {join}`). Give it `spec: {{join: each}}`, so that each token has a"
+                " run of its own.",
+                building.at(arc, "step"),
+            )
+
+
 def arcs_into(net: Net) -> dict[str, list[str]] | None:
     """For each step the steps that send tokens to it; None where templates hide that."""
     arriving: dict[str, list[str]] = {step.name: [] for step in net.steps}
@@ -379,6 +395,7 @@ CHECKS: tuple[Check, ...] = (
     jumps_land,
     references_exist,
     joins_are_possible,
+    partitions_run_token_by_token,
     parallel_writes_combine,
     sinks_have_something_to_store,
     cursors_belong_to_steps,

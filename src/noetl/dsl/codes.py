@@ -75,6 +75,7 @@ RULES = _errors(
     bad_rule="A rule with neither `when` nor `else`, with both, or without `then`.",
     empty_rules="A policy without rules.",
     join_impossible="A join that no number of tokens can satisfy.",
+    partition_without_each="An arc that partitions its tokens, to a step that joins them.",
     sink_without_tool="A `sink` of a step that has no tool whose result it could store.",
     cursor_in_workbook="A workbook entry that loops over a `cursor`.",
 ) | _warnings(

@@ -178,6 +178,22 @@ LOOP = LoopShape(
 # --- Routing -----------------------------------------------------------------------------------
 
 
+_KEY = Field(Anything(), "A template; tokens with equal values have the same key.", required=True)
+_QUALITY = {
+    "priority": Field(
+        Number(whole=True, templates=False), "Higher is issued first of what waits in a pool."
+    ),
+    "dedupe": Field(
+        Record("`dedupe`", {"key": _KEY}), "Absorb a token whose key this arc has carried before."
+    ),
+    "partition": Field(
+        Record("`partition`", {"key": _KEY}),
+        "Tokens with the same key run one after the other, others at once.",
+    ),
+}
+"""How the tokens of an arc are served."""
+
+
 class _Quiet(OneOf):
     """`complete` is an older word for what happens anyway."""
 
@@ -197,7 +213,8 @@ ROUTER = Record(
                         _Quiet("quiet"), "Say nothing when no arc holds: the token may end here."
                     ),
                     "policy": Field(
-                        Record("a router's policy", {}, astray=astray_policies("a router"))
+                        Record("a router's policy", _QUALITY, astray=astray_policies("a router")),
+                        "For all arcs that do not say otherwise.",
                     ),
                 },
                 astray={"do": CONTROL},
@@ -217,9 +234,7 @@ ROUTER = Record(
                                 "an arc's `spec`",
                                 {
                                     "delay": Field(Duration(), "Wait before the token leaves."),
-                                    "priority": Field(
-                                        Number(whole=True, templates=False), "Order of work."
-                                    ),
+                                    **_QUALITY,
                                 },
                             )
                         ),

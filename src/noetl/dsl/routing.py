@@ -15,7 +15,7 @@ from noetl.dsl.building import (
 )
 from noetl.dsl.layers import merge
 from noetl.dsl.nodes import Mapping, Node, is_null, text_of
-from noetl.model.net import Arc, Condition, Patch, Router, Target
+from noetl.model.net import Arc, Condition, Patch, Router, Target, Value
 
 FAILURE_NAMES = frozenset({"event", "error"})
 FAILURE_PATHS = frozenset(
@@ -26,7 +26,8 @@ FAILURE_PATHS = frozenset(
 def router(building: Building, node: Node | None, home: Home) -> Router:
     """`next` of a step. A list of names is an unconditional fork to all of them."""
     if isinstance(node, Mapping) and {"arcs", "spec"} & set(node.entries):
-        arcs = tuple(_arc(building, arc, home) for arc in items(field(node, "arcs")))
+        policy = deep(node, "spec", "policy")
+        arcs = tuple(_arc(building, arc, home, policy) for arc in items(field(node, "arcs")))
         # With one arc the two modes mean the same; one spelling keeps the nets equal.
         spec = field(node, "spec")
         is_fork = text(spec, "mode") == "inclusive" and len(arcs) > 1
@@ -46,7 +47,7 @@ def _plain_arc(building: Building, target: Target) -> Arc:
     return arc
 
 
-def _arc(building: Building, node: Node, home: Home) -> Arc:
+def _arc(building: Building, node: Node, home: Home, policy: Node | None) -> Arc:
     when = building.condition(field(node, "when"), Where.ARC, home)
     written = building.patch(field(node, "set"), Where.ARC, home)
     args = building.values(field(node, "args"), Where.ARC, home)
@@ -59,15 +60,17 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
                 " step's `vars`.",
                 building.at(written),
             )
-    step = field(node, "step")
+    step, spec = field(node, "step"), field(node, "spec")
     arc = Arc(
         step=building.value(step, Where.ARC, home) if text_of(step) else "",
         when=when,
         args=args,
         patch=Patch(ctx=written.ctx) if written is not None and written.ctx else None,
         delay=building.amount(deep(node, "spec", "delay"), Where.ARC, home),
-        priority=whole(field(node, "spec"), "priority") or 0,
+        priority=_first(whole(spec, "priority"), whole(policy, "priority"), 0),
         on_failure=_reads_failure(building, when),
+        dedupe=_key(building, home, spec, policy, "dedupe"),
+        partition=_key(building, home, spec, policy, "partition"),
     )
     guard = field(node, "when")
     building.mark(
@@ -77,6 +80,18 @@ def _arc(building: Building, node: Node, home: Home) -> Arc:
         when=guard.place if guard is not None else None,
     )
     return arc
+
+
+def _first(*found: int | None) -> int:
+    return next(one for one in found if one is not None)
+
+
+def _key(
+    building: Building, home: Home, spec: Node | None, policy: Node | None, name: str
+) -> Value:
+    """`{key}` of the arc, or else of its router."""
+    node = deep(spec, name, "key") or deep(policy, name, "key")
+    return None if node is None else building.value(node, Where.ARC, home)
 
 
 def _reads_failure(building: Building, when: Condition | None) -> bool:

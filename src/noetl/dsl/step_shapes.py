@@ -51,7 +51,10 @@ from noetl.model.fields import TYPES
 
 _ALLOW = Record(
     "an admission rule's `then`",
-    {"allow": Field(Flag(), "Whether the token may enter.", required=True)},
+    {
+        "allow": Field(Flag(), "Whether the token may enter.", required=True),
+        "set": Field(VALUES, "If it may: what is added to its args."),
+    },
     astray={"do": CONTROL},
 )
 STEP_POLICY = Record(
@@ -61,10 +64,13 @@ STEP_POLICY = Record(
             Record(
                 "an admission policy",
                 {
-                    "mode": Field(OneOf("exclusive", "inclusive"), "Reserved."),
+                    "mode": Field(
+                        OneOf("exclusive", "inclusive"),
+                        "The first rule that holds decides, or all that hold: one may deny.",
+                    ),
                     "rules": Field(
                         RuleList(RuleShape("an admission rule", _ALLOW)),
-                        "First match decides.",
+                        "First match decides, or by `mode` all that match.",
                         required=True,
                     ),
                 },

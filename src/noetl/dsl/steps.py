@@ -66,6 +66,7 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
             field(node, "args", "input"), Where.LOOP_ARGS if iterator else Where.STEP, home
         ),
         admit=_admission(building, field(policy, "admit"), home),
+        admit_mode=word(field(policy, "admit"), ("exclusive", "inclusive"), "mode") or "exclusive",
         join=_join(field(spec, "join")),
         loop=loop(building, field(node, "loop"), home),
         tasks=pipeline(building, field(node, "tool"), frame),
@@ -137,6 +138,7 @@ def _admission(building: Building, node: Node | None, home: Home) -> tuple[Admit
                 when=None
                 if is_else
                 else building.condition(field(rule, "when"), Where.ADMIT, home),
+                args=building.values(field(then, "set"), Where.ADMIT, home),
             )
         )
     return tuple(rules)

@@ -10,7 +10,7 @@ from noetl.engine.failing import error_from
 from noetl.engine.hearing import hear
 from noetl.engine.listening import complete_run, end_by_rule, fail_run
 from noetl.engine.looping import start_loop
-from noetl.engine.program import StepProgram
+from noetl.engine.program import AdmitProgram, StepProgram
 from noetl.engine.running import issue
 from noetl.engine.scope import ALIASES, NOTHING, server_scope
 from noetl.engine.turn import Turn
@@ -43,7 +43,9 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     wrong: TaskError | None = None
     try:
         args, scope = seen_on_entry(turn, program, run_id, tokens)
-        admitted, matched = _admits(program, scope)
+        admitted, matched, added = _admits(program, scope)
+        if added:
+            args |= added
         limits = _limits(turn, program, scope)
     except EvaluationFailed as error:
         admitted, args, limits, wrong = True, {}, [], error_from(error)
@@ -70,6 +72,7 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
             priority=max([token.priority for token in tokens]),
             past=_past(turn, step, number, tokens),
             released=released,
+            partition=tokens[0].partition,
         )
     )
     if wrong is not None:
@@ -179,19 +182,35 @@ def _event(turn: Turn, carried: Values) -> EventView:
     return EventView(shown, ALIASES.get(carried.get("name", ""), frozenset()))
 
 
-def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool]:
-    """Whether a run may begin, and whether a rule said so."""
-    for allow, when in program.admit:
-        if when is None or when.holds(scope):
-            return allow, True
-    return not program.admit, False
+def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool, Values]:
+    """Whether a run may begin, whether a rule said so, and what rules add to its args."""
+    matched: list[AdmitProgram] = []
+    for rule in program.admit:
+        # The `else`, which is the last one, answers only where no other has.
+        if (rule.when is None and not matched) or (
+            rule.when is not None and rule.when.holds(scope)
+        ):
+            matched.append(rule)
+            if program.step.admit_mode == "exclusive":
+                break
+    if not matched:
+        return not program.admit, False, {}
+    if not all(rule.allow for rule in matched):
+        return False, True, {}
+    added: Values = {}
+    for rule in matched:
+        if rule.args is not None:
+            values = rule.args.render(scope, f"set of an admission rule of {program.step.name}")
+            assert isinstance(values, dict)
+            added |= values
+    return True, True, added
 
 
 def _undefined(program: StepProgram, scope: Scope) -> Undefined:
     """What the admission rules, none of which held, did not find."""
     found: Undefined = {}
-    for _, when in program.admit:
-        found |= when.undefined(scope) if when is not None else {}
+    for rule in program.admit:
+        found |= rule.when.undefined(scope) if rule.when is not None else {}
     return found
 
 

@@ -235,7 +235,7 @@ def _beginning(
 
 
 TAKEN_OVER = (
-    *("ctx", "vars", "runs", "timers", "results", "steps", "arrivals", "last_step"),
+    *("ctx", "vars", "runs", "timers", "results", "steps", "arc_keys", "arrivals", "last_step"),
     *("signals", "heard", "undo", "failure", "failed_step", "compensating"),
 )
 """Fields that a fork takes over; its tokens are placed by facts of their own."""
@@ -292,7 +292,10 @@ def _token_created(state: ExecutionState, fact: TokenCreated) -> None:
         event=fact.event,
         past=fact.past,
         order=state.arrivals,
+        partition=fact.partition,
     )
+    if fact.dedupe:
+        state.arc_keys.setdefault(fact.arc, {})[fact.dedupe] = None
 
 
 def _token_gone(state: ExecutionState, fact: TokenConsumed | TokenAbsorbed) -> None:

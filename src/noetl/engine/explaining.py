@@ -422,7 +422,7 @@ def _condition(
 def _admission(
     program: Program, execution_id: ExecutionId, entered: Entered
 ) -> list[ConditionDocument]:
-    """The rules of admission, up to the one that decided."""
+    """The rules of admission, up to the one that decided; where all have a say, all of them."""
     fact = entered.fact
     compiled = program.steps[fact.step]
     if not compiled.admit or not entered.tokens:
@@ -431,7 +431,9 @@ def _admission(
     tokens = [token for _, token in entered.tokens]
     found: list[ConditionDocument] = []
     scope: Scope | None = None
-    for rule, (allow, when) in zip(compiled.step.admit, compiled.admit, strict=True):
+    for rule, (allow, when, _) in zip(compiled.step.admit, compiled.admit, strict=True):
+        if when is None and any(one.verdict in ("allow", "deny") for one in found):
+            break  # the `else` was not asked
         error, verdict, reads = "", "allow" if allow else "deny", []
         try:
             if scope is None:
@@ -453,7 +455,8 @@ def _admission(
                 error=error,
             )
         )
-        if verdict in ("allow", "deny", "error"):
+        decides = verdict in ("allow", "deny") and compiled.step.admit_mode == "exclusive"
+        if decides or verdict == "error":
             break
     return found
 

@@ -365,6 +365,7 @@ def record(turn: Turn, given: Seed) -> None:
                     block=run.block,
                     priority=run.priority,
                     past=run.past,
+                    partition=run.partition,
                 )
             )
     taken = {name: getattr(state, name) for name in TAKEN_OVER}
@@ -392,6 +393,7 @@ def record(turn: Turn, given: Seed) -> None:
                 priority=token.priority,
                 event=token.event,
                 past=token.past,
+                partition=token.partition,
             )
         )
         timer = state.timers.get(token.timer or "")

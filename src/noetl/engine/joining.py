@@ -12,6 +12,8 @@ join's last run: then it, or what it comes from, was under way when that run beg
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from noetl.engine.entering import start_run
 from noetl.engine.turn import Turn
 from noetl.model.events import TokenAbsorbed
@@ -32,7 +34,7 @@ def fire_ready(turn: Turn) -> bool:
             start_run(turn, token.step, [token])
             return True
     waiting: dict[str, list[Token]] = {}
-    for token in state.tokens.values():
+    for token in _in_turn(turn) if turn.program.has_partitions else state.tokens.values():
         waiting.setdefault(token.step, []).append(token)
     live = live_mask(turn)
     before, ended = len(turn.events), len(turn.ended)
@@ -44,6 +46,18 @@ def fire_ready(turn: Turn) -> bool:
             if len(turn.ended) > ended:
                 return True
     return len(turn.events) > before or _release_oldest(turn, waiting, live)
+
+
+def _in_turn(turn: Turn) -> Iterator[Token]:
+    """The tokens but for those that wait for another of their partition, run or token."""
+    busy = {(run.step, run.partition) for run in turn.state.runs.values() if run.partition}
+    for token in turn.state.tokens.values():
+        place = (token.step, token.partition)
+        if token.partition and token.ready_at is None:
+            if place in busy:
+                continue
+            busy.add(place)
+        yield token
 
 
 def _on_time(turn: Turn, step: str, ready: list[Token]) -> list[Token]:

@@ -6,7 +6,7 @@ Made once per net and shared by all its executions.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
@@ -14,7 +14,7 @@ from noetl.engine.actions import RouteProgram
 from noetl.engine.cases import CaseProgram
 from noetl.model import labels
 from noetl.model.net import Arc, Block, Collect, Net, Patch, Step, Values
-from noetl.templates import Condition, compile_condition, compile_value
+from noetl.templates import Compiled, Condition, compile_condition, compile_value
 from noetl.templates.views import LOOP
 
 
@@ -27,6 +27,8 @@ class Sending(Struct, frozen=True):
     args: Values
     patch: Values
     delay: float
+    dedupe: str = ""
+    partition: str = ""
 
 
 class ArcProgram:
@@ -40,11 +42,22 @@ class ArcProgram:
         self.args = compile_value(arc.args)
         self.patch = compile_value(arc.patch.ctx if arc.patch is not None else {})
         self.delay = compile_value(arc.delay)
+        self.dedupe = compile_value(arc.dedupe)
+        self.partition = compile_value(arc.partition)
+        self.parts = (self.step, self.args, self.patch, self.delay, self.dedupe, self.partition)
         self.is_literal = (self.guard is None or self.guard.template is None) and all(
-            part.is_literal for part in (self.step, self.args, self.patch, self.delay)
+            part.is_literal for part in self.parts
         )
         self.sending: Sending | None = None
         """What a literal arc sent first; it sends the same with every token."""
+
+
+class AdmitProgram(NamedTuple):
+    """An admission rule with its templates compiled."""
+
+    allow: bool
+    when: Condition | None
+    args: Compiled | None
 
 
 class StepProgram:
@@ -59,7 +72,11 @@ class StepProgram:
         self.routes_plainly = all(arc.is_literal for arc in self.arcs)
         """No template has a say in where its tokens go."""
         self.admit = tuple(
-            (rule.allow, None if rule.when is None else compile_condition(rule.when))
+            AdmitProgram(
+                rule.allow,
+                None if rule.when is None else compile_condition(rule.when),
+                compile_value(rule.args) if rule.args else None,
+            )
             for rule in step.admit
         )
         loop = step.loop
@@ -106,9 +123,10 @@ class StepProgram:
     @cached_property
     def enters_plainly(self) -> bool:
         """No template has a say in whether and with what it begins, and for how long it may run."""
-        asked = (when for _, when in self.admit if when is not None)
-        return all(part.is_literal for part in (self.args, self.timeout, self.deadline)) and all(
-            when.template is None for when in asked
+        parts = [self.args, self.timeout, self.deadline]
+        parts += [rule.args for rule in self.admit if rule.args is not None]
+        return all(part.is_literal for part in parts) and all(
+            rule.when.template is None for rule in self.admit if rule.when is not None
         )
 
     @cached_property
@@ -143,14 +161,15 @@ class StepProgram:
         paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
         for part in (self.in_flight, self.batch, self.timeout, self.deadline, *(self.span or ())):
             paths |= part.reads
-        for _, when in self.admit:
+        for _, when, added in self.admit:
             paths |= when.reads if when is not None else frozenset()
+            paths |= added.reads if added is not None else frozenset()
         paths |= self.case.reads if self.case is not None else frozenset()
         paths |= self.form.reads | (self.match.reads if self.match is not None else frozenset())
         for _, after, at in self.timers:
             paths |= after.reads | at.reads
         for arc in self.arcs:
-            paths |= arc.step.reads | arc.args.reads | arc.delay.reads | arc.patch.reads
+            paths = paths.union(*(part.reads for part in arc.parts))
             paths |= arc.guard.reads if arc.guard is not None else frozenset()
         return frozenset(path[0] for path in paths)
 
@@ -207,6 +226,9 @@ class Program:
             step.name for step in net.steps if step.join.kind in ("any", "count")
         )
         """Joins that do not wait for every token, and absorb those that come late."""
+        self.has_partitions = any(
+            arc.partition is not None for step in net.steps for arc in step.router.arcs
+        )
         self.ancestors = _ancestors(self)
         """For each step a mask of the steps from which a token could get there."""
         self.mutual = _mutual(self)

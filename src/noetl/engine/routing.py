@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from noetl.engine.durations import duration
 from noetl.engine.failing import error_from
 from noetl.engine.program import ArcProgram, Sending, StepProgram
@@ -22,6 +24,7 @@ from noetl.model.events import (
     StepDone,
     StepFailed,
     TimerSet,
+    TokenAbsorbed,
     TokenCreated,
     WorkflowFailing,
 )
@@ -32,7 +35,7 @@ from noetl.model.outcome import TaskError, error_value
 from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import StepResult
-from noetl.templates import Scope
+from noetl.templates import Compiled, Scope
 
 RUNS_PER_TURN_MAX = 1000
 """Runs that may start within one decision; what comes after them waits for a timer."""
@@ -162,9 +165,22 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
     assert isinstance(patch, dict)
     delay = duration(arc.delay, scope, "delay of an arc") or 0.0
     sending = Sending(arc.label, arc.arc.priority, target, args, patch, delay)
+    if arc.arc.dedupe is not None or arc.arc.partition is not None:
+        where = f"of the arc from {ended.step} to {target}"
+        sending = msgspec.structs.replace(
+            sending,
+            dedupe=_digest(arc.dedupe, scope, f"dedupe {where}"),
+            partition=_digest(arc.partition, scope, f"partition {where}"),
+        )
     if arc.is_literal:
         arc.sending = sending
     return sending
+
+
+def _digest(key: Compiled, scope: Scope, where: str) -> str:
+    """A key as something short that is the same for equal keys; empty for none."""
+    value = key.render(scope, where)
+    return derive(msgspec.json.encode(value, order="sorted")) if value is not None else ""
 
 
 def _decided(decided: NextEvaluated) -> list[Sending]:
@@ -187,6 +203,9 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Val
     later = sending.delay > 0 or turn.runs_started >= RUNS_PER_TURN_MAX
     ready_at = turn.at + sending.delay if later else None
     token_id = derive(ended.step_run_id, sending.label)
+    is_known = bool(sending.dedupe) and sending.dedupe in turn.state.arc_keys.get(sending.label, ())
+    if is_known:
+        ready_at = None
     turn.record(
         TokenCreated(
             at=turn.at,
@@ -199,8 +218,13 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Val
             priority=sending.priority,
             event=event,
             past=turn.ended[ended.step_run_id].past,
+            dedupe=sending.dedupe,
+            partition=sending.partition,
         )
     )
+    if is_known:
+        reason = "its arc has carried a token with the same key"
+        turn.record(TokenAbsorbed(at=turn.at, token_id=token_id, reason=reason))
     if ready_at is not None:
         turn.record(
             TimerSet(

@@ -34,6 +34,7 @@ def scheduled(state: ExecutionState, fact: StepScheduled) -> None:
         past=fact.past,
         commands={fact.command_id: 1} if fact.command_id else {},
         order=state.arrivals,
+        partition=fact.partition,
     )
     if fact.command_id:
         state.holders[fact.command_id] = fact.step_run_id

@@ -178,6 +178,10 @@ class TokenCreated(Fact, frozen=True, kw_only=True, tag="token.created"):
     """What `event` shows to admission at the target."""
     past: dict[str, int] = {}
     """Which run of each absorbing join (`any`, `{n: k}`) this token descends from, if any."""
+    dedupe: str = ""
+    """A digest of its key, on an arc that carries each key once."""
+    partition: str = ""
+    """A digest of its key, on an arc whose tokens with the same key run one after the other."""
 
 
 class TokenConsumed(Fact, frozen=True, kw_only=True, tag="token.consumed"):
@@ -208,6 +212,8 @@ class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
     past: dict[str, int] = {}
     released: bool = False
     """Two joins waited for each other; the oldest was let go."""
+    partition: str = ""
+    """That of its token: no other run of the step with the same one begins before its end."""
 
 
 class StepStarted(Fact, frozen=True, kw_only=True, tag="step.started"):

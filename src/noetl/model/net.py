@@ -266,6 +266,8 @@ class Admit(Record, frozen=True, kw_only=True):
 
     allow: bool
     when: Condition | None = None
+    args: Values = {}
+    """What it adds to the token's args if it allows."""
 
 
 class Join(Record, frozen=True, kw_only=True):
@@ -286,6 +288,10 @@ class Arc(Record, frozen=True, kw_only=True):
     priority: int = 0
     on_failure: bool = False
     """The guard reads `event` or `error`, so a failed step may take this arc."""
+    dedupe: Value = None
+    """The key of a token: the arc carries one token of each key."""
+    partition: Value = None
+    """The key of a token: runs of tokens with the same key follow one another."""
 
 
 class Router(Record, frozen=True, kw_only=True):
@@ -372,6 +378,8 @@ class Step(Record, frozen=True, kw_only=True):
     description: str = ""
     args: Values = {}
     admit: tuple[Admit, ...] = ()
+    admit_mode: Literal["exclusive", "inclusive"] = "exclusive"
+    """The first rule that holds decides, or all that hold, of which each may deny."""
     join: Join = Join()
     loop: Loop | None = None
     tasks: tuple[Task, ...] = ()

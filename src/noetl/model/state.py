@@ -41,6 +41,8 @@ class Token(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What makes it ready."""
     order: int = 0
     """Position in the order of arrival."""
+    partition: str = ""
+    """It waits for runs of its step with the same one."""
 
 
 class StepResult(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -152,6 +154,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a rule said that it yields; empty if none did."""
     next: NextEvaluated | None = None
     """Where a rule sends its tokens, instead of its arcs."""
+    partition: str = ""
 
     @property
     def following(self) -> Chain | None:
@@ -292,6 +295,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     lost: dict[CommandId, tuple[StepRunId, int]] = {}
     """Commands that were lost, until a report under one is refused: run, last report taken."""
     steps: dict[str, StepSummary] = {}
+    arc_keys: dict[str, dict[str, None]] = {}
+    """Keys of tokens, as digests, that arcs with `dedupe` have carried."""
     arrivals: int = 0
     """Counts tokens and runs, for order."""
     last_step: str = ""
