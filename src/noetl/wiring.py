@@ -570,11 +570,14 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.services import Services
     from noetl.api.sessions import Sessions
     from noetl.api.stream import Streams
+    from noetl.control.bulk import Bulk
+    from noetl.control.desk import Desk
     from noetl.control.history import Moments
     from noetl.control.local import LocalControl
     from noetl.control.records import Records
     from noetl.control.retention import Retention
     from noetl.control.timeline import Timelines
+    from noetl.control.versions import Versions
     from noetl.model.retention import keep_rules
     from noetl.store.archive import archive_at
 
@@ -612,6 +615,9 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         streams=Streams(store, system.orchestrator.audience, metrics, draining),
         moments=Moments(store),
         timelines=Timelines(store),
+        desk=Desk(store, system.orchestrator),
+        bulk=Bulk(store, system.executions),
+        versions=Versions(store),
         nats=nats,
         rotate_keys=lambda: rotate_keys(settings, system.keys),
         draining=draining,

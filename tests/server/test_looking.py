@@ -331,3 +331,119 @@ def test_an_expression_is_evaluated_at_a_moment(busy: tuple[Server, str]):
 
     assert server.post("/api/context/render", {**body, "seq": first["seq"]})["rendered"] is False
     assert server.post("/api/context/render", body)["rendered"] is True
+
+
+# --- What needs somebody -----------------------------------------------------------------------
+
+
+def test_the_inbox_has_the_forms_that_wait(shop: Shop):
+    found = shop.server.get("/api/inbox")
+    [form] = found["forms"]
+
+    assert found["total"] == 1
+    assert found["next_cursor"] is None
+    assert (form["execution_id"], form["step"], form["path"]) == (
+        *(shop.waiting, "approve"),
+        "desk/approve",
+    )
+    assert [(field["name"], field["label"]) for field in form["form"]] == [("approved", "Ship it?")]
+
+
+def test_a_form_that_was_answered_leaves_the_inbox(shop: Shop):
+    server = shop.server
+    other = server.start(ASKS)
+    server.wait_for(other, "step.waiting")
+    assert server.get("/api/inbox")["total"] == 2
+    first = server.get("/api/inbox", limit=1)
+    rest = server.get("/api/inbox", limit=1, cursor=first["next_cursor"])
+    both = [page["forms"][0]["execution_id"] for page in (first, rest)]
+    assert both == [other, shop.waiting]
+
+    answer = {"name": "approval.received", "data": {"approved": True}, "step": "approve"}
+    server.post(f"/api/executions/{other}/events", answer)
+    server.ended(other)
+
+    assert [form["execution_id"] for form in server.get("/api/inbox")["forms"]] == [shop.waiting]
+
+
+def test_queues_and_overview_name_work_that_no_worker_takes(shop: Shop):
+    server = shop.server
+    text = REPORT.replace("shop/report", "far/away").replace(
+        "workflow:", "executor: {spec: {pool: far}}\nworkflow:"
+    )
+    stuck = server.start(text)
+    try:
+        server.wait_for(stuck, "step.scheduled")
+        queue = next(one for one in server.get("/api/queues")["queues"] if one["pool"] == "far")
+        assert (queue["waiting"], queue["leased"], queue["slots"]) == (1, 0, 0)
+        assert queue["kinds"] == {"noop": 1}
+        assert queue["oldest_execution_id"] == stuck
+        assert queue["oldest_seconds"] >= 0
+        found = server.get("/api/overview")
+        assert [one["pool"] for one in found["stuck"]] == ["far"]
+        assert found["failed"]["count"] >= 2
+        assert shop.failed[0] in [one["execution_id"] for one in found["failed"]["executions"]]
+        assert found["forms"]["total"] == 1
+        assert stuck in [one["execution_id"] for one in found["running"]["executions"]]
+        assert found["missed"] == found["next_times"] == []
+    finally:
+        server.post(f"/api/executions/{stuck}/cancel")
+
+
+def test_a_bulk_action_says_first_how_many_and_then_acts_on_each(shop: Shop):
+    server = shop.server
+    started = [server.start(ASKS.replace("desk/approve", "desk/bulk")) for _ in range(3)]
+    for execution_id in started:
+        server.wait_for(execution_id, "step.waiting")
+    every = {"q": "path:desk/bulk"}
+
+    dry = server.post("/api/executions/bulk", {**every, "action": "cancel", "dry_run": True})
+    assert (dry["matched"], dry["eligible"], dry["done"]) == (3, 3, 0)
+    paused = server.post("/api/executions/bulk", {"ids": started[:2], "action": "pause"})
+    assert (paused["matched"], paused["done"]) == (2, 2)
+    resumed = server.post("/api/executions/bulk", {**every, "action": "resume"})
+    assert (resumed["matched"], resumed["eligible"], resumed["done"]) == (3, 2, 2)
+    cancelled = server.post("/api/executions/bulk", {**every, "action": "cancel", "reason": "x"})
+    assert (cancelled["done"], cancelled["failed"]) == (3, [])
+    assert {server.ended(one)["status"] for one in started} == {"CANCELLED"}
+    again = server.post("/api/executions/bulk", {**every, "action": "rerun"})
+    assert len(again["started"]) == again["done"] == 3
+    assert not set(again["started"]) & set(started)
+    both = {"ids": [*again["started"], "77"], "action": "cancel"}
+    last = server.post("/api/executions/bulk", both)
+    assert (last["matched"], last["done"]) == (3, 3)
+    for wrong in ({"action": "cancel"}, {"action": "cancel", "q": "", "ids": []}):
+        assert server.ask("POST", "/api/executions/bulk", wrong).status == 400
+    assert server.post("/api/executions/bulk", {"ids": [], "action": "cancel"})["matched"] == 0
+
+
+def test_views_are_saved_listed_and_removed(shop: Shop):
+    server = shop.server
+    saved = server.ask("PUT", "/api/views/on-call", {"q": "status:failed", "columns": ["region"]})
+    assert saved.status == 200
+    assert server.ask("PUT", "/api/views/wrong", {"q": "status:faild"}).code == "bad_query"
+    [view] = server.get("/api/views")["views"]
+    assert (view["name"], view["q"], view["columns"]) == ("on-call", "status:failed", ["region"])
+    assert server.ask("DELETE", "/api/views/on-call").json == {"deleted": "on-call"}
+    assert server.ask("DELETE", "/api/views/on-call").status == 404
+    assert server.get("/api/views") == {"views": []}
+
+
+def test_versions_of_a_playbook_with_their_differences_callers_and_runs(busy: tuple[Server, str]):
+    server, _ = busy
+    server.post("/api/catalog/register", {"content": REPORT.replace("noop", "python, code: 'x=1'")})
+    found = server.get("/api/versions/shop/report")
+
+    assert [one["version"] for one in found["versions"]] == [2, 1]
+    assert found["called_by"] == ["shop/busy"]
+    assert found["calls"] == []
+    assert {one["path"] for one in found["runs"]} == {"shop/report"}
+    assert server.get("/api/versions/shop/busy")["calls"] == ["shop/report"]
+    differ = server.get("/api/version-diff/shop/report", **{"from": 1, "to": 2})
+    assert "-workflow: [{step: start, tool: {kind: noop}}]\n" in differ["diff"]
+    assert (differ["same"], differ["steps_changed"]) == (False, ["start"])
+    same = server.get("/api/version-diff/shop/report", **{"from": 2, "to": 2})
+    assert (same["same"], same["diff"]) == (True, "")
+    assert server.ask("GET", "/api/versions/none").status == 404
+    missing = server.ask("GET", "/api/version-diff/shop/report", **{"from": 1, "to": 9})
+    assert missing.status == 404

@@ -8,7 +8,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from noetl.store.base import Store
+from noetl.store.base import SavedView, Store
 from tests.store.making import NOON, ONE, TWO, credential, entry, more, start
 
 MIB = 1 << 20
@@ -162,3 +162,28 @@ async def test_credentials_are_listed_by_name(store: Store):
         await store.put_credential(credential(name))
 
     assert await store.credentials() == [credential(name) for name in ("a", "b", "c")]
+
+
+async def test_versions_of_a_path_are_listed_newest_first_in_pages(store: Store):
+    for number in range(1, 5):
+        await store.register(entry(path="a", content=f"text {number}"), b"{}")
+    await store.register(entry(path="b", catalog_id="9", content="other"), b"{}")
+
+    assert [one.version for one in await store.versions("a")] == [4, 3, 2, 1]
+    page = await store.versions("a", before=3, limit=1)
+    assert [(one.version, one.content) for one in page] == [(2, "text 2")]
+    assert await store.versions("none") == []
+
+
+async def test_views_are_kept_replaced_and_removed(store: Store):
+    view = SavedView(name="on-call", q='status:failed "x"', columns=("a", "ü"), owner="ann")
+    await store.put_view(view)
+    await store.put_view(SavedView(name="all", q=""))
+    newer = SavedView(name="on-call", q="status:paused", owner="bob", updated_at=5.0)
+    await store.put_view(newer)
+
+    assert [one.name for one in await store.views()] == ["all", "on-call"]
+    assert (await store.views())[1] == newer
+    assert await store.delete_view("all")
+    assert not await store.delete_view("all")
+    assert await store.views() == [newer]

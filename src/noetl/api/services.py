@@ -13,8 +13,10 @@ from noetl.api.leases import Leases
 from noetl.api.metrics import AskNats, Metrics
 from noetl.api.sessions import Sessions
 from noetl.api.stream import Streams
+from noetl.control.bulk import Bulk
 from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
+from noetl.control.desk import Desk
 from noetl.control.executions import Executions
 from noetl.control.history import Moments
 from noetl.control.keys import Keys
@@ -25,6 +27,7 @@ from noetl.control.retention import Retention
 from noetl.control.schedules import Schedules
 from noetl.control.timeline import Timelines
 from noetl.control.tokens import Tokens
+from noetl.control.versions import Versions
 from noetl.store.base import Store
 
 
@@ -50,6 +53,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     streams: Streams
     moments: Moments
     timelines: Timelines
+    desk: Desk
+    bulk: Bulk
+    versions: Versions
     nats: AskNats | None
     """How NATS does; None where none is configured."""
     rotate_keys: Callable[[], Awaitable[int]]

@@ -11,6 +11,7 @@ from noetl.api.routes import (
     commands,
     context,
     credentials,
+    desk,
     executions,
     external,
     health,
@@ -27,6 +28,7 @@ from noetl.api.routes import (
 TABLE: tuple[AnyRoute, ...] = (
     *health.ROUTES,
     *catalog.ROUTES,
+    *desk.ROUTES,
     *executions.ROUTES,
     *moments.ROUTES,
     *schedules.ROUTES,

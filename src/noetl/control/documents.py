@@ -39,7 +39,7 @@ from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
 from noetl.model.state import ExecutionState, Run, StepSummary, Warned
-from noetl.model.timeline import MomentDocument, OpenRunDocument, TokenDocument, Waits
+from noetl.model.timeline import MomentDocument, OpenRunDocument, WaitingTokenDocument, Waits
 from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -124,7 +124,7 @@ def moment_of(execution_id: ExecutionId, found: Moment, program: Program) -> Mom
         at=moment(found.event.at),
         event_type=found.event.type,
         tokens=[
-            TokenDocument(
+            WaitingTokenDocument(
                 token_id=token.token_id,
                 step=token.step,
                 arc=token.arc,

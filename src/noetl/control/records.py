@@ -43,12 +43,13 @@ WIDTHS = (
 """Seconds that a bucket of a histogram may span."""
 
 
-def _cursor(row: Summary) -> str:
+def cursor_of(row: Summary) -> str:
+    """Where a page ends with this row."""
     text = f"{row.requested_at!r}/{row.execution_id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> tuple[float, ExecutionId]:
+def place_of(cursor: str) -> tuple[float, ExecutionId]:
     """Where the page before a cursor ended."""
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
@@ -155,7 +156,7 @@ class Records:
         fields: tuple[str, ...] = (),
     ) -> ExecutionPage:
         """Executions that match a query, newest first; `fields` of the workload with them."""
-        before = None if cursor is None else _place(cursor)
+        before = None if cursor is None else place_of(cursor)
         found = await self._store.summaries(wanted, now=now, before=before, limit=limit + 1)
         shown = found[:limit]
         workloads = await self._workloads([row.execution_id for row in shown]) if fields else {}
@@ -169,7 +170,7 @@ class Records:
             for row in shown
         ]
         return ExecutionPage(
-            executions=rows, next_cursor=_cursor(shown[-1]) if found[limit:] else None
+            executions=rows, next_cursor=cursor_of(shown[-1]) if found[limit:] else None
         )
 
     async def listed(self, query: str, *, limit: int) -> ExecutionPage:

@@ -26,6 +26,8 @@ TERMS_MAX = 50
 Field = Literal[
     "status",
     "waiting",
+    "waits",
+    "waits_unknown",
     "path",
     "path_like",
     "took_over",
@@ -39,6 +41,7 @@ Field = Literal[
     "no_parent",
     "any_parent",
     "id",
+    "exact_id",
     "step",
     "error",
     "any_error",
@@ -55,7 +58,11 @@ _STATUS_WORDS: dict[str, tuple[str, ...]] = {
     "ended": ("COMPLETED", "FAILED", "CANCELLED"),
 }
 WAITING = "waiting"
-KEYS = ("status", "path", "took", "since", "until", "version", "parent", "id", "step", "error")
+KEYS = (
+    *("status", "path", "took", "since", "until", "version", "parent", "id", "step", "error"),
+    "waits",
+)
+WAITS = ("form", "event")
 LABEL = "label."
 
 
@@ -251,6 +258,10 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
             return [Condition("parent", text)]
         case "id":
             return [Condition("id", text)]
+        case "waits":
+            if text not in WAITS:
+                raise _wrong(value.at, len(text), f'waits: takes form or event, not "{text}".')
+            return [Condition("waits", text)]
         case "step":
             return [Condition("step", text)]
         case "error":

@@ -14,7 +14,7 @@ IterationStatus = Literal["running", "done", "failed"]
 # --- A moment ----------------------------------------------------------------------------------
 
 
-class TokenDocument(Document, frozen=True, kw_only=True):
+class WaitingTokenDocument(Document, frozen=True, kw_only=True):
     """A token that waits at a step."""
 
     token_id: str
@@ -49,7 +49,7 @@ class MomentDocument(ExecutionDocument, frozen=True, kw_only=True):
     at: str | None
     """When the event happened."""
     event_type: str
-    tokens: list[TokenDocument]
+    tokens: list[WaitingTokenDocument]
     runs: list[OpenRunDocument]
 
 

@@ -211,6 +211,9 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker keeps code and programs of tasks in: `processes` or `namespaces`."""
 
 
+VERSION_MAX = 2**31 - 1
+
+
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A registered document. Versions of a path count from 1."""
 
@@ -222,6 +225,16 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     description: str = ""
     created_at: float = 0.0
+
+
+class SavedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A query of executions that was saved under a name."""
+
+    name: str
+    q: str
+    columns: tuple[str, ...] = ()
+    owner: str = ""
+    updated_at: float = 0.0
 
 
 class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
@@ -428,6 +441,9 @@ class Store(AccessStore, TriggerStore, Protocol):
     ) -> list[tuple[Command, str | None, float | None]]:
         """Commands not closed, with worker and expiry where leased; of one execution, or all."""
 
+    async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
+        """Commands that no worker has, oldest first; damaged ones are left out."""
+
     async def due_timers(
         self, *, now: float, limit: int = 100
     ) -> list[tuple[ExecutionId, str, float]]:
@@ -501,6 +517,11 @@ class Store(AccessStore, TriggerStore, Protocol):
     async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
         """The newest version of every path, by path."""
 
+    async def versions(
+        self, path: str, *, before: int | None = None, limit: int = 50
+    ) -> list[CatalogEntry]:
+        """Versions of a path below `before`, newest first."""
+
     async def net(self, digest: str) -> bytes | None:
         """The canonical bytes of a net."""
 
@@ -563,6 +584,17 @@ class Store(AccessStore, TriggerStore, Protocol):
 
     async def holds(self) -> list[Hold]:
         """All of them, the newest first."""
+
+    # --- Saved views ---
+
+    async def views(self) -> list[SavedView]:
+        """All, by name."""
+
+    async def put_view(self, view: SavedView) -> None:
+        """Create it, or replace it."""
+
+    async def delete_view(self, name: str) -> bool:
+        """Whether there was one."""
 
     # --- Upkeep ---
 

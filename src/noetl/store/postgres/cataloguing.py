@@ -8,7 +8,7 @@ import msgspec
 from psycopg.rows import DictRow
 
 from noetl.model.triggers import TriggerChange
-from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.base import CatalogEntry, SavedView, StoredCredential
 from noetl.store.checksums import entry_checksum, refuse_other_kind
 from noetl.store.postgres import triggers
 from noetl.store.postgres.connections import Connection, change, rows
@@ -60,3 +60,7 @@ def credential_row(credential: StoredCredential) -> dict[str, Any]:
 def credential_of(row: DictRow) -> StoredCredential:
     lists = {name: _decode_names(row[name]) for name in ("tags", "playbooks")}
     return StoredCredential(**row | lists)
+
+
+def view_of(row: DictRow) -> SavedView:
+    return SavedView(**row | {"columns": _decode_names(row["columns"])})

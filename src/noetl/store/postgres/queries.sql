@@ -338,6 +338,12 @@ status = %(value)s
 -- where_waiting --
 status = 'RUNNING' AND waits <> ''
 
+-- where_waits --
+status = 'RUNNING' AND waits = %(value)s
+
+-- where_waits_unknown --
+status = 'RUNNING' AND waits IS NULL
+
 -- where_path --
 path = %(value)s
 
@@ -376,6 +382,9 @@ parent_execution_id IS NOT NULL
 
 -- where_id --
 execution_id LIKE %(begin)s ESCAPE '\' OR execution_id LIKE %(end)s ESCAPE '\'
+
+-- where_exact_id --
+execution_id = %(value)s
 
 -- where_step --
 failed_step = %(value)s OR current_steps LIKE %(within)s ESCAPE '\'
@@ -802,3 +811,31 @@ DELETE FROM noetl.hold WHERE execution_id = %(execution_id)s
 
 -- holds --
 SELECT execution_id, note, who, at FROM noetl.hold ORDER BY at DESC, execution_id
+
+-- versions --
+-- Versions of a path, newest first.
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl.catalog
+ WHERE path = %(path)s AND version < %(before)s
+ ORDER BY version DESC
+ LIMIT %(limit)s
+
+-- waiting_commands --
+-- Those that no worker has, oldest first.
+SELECT body, checksum
+  FROM noetl.queue
+ WHERE worker_id IS NULL AND NOT is_corrupted
+ ORDER BY position
+ LIMIT %(limit)s
+
+-- views --
+SELECT name, q, columns, owner, updated_at FROM noetl.view ORDER BY name
+
+-- put_view --
+INSERT INTO noetl.view (name, q, columns, owner, updated_at)
+VALUES (%(name)s, %(q)s, %(columns)s, %(owner)s, %(updated_at)s)
+    ON CONFLICT (name) DO UPDATE SET q = excluded.q, columns = excluded.columns,
+       owner = excluded.owner, updated_at = excluded.updated_at
+
+-- delete_view --
+DELETE FROM noetl.view WHERE name = %(name)s

@@ -15,6 +15,7 @@ from noetl.model.execution_query import Wanted
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store import listing
 from noetl.store.base import (
+    VERSION_MAX,
     BodyCopies,
     CatalogEntry,
     Channel,
@@ -28,6 +29,7 @@ from noetl.store.base import (
     Member,
     Pieces,
     Runtime,
+    SavedView,
     SlotUse,
     StoredCredential,
     Summary,
@@ -299,6 +301,9 @@ class PostgresStore(AccessMethods, TriggerMethods):
     ) -> list[tuple[Command, str | None, float | None]]:
         return await working.open_commands(self._database, execution_id)
 
+    async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
+        return await working.waiting_commands(self._database, limit)
+
     async def due_timers(
         self, *, now: float, limit: int = 100
     ) -> list[tuple[ExecutionId, str, float]]:
@@ -420,6 +425,14 @@ class PostgresStore(AccessMethods, TriggerMethods):
         rows = await self._database.all("newest_entries", {"kind": kind, "prefix": prefix})
         return [cataloguing.entry_of(row)[0] for row in rows]
 
+    async def versions(
+        self, path: str, *, before: int | None = None, limit: int = 50
+    ) -> list[CatalogEntry]:
+        chosen = {"path": path, "before": VERSION_MAX if before is None else before, "limit": limit}
+        return [
+            cataloguing.entry_of(row)[0] for row in await self._database.all("versions", chosen)
+        ]
+
     async def net(self, digest: str) -> bytes | None:
         row = await self._database.one("net", {"digest": digest})
         return verified_net(row["body"], digest) if row else None
@@ -446,6 +459,18 @@ class PostgresStore(AccessMethods, TriggerMethods):
 
     async def delete_credential(self, name: str) -> bool:
         return await self._database.change("delete_credential", {"name": name}) > 0
+
+    # --- Saved views ---
+
+    async def views(self) -> list[SavedView]:
+        return [cataloguing.view_of(row) for row in await self._database.all("views")]
+
+    async def put_view(self, view: SavedView) -> None:
+        columns = {"columns": msgspec.json.encode(view.columns).decode()}
+        await self._database.change("put_view", msgspec.structs.asdict(view) | columns)
+
+    async def delete_view(self, name: str) -> bool:
+        return await self._database.change("delete_view", {"name": name}) > 0
 
     # --- Upkeep ---
 

@@ -62,3 +62,9 @@ async def open_commands(
         if command is not None and not row["is_corrupted"]:
             found.append((command, row["worker_id"], row["lease_expires_at"]))
     return found
+
+
+async def waiting_commands(database: Database, limit: int) -> list[Command]:
+    rows = await database.all("waiting_commands", {"limit": limit})
+    found = [verified_command(row["body"], row["checksum"]) for row in rows]
+    return [command for command in found if command is not None]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.model.triggers import TriggerChange
-from noetl.store.base import CatalogEntry, StoredCredential
+from noetl.store.base import VERSION_MAX, CatalogEntry, SavedView, StoredCredential
 from noetl.store.checksums import (
     entry_checksum,
     refuse_other_kind,
@@ -66,6 +66,29 @@ def catalog_entry_of(db: sqlite3.Connection, catalog_id: str) -> CatalogEntry | 
 def catalog(db: sqlite3.Connection, kind: str | None, prefix: str) -> list[CatalogEntry]:
     rows = db.execute(QUERIES["newest_entries"], {"kind": kind, "prefix": prefix})
     return [entry_of(row)[0] for row in rows]
+
+
+def versions(
+    db: sqlite3.Connection, path: str, before: int | None, limit: int
+) -> list[CatalogEntry]:
+    chosen = {"path": path, "before": VERSION_MAX if before is None else before, "limit": limit}
+    return [entry_of(row)[0] for row in db.execute(QUERIES["versions"], chosen)]
+
+
+def views(db: sqlite3.Connection) -> list[SavedView]:
+    return [
+        SavedView(name=name, q=q, columns=_decode_names(columns), owner=owner, updated_at=at)
+        for name, q, columns, owner, at in db.execute(QUERIES["views"])
+    ]
+
+
+def put_view(db: sqlite3.Connection, view: SavedView) -> None:
+    columns = {"columns": msgspec.json.encode(view.columns).decode()}
+    db.execute(QUERIES["put_view"], msgspec.structs.asdict(view) | columns)
+
+
+def delete_view(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute(QUERIES["delete_view"], {"name": name}).rowcount > 0
 
 
 def entry_of(row: tuple[Any, ...]) -> tuple[CatalogEntry, int | None]:

@@ -227,6 +227,12 @@ status = :value
 -- where_waiting --
 status = 'RUNNING' AND waits <> ''
 
+-- where_waits --
+status = 'RUNNING' AND waits = :value
+
+-- where_waits_unknown --
+status = 'RUNNING' AND waits IS NULL
+
 -- where_path --
 path = :value
 
@@ -265,6 +271,9 @@ parent_execution_id IS NOT NULL
 
 -- where_id --
 execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
+
+-- where_exact_id --
+execution_id = :value
 
 -- where_step --
 failed_step = :value OR current_steps LIKE :within ESCAPE '\'
@@ -599,3 +608,31 @@ DELETE FROM noetl_hold WHERE execution_id = ?
 
 -- holds --
 SELECT execution_id, note, who, at FROM noetl_hold ORDER BY at DESC, execution_id
+
+-- versions --
+-- Versions of a path, newest first.
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl_catalog
+ WHERE path = :path AND version < :before
+ ORDER BY version DESC
+ LIMIT :limit
+
+-- waiting_commands --
+-- Those that no worker has, oldest first.
+SELECT body, checksum
+  FROM noetl_queue
+ WHERE is_corrupted = 0
+ ORDER BY position
+ LIMIT :limit
+
+-- views --
+SELECT name, q, columns, owner, updated_at FROM noetl_view ORDER BY name
+
+-- put_view --
+INSERT INTO noetl_view (name, q, columns, owner, updated_at)
+VALUES (:name, :q, :columns, :owner, :updated_at)
+    ON CONFLICT (name) DO UPDATE SET q = excluded.q, columns = excluded.columns,
+       owner = excluded.owner, updated_at = excluded.updated_at
+
+-- delete_view --
+DELETE FROM noetl_view WHERE name = :name

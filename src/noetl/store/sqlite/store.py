@@ -34,6 +34,7 @@ from noetl.store.base import (
     Member,
     Pieces,
     Runtime,
+    SavedView,
     SlotUse,
     StoredCredential,
     Summary,
@@ -398,6 +399,9 @@ class SqliteStore(AccessMethods, TriggerMethods):
     ) -> list[tuple[Command, str | None, float | None]]:
         return await self._read(lambda db: working.open_commands(db, execution_id))
 
+    async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
+        return await self._read(lambda db: working.waiting_commands(db, limit))
+
     async def due_timers(
         self, *, now: float, limit: int = 100
     ) -> list[tuple[ExecutionId, str, float]]:
@@ -523,6 +527,11 @@ class SqliteStore(AccessMethods, TriggerMethods):
     async def catalog(self, *, kind: str | None = None, prefix: str = "") -> list[CatalogEntry]:
         return await self._read(lambda db: cataloguing.catalog(db, kind, prefix))
 
+    async def versions(
+        self, path: str, *, before: int | None = None, limit: int = 50
+    ) -> list[CatalogEntry]:
+        return await self._read(lambda db: cataloguing.versions(db, path, before, limit))
+
     async def net(self, digest: str) -> bytes | None:
         return await self._read(lambda db: cataloguing.net(db, digest))
 
@@ -545,6 +554,17 @@ class SqliteStore(AccessMethods, TriggerMethods):
 
     async def delete_credential(self, name: str) -> bool:
         return await self._write(lambda db: cataloguing.delete_credential(db, name))
+
+    # --- Saved views ---
+
+    async def views(self) -> list[SavedView]:
+        return await self._read(cataloguing.views)
+
+    async def put_view(self, view: SavedView) -> None:
+        await self._write(lambda db: cataloguing.put_view(db, view))
+
+    async def delete_view(self, name: str) -> bool:
+        return await self._write(lambda db: cataloguing.delete_view(db, name))
 
     # --- Upkeep ---
 

@@ -101,6 +101,12 @@ def open_commands(
     return found
 
 
+def waiting_commands(db: sqlite3.Connection, limit: int) -> list[Command]:
+    rows = db.execute(QUERIES["waiting_commands"], {"limit": limit})
+    found = [verified_command(body, checksum) for body, checksum in rows]
+    return [command for command in found if command is not None]
+
+
 def verify_commands(db: sqlite3.Connection, execution_id: ExecutionId) -> None:
     """Raise Corrupted if an open command is not what was written."""
     chosen = {"execution_id": execution_id}

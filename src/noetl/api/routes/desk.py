@@ -1,0 +1,227 @@
+"""What people look at first: the overview, the inbox, queues, saved views; and bulk actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.routes.executions import Limit
+from noetl.control.documents import moment
+from noetl.control.records import place_of
+from noetl.errors import BadRequest, NotFound
+from noetl.model.answers import Deleted
+from noetl.model.desk import (
+    BulkAction,
+    BulkDone,
+    Inbox,
+    Overview,
+    QueueList,
+    VersionDiff,
+    VersionList,
+    View,
+    ViewList,
+)
+from noetl.model.execution_query import Condition, Term, parse
+from noetl.store.base import SavedView
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class WhichForms(Query, frozen=True, kw_only=True):
+    """Which page."""
+
+    cursor: str | None = None
+    """`next_cursor` of the page before."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+
+
+class BulkActing(Body, frozen=True, kw_only=True):
+    """Which executions, and what to do with each."""
+
+    action: BulkAction
+    q: str | None = None
+    """All that match this query; an empty one matches every execution."""
+    ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
+    """Or these executions."""
+    dry_run: bool = False
+    """Do nothing; say how many it would be."""
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class SaveView(Body, frozen=True, kw_only=True):
+    """A query, and the columns to show."""
+
+    q: Annotated[str, msgspec.Meta(max_length=2000)]
+    columns: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=200)], ...], msgspec.Meta(max_length=50)
+    ] = ()
+
+
+class WhichVersions(Query, frozen=True, kw_only=True):
+    """Which versions."""
+
+    before: Number | None = None
+    """Versions below this one."""
+    limit: Limit = 50
+
+
+class WhichDiff(Query, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
+    """Which two versions."""
+
+    first: Number
+    last: Number
+
+
+async def overview(services: Services, caller: Caller) -> Overview:
+    """What needs somebody now (failed lately, forms that wait, work that no worker takes, missed
+    times of schedules), what runs, and what is started next."""
+    return await services.desk.overview(services.clock.now())
+
+
+async def inbox(services: Services, caller: Caller, *, query: WhichForms) -> Inbox:
+    """Forms that wait for people, of the executions that were started last first."""
+    before = None if query.cursor is None else place_of(query.cursor)
+    return await services.desk.inbox(before=before, limit=query.limit)
+
+
+async def queues(services: Services, caller: Caller) -> QueueList:
+    """Commands that wait, by pool and kind, and for how long the oldest one has."""
+    return await services.desk.queues(services.clock.now())
+
+
+async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkDone:
+    """Cancel, pause, resume or rerun all executions that match a query, or those that are named.
+
+    Executions in a status in which the action makes no sense are left alone. At most 5 000 at
+    once; with `dry_run` nothing is done, and the answer says how many it would be.
+    """
+    if (body.q is None) == (body.ids is None):
+        raise BadRequest("say which executions: a query `q`, or `ids`, and not both.")
+    now = services.clock.now()
+    if body.q is not None:
+        wanted = parse(body.q, now)
+    else:
+        # No id at all is one that no execution has.
+        named = tuple(Condition("exact_id", one) for one in body.ids or [""])
+        wanted = (Term(named),)
+    return await services.bulk.act(
+        body.action,
+        wanted,
+        now=now,
+        dry_run=body.dry_run,
+        reason=body.reason,
+        actor=caller.actor,
+    )
+
+
+async def views(services: Services, caller: Caller) -> ViewList:
+    """Queries that were saved, by name."""
+    return ViewList(views=[_view(row) for row in await services.store.views()])
+
+
+async def save_view(services: Services, caller: Caller, *, name: str, body: SaveView) -> View:
+    """Save a query under a name, for everybody; one that was there is replaced."""
+    now = services.clock.now()
+    parse(body.q, now)
+    if not name.strip() or len(name) > 100:
+        raise BadRequest("the name of a view has 1 to 100 characters.")
+    row = SavedView(name=name, q=body.q, columns=body.columns, owner=caller.name, updated_at=now)
+    await services.store.put_view(row)
+    return _view(row)
+
+
+async def delete_view(services: Services, caller: Caller, *, name: str) -> Deleted:
+    """Remove a saved query."""
+    if not await services.store.delete_view(name):
+        raise NotFound(f'there is no view "{name}".')
+    return Deleted(deleted=name)
+
+
+def _view(row: SavedView) -> View:
+    return View(
+        name=row.name,
+        q=row.q,
+        columns=list(row.columns),
+        owner=row.owner,
+        updated_at=moment(row.updated_at),
+    )
+
+
+async def versions(
+    services: Services, caller: Caller, *, path: str, query: WhichVersions
+) -> VersionList:
+    """Versions of a playbook, newest first; who calls it, what it calls, and its last 30 runs."""
+    return await services.versions.listed(path, before=query.before, limit=query.limit)
+
+
+async def diff(services: Services, caller: Caller, *, path: str, query: WhichDiff) -> VersionDiff:
+    """How two versions of a playbook differ: their texts, and which steps."""
+    return await services.versions.diff(path, query.first, query.last)
+
+
+OVERVIEW = Route(
+    "overview.show", "GET", "/api/overview", right="read", answer=Overview, handler=overview
+)
+INBOX = Route(
+    "inbox.list",
+    "GET",
+    "/api/inbox",
+    right="read",
+    query=WhichForms,
+    answer=Inbox,
+    handler=inbox,
+)
+QUEUES = Route("queues.list", "GET", "/api/queues", right="read", answer=QueueList, handler=queues)
+BULK = Route(
+    "executions.bulk",
+    "POST",
+    "/api/executions/bulk",
+    right="operate",
+    body=BulkActing,
+    answer=BulkDone,
+    handler=bulk,
+)
+VIEWS = Route("views.list", "GET", "/api/views", right="read", answer=ViewList, handler=views)
+SAVE_VIEW = Route(
+    "views.save",
+    "PUT",
+    "/api/views/{name}",
+    right="operate",
+    body=SaveView,
+    answer=View,
+    handler=save_view,
+)
+DELETE_VIEW = Route(
+    "views.delete",
+    "DELETE",
+    "/api/views/{name}",
+    right="operate",
+    answer=Deleted,
+    handler=delete_view,
+)
+VERSIONS = Route(
+    "versions.list",
+    "GET",
+    "/api/versions/{path}",
+    right="read",
+    query=WhichVersions,
+    answer=VersionList,
+    handler=versions,
+    deep=True,
+)
+DIFF = Route(
+    "versions.diff",
+    "GET",
+    "/api/version-diff/{path}",
+    right="read",
+    query=WhichDiff,
+    answer=VersionDiff,
+    handler=diff,
+    deep=True,
+)
+ROUTES = (OVERVIEW, INBOX, QUEUES, BULK, VIEWS, SAVE_VIEW, DELETE_VIEW, VERSIONS, DIFF)

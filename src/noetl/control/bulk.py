@@ -1,0 +1,117 @@
+"""One action on many executions: which ones it concerns, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from noetl.errors import BadRequest, NoetlError
+from noetl.model.desk import BulkAction, BulkDone, BulkFailure
+from noetl.model.events import Actor
+from noetl.model.execution_query import Condition, Term, Wanted
+from noetl.model.ids import ExecutionId
+
+if TYPE_CHECKING:
+    from noetl.control.executions import Executions
+    from noetl.store.base import Store
+
+BULK_MAX = 5000
+AT_ONCE = 16
+FAILURES_MAX = 100
+PAGE = 1000
+ELIGIBLE: dict[BulkAction, tuple[str, ...]] = {
+    "cancel": ("PENDING", "RUNNING", "PAUSED"),
+    "pause": ("PENDING", "RUNNING"),
+    "resume": ("PAUSED",),
+    "rerun": ("COMPLETED", "FAILED", "CANCELLED"),
+}
+"""Statuses in which an action makes sense."""
+
+
+class Bulk:
+    """Actions on executions that a query or a list of ids names."""
+
+    def __init__(self, store: Store, executions: Executions) -> None:
+        self._store = store
+        self._executions = executions
+
+    async def act(
+        self,
+        action: BulkAction,
+        wanted: Wanted,
+        *,
+        now: float,
+        dry_run: bool,
+        reason: str = "",
+        actor: Actor | None = None,
+    ) -> BulkDone:
+        """Act on all that match. Which those are is settled before the first one: executions that
+        a rerun starts are not among them. Raises BadRequest if they are too many.
+        """
+        statuses = tuple(Condition("status", status) for status in ELIGIBLE[action])
+        eligible = (*wanted, Term(statuses))
+        matched = await self._store.count(wanted, now=now)
+        count = await self._store.count(eligible, now=now)
+        done = BulkDone(
+            action=action,
+            dry_run=dry_run,
+            matched=matched,
+            eligible=count,
+            done=0,
+            failed=[],
+            started=[],
+        )
+        if dry_run:
+            return done
+        if count > BULK_MAX:
+            raise BadRequest(
+                f"{count} executions match, and at most {BULK_MAX} are acted on at once."
+                " Narrow the query, e.g. with since: and until:. Nothing was done."
+            )
+        ids = await self._ids(eligible, now)
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(execution_id: ExecutionId) -> ExecutionId | BulkFailure:
+            async with gate:
+                try:
+                    return await self._one(action, execution_id, reason, actor)
+                except NoetlError as error:
+                    return BulkFailure(
+                        execution_id=execution_id, code=error.code, message=str(error)
+                    )
+
+        found = await asyncio.gather(*(one(execution_id) for execution_id in ids))
+        failed = [each for each in found if isinstance(each, BulkFailure)]
+        new = [each for each in found if not isinstance(each, BulkFailure)]
+        return BulkDone(
+            action=action,
+            dry_run=False,
+            matched=matched,
+            eligible=count,
+            done=len(new),
+            failed=failed[:FAILURES_MAX],
+            started=new if action == "rerun" else [],
+        )
+
+    async def _ids(self, wanted: Wanted, now: float) -> list[ExecutionId]:
+        found: list[ExecutionId] = []
+        before: tuple[float, ExecutionId] | None = None
+        while rows := await self._store.summaries(wanted, now=now, before=before, limit=PAGE):
+            found += [row.execution_id for row in rows]
+            before = (rows[-1].requested_at, rows[-1].execution_id)
+        return found
+
+    async def _one(
+        self, action: BulkAction, execution_id: ExecutionId, reason: str, actor: Actor | None
+    ) -> ExecutionId:
+        """The execution acted on; of a rerun the new one."""
+        match action:
+            case "cancel":
+                await self._executions.cancel(execution_id, reason, actor=actor)
+            case "pause":
+                await self._executions.pause(execution_id, reason, actor=actor)
+            case "resume":
+                await self._executions.resume(execution_id, actor=actor)
+            case "rerun":
+                return await self._executions.rerun(execution_id, actor=actor)
+        return execution_id

@@ -1,0 +1,165 @@
+"""What needs somebody: forms that wait, work that no worker takes, what failed lately."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noetl.control import documents
+from noetl.control.documents import moment
+from noetl.control.records import cursor_of
+from noetl.model.commands import pool_of
+from noetl.model.desk import (
+    FailedLately,
+    Form,
+    Inbox,
+    MissedTime,
+    Overview,
+    Queue,
+    QueueList,
+    RunningNow,
+)
+from noetl.model.execution_query import Condition, Term, Wanted
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+
+if TYPE_CHECKING:
+    from noetl.control.orchestrator import Orchestrator
+    from noetl.store.base import Store, Summary
+
+LATELY = 24 * 3600.0
+SHOWN = 10
+SCHEDULES_LOOKED_AT = 200
+COMMANDS_LOOKED_AT = 2000
+"""Commands that wait, oldest first, that are told by kind and step."""
+LIVE_SECONDS = 60.0
+"""A worker that was silent for longer is gone."""
+_ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
+_FAILED: Wanted = (Term((Condition("status", "FAILED"),)),)
+_RUNNING: Wanted = (Term((Condition("status", "RUNNING"), Condition("status", "PENDING"))),)
+_PAUSED: Wanted = (Term((Condition("status", "PAUSED"),)),)
+
+
+class Desk:
+    """Questions about all executions together."""
+
+    def __init__(self, store: Store, orchestrator: Orchestrator) -> None:
+        self._store = store
+        self._orchestrator = orchestrator
+
+    async def inbox(self, *, before: tuple[float, ExecutionId] | None, limit: int) -> Inbox:
+        """Forms that wait for people, of the executions that were started last first."""
+        rows = await self._store.summaries(_ASKS, before=before, limit=limit + 1)
+        forms = [form for row in rows[:limit] for form in await self._forms(row)]
+        end = rows[limit - 1] if rows[limit:] else None
+        return Inbox(
+            forms=forms,
+            total=await self._store.count(_ASKS),
+            next_cursor=None if end is None else cursor_of(end),
+        )
+
+    async def _forms(self, row: Summary) -> list[Form]:
+        state = await self._orchestrator.last_known(row.execution_id)
+        return list(forms_of(row.execution_id, state))
+
+    async def queues(self, now: float) -> QueueList:
+        """Commands that wait, by pool: how many, since when, of which kinds."""
+        sizes = await self._store.queue_sizes()
+        workers = await self._store.runtimes(kind="worker", since=now - LIVE_SECONDS)
+        waiting = await self._store.waiting_commands(limit=COMMANDS_LOOKED_AT)
+        names = {pool_of(name) for name in sizes} | {row.pool for row in workers}
+        found = []
+        for name in sorted(names):
+            own = [command for command in waiting if pool_of(command.pool) == name]
+            kinds: dict[str, int] = {}
+            for command in own:
+                program = await self._orchestrator.programs.by_digest(command.digest)
+                step = program.steps.get(command.step)
+                for kind in sorted({task.kind for task in step.step.tasks}) if step else ():
+                    kinds[kind] = kinds.get(kind, 0) + 1
+            here = [row for row in workers if row.pool == name]
+            since = min((command.at for command in own), default=None)
+            queues = [size for queue, size in sizes.items() if pool_of(queue) == name]
+            found.append(
+                Queue(
+                    pool=name,
+                    waiting=sum(free for free, _ in queues),
+                    leased=sum(leased for _, leased in queues),
+                    workers=len(here),
+                    draining=sum(row.draining for row in here),
+                    slots=sum(row.slots for row in here if not row.draining),
+                    oldest_since=moment(since),
+                    oldest_seconds=None if since is None else round(max(now - since, 0.0), 3),
+                    oldest_execution_id=next(
+                        (one.execution_id for one in own if one.at == since), None
+                    ),
+                    kinds=kinds,
+                    kinds_of=len(own),
+                )
+            )
+        return QueueList(queues=found)
+
+    async def overview(self, now: float) -> Overview:
+        """What needs somebody now, and what goes on."""
+        lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
+        failed = await self._store.summaries(lately, limit=SHOWN)
+        running = await self._store.summaries(_RUNNING, limit=SHOWN)
+        queues = (await self.queues(now)).queues
+        inbox = await self.inbox(before=None, limit=SHOWN)
+        missed, upcoming = await self._schedule_times(now)
+        return Overview(
+            failed=FailedLately(
+                since=moment(now - LATELY),
+                count=await self._store.count(lately),
+                executions=[documents.summary(row) for row in failed],
+            ),
+            forms=inbox,
+            stuck=[queue for queue in queues if queue.waiting and not queue.slots],
+            missed=missed,
+            running=RunningNow(
+                count=await self._store.count(_RUNNING),
+                paused=await self._store.count(_PAUSED),
+                executions=[documents.summary(row) for row in running],
+            ),
+            next_times=upcoming,
+        )
+
+    async def _schedule_times(self, now: float) -> tuple[list[MissedTime], list[MissedTime]]:
+        """Times of schedules that were missed lately, and those that come next."""
+        missed: list[MissedTime] = []
+        upcoming: list[tuple[float, MissedTime]] = []
+        for row in await self._store.triggers("Schedule", limit=SCHEDULES_LOOKED_AT):
+            if row.next_at is not None:
+                coming = MissedTime(schedule=row.path, time=moment(row.next_at), reason="")
+                upcoming.append((row.next_at, coming))
+            for one in await self._store.trigger_times(row.path, limit=20):
+                if one.outcome == "missed" and one.time >= now - LATELY:
+                    reason = one.reason
+                    missed.append(
+                        MissedTime(schedule=row.path, time=moment(one.time), reason=reason)
+                    )
+        missed.sort(key=lambda one: one.time or "", reverse=True)
+        upcoming.sort(key=lambda one: one[0])
+        return missed[:SHOWN], [one for _, one in upcoming[:SHOWN]]
+
+
+def forms_of(execution_id: ExecutionId, state: ExecutionState) -> list[Form]:
+    """The forms that wait in an execution."""
+    found = []
+    for run in state.runs.values():
+        if run.listens is None or not run.listens.form:
+            continue
+        shown = documents.listening(run, state)
+        found.append(
+            Form(
+                execution_id=execution_id,
+                path=state.path,
+                version=state.version,
+                step=run.step,
+                step_run_id=run.step_run_id,
+                since=shown.since,
+                until=shown.until,
+                form=shown.form,
+                labels=state.labels,
+            )
+        )
+    return found

@@ -1,0 +1,125 @@
+"""Versions of a playbook: what there are, how two differ, and which playbooks call which."""
+
+from __future__ import annotations
+
+import difflib
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.control import documents
+from noetl.errors import NotFound
+from noetl.model import net as nets
+from noetl.model.desk import VersionDiff, VersionItem, VersionList
+from noetl.model.execution_query import exactly
+from noetl.model.net import Net, Task
+
+if TYPE_CHECKING:
+    from noetl.store.base import CatalogEntry, Store
+
+RUNS_SHOWN = 30
+CALLS_KEPT = 10_000
+
+
+class Versions:
+    """Looks at versions of playbooks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._calls: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        """Digest → the playbooks that it calls."""
+
+    async def listed(self, path: str, *, before: int | None, limit: int) -> VersionList:
+        """Versions of a path, newest first. Raises NotFound."""
+        found = await self._store.versions(path, before=before, limit=limit + 1)
+        if not found and before is None:
+            raise NotFound(f'there is no playbook "{path}" in the catalog.')
+        newest = await self._store.catalog_entry(path)
+        runs = await self._store.summaries(exactly(path=path), limit=RUNS_SHOWN)
+        return VersionList(
+            path=path,
+            versions=[_item(entry) for entry in found[:limit]],
+            more=len(found) > limit,
+            called_by=await self._callers(path),
+            calls=[] if newest is None else sorted(await self._called(newest)),
+            runs=[documents.summary(row) for row in runs],
+        )
+
+    async def _callers(self, path: str) -> list[str]:
+        entries = await self._store.catalog(kind="Playbook")
+        return [entry.path for entry in entries if path in await self._called(entry)]
+
+    async def _called(self, entry: CatalogEntry) -> tuple[str, ...]:
+        if entry.kind != "Playbook":
+            return ()
+        found = self._calls.get(entry.digest)
+        if found is None:
+            body = await self._store.net(entry.digest)
+            found = () if body is None else tuple(sorted(called_by(nets.decode(body))))
+            self._calls[entry.digest] = found
+            while len(self._calls) > CALLS_KEPT:
+                self._calls.popitem(last=False)
+        return found
+
+    async def diff(self, path: str, first: int, last: int) -> VersionDiff:
+        """How two versions differ, in text and in steps. Raises NotFound."""
+        one, other = await self._version(path, first), await self._version(path, last)
+        lines = difflib.unified_diff(
+            one.content.splitlines(keepends=True),
+            other.content.splitlines(keepends=True),
+            f"{path} v{first}",
+            f"{path} v{last}",
+        )
+        before, after = await self._steps(one), await self._steps(other)
+        both = before.keys() & after.keys()
+        return VersionDiff(
+            path=path,
+            first=first,
+            last=last,
+            same=one.content == other.content,
+            diff="".join(line if line.endswith("\n") else f"{line}\n" for line in lines),
+            steps_added=[name for name in after if name not in before],
+            steps_removed=[name for name in before if name not in after],
+            steps_changed=[name for name in after if name in both and before[name] != after[name]],
+        )
+
+    async def _version(self, path: str, version: int) -> CatalogEntry:
+        entry = await self._store.catalog_entry(path, version)
+        if entry is None:
+            raise NotFound(f'there is no version {version} of "{path}" in the catalog.')
+        return entry
+
+    async def _steps(self, entry: CatalogEntry) -> dict[str, bytes]:
+        body = await self._store.net(entry.digest) if entry.kind == "Playbook" else None
+        steps = nets.decode(body).steps if body is not None else ()
+        return {step.name: msgspec.json.encode(step, order="sorted") for step in steps}
+
+
+def called_by(net: Net) -> set[str]:
+    """The playbooks that a net calls, as far as it names them."""
+    found = set()
+    for step in net.steps:
+        for task in _tasks((*step.tasks, *([step.sink] if step.sink is not None else []))):
+            found |= _called(task)
+    for block in net.workbook:
+        for task in _tasks(block.tasks):
+            found |= _called(task)
+    return found
+
+
+def _called(task: Task) -> set[str]:
+    path = task.config.get("path") if task.kind == "playbook" else None
+    return {path} if isinstance(path, str) and "{{" not in path else set()
+
+
+def _tasks(tasks: tuple[Task, ...]) -> Iterator[Task]:
+    for task in tasks:
+        yield task
+        yield from _tasks((*task.before, *task.after, *task.finally_))
+
+
+def _item(entry: CatalogEntry) -> VersionItem:
+    shown = documents.catalog_entry(entry)
+    return VersionItem(**msgspec.structs.asdict(shown), digest=entry.digest)
