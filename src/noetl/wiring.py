@@ -569,6 +569,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.metrics import Metrics
     from noetl.api.services import Services
     from noetl.api.sessions import Sessions
+    from noetl.api.simulating import Simulator
     from noetl.api.stream import Streams
     from noetl.control.bulk import Bulk
     from noetl.control.desk import Desk
@@ -611,6 +612,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         sessions=sessions,
         leases=Leases(store, clock),
         evaluator=evaluator,
+        simulator=Simulator(),
         metrics=metrics,
         streams=Streams(store, system.orchestrator.audience, metrics, draining),
         moments=Moments(store),

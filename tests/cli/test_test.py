@@ -442,3 +442,60 @@ def test_the_json_schema_knows_test_files(noetl, path):
     jsonschema.validate(document, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document | {"test": []}, schema)
+
+
+RECORDED = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: recorded, path: tests/recorded}
+workload: {total: 7}
+keychain:
+  - {name: shop, kind: static, data: {password: "canary-hunter2-canary"}}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {total: "{{ workload.total }}", password: "{{ keychain.shop.password }}"}
+      code: "result = {'total': total, 'said': password + ' {' + '{ not a template }' + '}'}"
+    next: {arcs: [{step: each, when: "{{ start.total > 5 }}"}]}
+  - step: each
+    loop: {in: [1, 2], iterator: n}
+    tool: {kind: python, args: {n: "{{ iter.n }}"}, code: "result = n * 2"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, result: "{{ each.results | sum }}"}}
+"""
+
+
+def test_a_test_is_written_from_a_run_and_passes_without_secrets(tmp_path, noetl):
+    (tmp_path / "recorded.yaml").write_text(RECORDED)
+    assert noetl("run", "recorded.yaml").code == 0
+
+    made = noetl("test", "--from", "last", "-o", "made.test.yaml")
+    again = noetl("test", "made.test.yaml")
+    noetl("executions", "export", "last", "-o", "it.noetl")
+    of_file = noetl(
+        "test", "--from", "it.noetl", "-o", "other.test.yaml", "--playbook", "recorded.yaml"
+    )
+
+    assert (made.code, again.code, of_file.code) == (0, 0, 0), (made, again, of_file)
+    text = (tmp_path / "made.test.yaml").read_text()
+    assert "canary" not in text
+    assert "result: 6" in text
+    assert (tmp_path / "other.test.yaml").read_text() == text
+
+
+def test_a_playbook_is_compared_with_recorded_executions(tmp_path, noetl):
+    (tmp_path / "recorded.yaml").write_text(RECORDED)
+    noetl("run", "recorded.yaml")
+    (tmp_path / "edited.yaml").write_text(RECORDED.replace("total > 5", "total > 50"))
+
+    same = noetl("test", "recorded.yaml", "--against", "tests/recorded")
+    other = noetl("test", "edited.yaml", "--against", "last", "--json")
+    nothing = noetl("test", "edited.yaml", "--against", "status:failed")
+
+    assert same.code == 0, same.err
+    assert "it goes the same way" in same.out
+    assert (other.code, json.loads(other.out)["different"]) == (1, 1)
+    assert nothing.code == 2
+    assert noetl("test", "--from", "last", "recorded.yaml").code == 2
+    assert noetl("test").code == 2

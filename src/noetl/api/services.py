@@ -12,6 +12,7 @@ from noetl.api.evaluating import Evaluator
 from noetl.api.leases import Leases
 from noetl.api.metrics import AskNats, Metrics
 from noetl.api.sessions import Sessions
+from noetl.api.simulating import Simulator
 from noetl.api.stream import Streams
 from noetl.control.bulk import Bulk
 from noetl.control.catalog import Catalog
@@ -49,6 +50,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions
     leases: Leases
     evaluator: Evaluator
+    simulator: Simulator
     metrics: Metrics
     streams: Streams
     moments: Moments

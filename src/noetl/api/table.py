@@ -22,6 +22,7 @@ from noetl.api.routes import (
     schedules,
     tokens,
     variables,
+    whatif,
     workers,
 )
 
@@ -41,6 +42,7 @@ TABLE: tuple[AnyRoute, ...] = (
     *context.ROUTES,
     *results.ROUTES,
     *retention.ROUTES,
+    *whatif.ROUTES,
     *workers.ROUTES,
     *auth.ROUTES,
     *access.ROUTES,

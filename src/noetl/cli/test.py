@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
-from noetl.cli.options import json_option
+from noetl.cli.options import db_option, json_option, server_option
 from noetl.cli.printing import counted, print_json, print_line, printable, problem_line, say
 
 if TYPE_CHECKING:
@@ -40,10 +40,38 @@ class Judged(NamedTuple):
 
 
 @click.command(short_help="Test playbooks, with stand-ins for tools and time that jumps.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("-k", "only", metavar="TEXT", default="", help="Only tests with this in their name.")
+@click.option(
+    "--against",
+    metavar="EXECUTIONS",
+    help="Compare a playbook with recorded executions: ids, a path or a query.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="With --against: at most so many, the newest.",
+)
+@click.option("--from", "source", metavar="ID", help="Write a test from an execution or recording.")
+@click.option("-o", "output", metavar="FILE", help="With --from: the file to write.")
+@click.option("--playbook", metavar="FILE", help="With --from: the playbook, if it is elsewhere.")
 @json_option
-def command(files: tuple[str, ...], only: str, as_json: bool) -> None:
+@db_option
+@server_option
+def command(
+    files: tuple[str, ...],
+    only: str,
+    against: str | None,
+    last: int,
+    source: str | None,
+    output: str | None,
+    playbook: str | None,
+    as_json: bool,
+    db: str | None,
+    server: str | None,
+) -> None:
     """Test playbooks, with stand-ins for tools and time that jumps.
 
     A FILE names a playbook and tests of it: a workload, what its tools answer, and what must
@@ -51,16 +79,40 @@ def command(files: tuple[str, ...], only: str, as_json: bool) -> None:
     on the real engine, but waiting takes no time. Exits with 1 if a test fails, with 2 if a file
     is wrong.
 
+    With --against the FILE is a playbook, and recorded outcomes stand in for its tools: which of
+    these executions would have gone another way, and where? Exits with 1 if one would.
+
+    With --from a test file is written that says again what the tools of an execution answered, and
+    that passes.
+
     \b
     Examples:
       noetl test orders.test.yaml
       noetl test playbooks/ -k "is retried"
+      noetl test orders.yaml --against shop/orders --last 50
+      noetl test orders.yaml --against 'status:failed since:2d'
+      noetl test --from 4711 -o orders.test.yaml
     """
     import asyncio
 
+    from noetl.cli.options import settings_for
     from noetl.cli.surroundings import current_settings
     from noetl.trials.clock import VirtualLoop
 
+    if source is not None:
+        if files or against is not None:
+            raise click.UsageError("--from writes a test; it takes no FILE and no --against.")
+        made = asyncio.run(_from_run(settings_for(db, server), source, output, playbook))
+        files = (made,)
+    elif output is not None or playbook is not None:
+        raise click.UsageError("-o and --playbook go with --from.")
+    if not files:
+        raise click.UsageError("name the FILEs with the tests, or a directory of them.")
+    if against is not None:
+        if len(files) != 1:
+            raise click.UsageError("--against compares one playbook.")
+        settings = settings_for(db, server)
+        sys.exit(asyncio.run(_against(settings, files[0], against, last, as_json=as_json)))
     settings = current_settings()
     loaded = _loaded(settings, files)
     if loaded is None:
@@ -68,6 +120,89 @@ def command(files: tuple[str, ...], only: str, as_json: bool) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         judged = runner.run(_judge(settings, loaded, only, as_json=as_json))
     sys.exit(_conclude(judged, only, as_json=as_json))
+
+
+# --- Against what was recorded -------------------------------------------------------------------
+
+
+async def _against(settings: Settings, name: str, against: str, last: int, *, as_json: bool) -> int:
+    from noetl.api.routes.whatif import WHATIF, WhatIf
+    from noetl.cli.acting import calling, find
+    from noetl.cli.files import Unreadable, source
+
+    text = source(name)
+    if isinstance(text, Unreadable):
+        say(f"{text.name}: {text.reason}.")
+        return WRONG
+    words = against.replace(",", " ").split()
+    ids, query = None, against
+    if all(word.isdecimal() or word == "last" for word in words):
+        ids = [await find(settings, word) for word in words]
+    elif ":" not in against and len(words) == 1:
+        query = f"path:{against}"
+    wish = WhatIf(
+        content=text.text, executions=ids, query=None if ids is not None else query, last=last
+    )
+    async with calling(settings) as client:
+        found = await client.call(WHATIF, body=wish)
+    if as_json:
+        print_json(found)
+    else:
+        for one in found.executions:
+            mark = {"same": _mark(True), "different": _mark(False)}.get(one.verdict, "?")
+            print_line(f"{mark} {one.execution_id}  {printable(one.text)}")
+        compared = counted(len(found.executions), "execution")
+        say(
+            f"{compared}: {found.same} the same, {found.different} different,"
+            f" {found.unknown} unknown"
+        )
+    if not found.executions:
+        say("no recorded execution matches")
+        return WRONG
+    return FAILED if found.different else OK
+
+
+# --- From what was recorded ----------------------------------------------------------------------
+
+
+async def _from_run(
+    settings: Settings, written: str, output: str | None, playbook: str | None
+) -> str:
+    """Write the test file; its name."""
+    import os
+
+    from noetl.cli.remote import looking
+    from noetl.control.recording import read, read_bytes
+    from noetl.errors import NotFound
+    from noetl.model.events import ExecutionRequested
+    from noetl.trials.from_run import trial_of
+    from noetl.trials.from_run import written as as_text
+
+    if Path(written).is_file():
+        with open(written, "rb") as file:
+            recording = read(file)
+    else:
+        async with looking(settings) as records:
+            pieces = await records.export(await records.find(written))
+            recording = read_bytes(b"".join([piece async for piece in pieces]))
+    first = recording.facts[0]
+    assert isinstance(first, ExecutionRequested)
+    name = first.path.rpartition("/")[2]
+    target = Path(output or f"{name}.test.yaml")
+    beside = target.parent / f"{target.name.removesuffix('.yaml').removesuffix('.test')}.yaml"
+    if playbook is None and first.source is not None and Path(first.source.name).is_file():
+        playbook = first.source.name
+    if playbook is None and recording.playbook is not None:
+        if not beside.exists():
+            beside.write_text(recording.playbook, encoding="utf-8")
+            say(f"the playbook is in {beside}")
+        playbook = str(beside)
+    if playbook is None:
+        raise NotFound("the playbook of this execution is not in the catalog. --playbook names it.")
+    test = await trial_of(recording, os.path.relpath(playbook, target.parent))
+    target.write_text(as_text(test), encoding="utf-8")
+    say(f"the test is in {target}")
+    return str(target)
 
 
 # --- Which tests -------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ from noetl.model.events import (
     CtxPatched,
     Event,
     ExecutionForked,
+    IterationDone,
+    IterationFailed,
+    PolicyUnmatched,
     Progress,
     Reported,
     StepDone,
@@ -32,7 +35,6 @@ from noetl.model.events import (
     StepScheduled,
     StepSkipped,
     StepWaiting,
-    TaskDone,
     TimerFired,
     TimerSet,
     TokenCreated,
@@ -40,6 +42,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import ExecutionId, StepRunId, derive
 from noetl.model.inputs import Seed
+from noetl.model.rule_events import RetryProcessed, StepPatched
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, LoopState, Run, Signal, TimerState
 
@@ -67,6 +70,8 @@ class Past:
         self._open: list[tuple[int, Event]] = []
         """What was decided since then."""
         self._last: Event | None = None
+        self._writes: dict[tuple[StepRunId | None, int], list[tuple[int, CtxPatched]]] = {}
+        """What iterations that have not ended wrote to ctx."""
         self._timers: set[str] = set()
         """What the iteration that has not been waited for."""
 
@@ -74,10 +79,17 @@ class Past:
         """The next event before the one that is to happen again."""
         if self._is_undone(fact):
             return
-        if not is_said(fact) and not _is_first(fact):
+        if not self._is_said(fact) and not _is_first(fact):
             self._open.append((seq, fact))
             return
         self._fold_open()
+        if isinstance(fact, CtxPatched) and fact.iteration is not None:
+            # An iteration that does not end before the event is done again, with its writes.
+            self._writes.setdefault((fact.step_run_id, fact.iteration), []).append((seq, fact))
+            return
+        if isinstance(fact, IterationDone | IterationFailed):
+            for _, write in self._writes.pop((fact.step_run_id, fact.iteration), ()):
+                evolve(self.state, msgspec.structs.replace(write, report=0))
         self._fold(seq, fact)
         self.has_begun = self.has_begun or _is_first(fact) or isinstance(fact, ExecutionForked)
 
@@ -119,47 +131,56 @@ class Past:
             self.ended = None
             return
         _, following = ahead[0]
-        if is_said(following) and not isinstance(following, StepDone | StepFailed):
+        if self._is_said(following) and not isinstance(following, StepDone | StepFailed):
             self._fold_open()
         turn_at = _decided_at(following)
         while self._open and _decided_at(self._open[0][1]) != turn_at:
             self._fold(*self._open.pop(0))
-        self._open.clear()
         if self.at != turn_at:
             self.ended = None
-        if isinstance(self._last, TaskDone) and self._last.iteration is None:
-            self._end_run(self._last.step_run_id, ahead)
+        run = self.state.runs.get(getattr(self._last, "step_run_id", None) or "")
+        if run is not None and (run.loop is None or run.following is not None):
+            # The end of a loop follows from that of its iterations.
+            self._end_run(run.step_run_id, ahead)
+        self._open.clear()
 
     def _end_run(self, run: StepRunId, ahead: list[tuple[int, Event]]) -> None:
         for place, (_, fact) in enumerate(ahead):
             if isinstance(fact, StepDone | StepFailed | StepSkipped) and fact.step_run_id == run:
+                self._fold_open()
                 for one in ahead[: place + 1]:
                     self._fold(*one)
                 return
-            if is_said(fact):
+            if self._is_said(fact) and not (
+                isinstance(fact, AFTERWARDS) and getattr(fact, "step_run_id", None) == run
+            ):
                 return
+
+    def _is_said(self, fact: Event) -> bool:
+        """Whether a call or the world said it: what else there is follows from such facts."""
+        match fact:
+            case CtxPatched() | VarsSet():
+                # Else an arc wrote it, behind the end of its step.
+                return (
+                    fact.step_run_id in self.state.runs or getattr(fact, "actor", None) is not None
+                )
+            case StepWaiting():
+                return fact.listens is None
+            case StepDone() | StepFailed() | ChildFinished() | ExecutionForked():
+                return True
+            case MessageReceived() | ApprovalReceived():
+                return True
+            case _:
+                return isinstance(fact, Reported)
+
+
+AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
+"""What workers say of a call that has ended."""
 
 
 def _is_first(fact: Event) -> bool:
     """A token that an execution begins with."""
     return isinstance(fact, TokenCreated) and fact.source is None
-
-
-def is_said(fact: Event) -> bool:
-    """Whether a call or the world said it: what else there is follows from such facts."""
-    match fact:
-        case CtxPatched():
-            return fact.recorded_at > 0
-        case VarsSet():
-            return fact.recorded_at > 0 or fact.actor is not None
-        case StepWaiting():
-            return fact.listens is None
-        case StepDone() | StepFailed() | ChildFinished() | ExecutionForked():
-            return True
-        case MessageReceived() | ApprovalReceived():
-            return True
-        case _:
-            return isinstance(fact, Reported)
 
 
 def _decided_at(fact: Event) -> float:

@@ -124,3 +124,43 @@ class ForkDocument(Document, frozen=True, kw_only=True):
     status: str | None = None
     path: str | None = None
     version: int | None = None
+
+
+# --- What if -----------------------------------------------------------------------------------
+
+
+class Divergence(Document, frozen=True, kw_only=True):
+    """The first step run after which a playbook would have gone another way."""
+
+    step: str
+    run: int
+    text: str
+    recorded: list[str] = []
+    """Where its tokens went."""
+    now: list[str] = []
+    """Where they would go."""
+
+
+class WhatIfExecution(Document, frozen=True, kw_only=True):
+    """One recorded execution under another playbook."""
+
+    execution_id: str
+    verdict: Literal["same", "different", "unknown"]
+    """`unknown`: it makes a call for which nothing is recorded before it goes another way."""
+    text: str
+    status: str
+    """How it ended."""
+    now: str | None = None
+    """How it would have ended."""
+    where: Divergence | None = None
+
+
+class WhatIfDocument(Document, frozen=True, kw_only=True):
+    """Recorded executions under another playbook, with recorded outcomes instead of tools."""
+
+    path: str
+    digest: str
+    same: int
+    different: int
+    unknown: int
+    executions: list[WhatIfExecution]

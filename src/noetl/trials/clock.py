@@ -102,16 +102,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """The time of one test. Real work takes none of it, so a test always takes the same time."""
 
-    def __init__(self, virtual: VirtualSelector) -> None:
+    def __init__(self, virtual: VirtualSelector, start: float = START) -> None:
         self._virtual = virtual
         self._begun = virtual.jumped
+        self._start = start
 
     @property
     def elapsed(self) -> float:
         return self._virtual.jumped - self._begun
 
     def now(self) -> float:
-        return START + self.elapsed
+        return self._start + self.elapsed
 
     async def sleep(self, seconds: float) -> None:
         until = self.now() + seconds

@@ -190,7 +190,7 @@ async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) ->
     """Run one test in a system of its own, in a VirtualLoop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    nets, clock, stop = playbooks.nets, VirtualClock(loop.virtual), _Stop(loop)
+    nets, clock, stop = playbooks.nets, VirtualClock(loop.virtual), Stop(loop)
     answers = {target(name, nets): answer for name, answer in (trial.stand_ins or {}).items()}
     tested = adapted(playbooks, answers.keys(), trial.keychain or {})
     store = await SqliteStore.open(":memory:", threads=False)
@@ -218,7 +218,7 @@ async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) ->
         await store.close()
 
 
-class _Stop:
+class Stop:
     """Stops a test that does not end by itself: nothing is due, real time is up, or a complaint."""
 
     def __init__(self, loop: VirtualLoop) -> None:

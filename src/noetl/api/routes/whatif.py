@@ -1,0 +1,99 @@
+"""/api/whatif: a playbook over recorded executions, without calling anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from noetl.api.route import Body, Caller, Route
+from noetl.api.routes.catalog import Version, number_of
+from noetl.control.recording import recorded
+from noetl.errors import BadRequest, TooLarge
+from noetl.model.execution_query import exactly, parse
+from noetl.model.net import Net
+from noetl.model.net import digest as digest_of
+from noetl.model.retrospect import WhatIfDocument
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+EXECUTIONS_MAX = 100
+BYTES_MAX = 64 * 1024 * 1024
+"""Of all recordings that are compared at once, as they are packed."""
+
+
+class WhatIf(Body, frozen=True, kw_only=True):
+    """A playbook, as text or in the catalog, and executions to compare it with."""
+
+    content: str | None = None
+    path: str | None = None
+    version: Version = None
+    executions: list[str] | None = None
+    """Ids."""
+    query: str | None = None
+    """Those that match; without one and without ids, those of the playbook's path."""
+    last: Annotated[int, msgspec.Meta(ge=1, le=EXECUTIONS_MAX)] = 20
+    """At most so many, the newest."""
+
+
+async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfDocument:
+    """Which of these executions would have gone another way under this playbook, and where.
+
+    Recorded outcomes stand in for all tools: nothing is called.
+    """
+    net = await _net(services, caller, body)
+    recordings: list[bytes] = []
+    room = BYTES_MAX
+    for execution_id in await _chosen(services, body, net.path):
+        pieces = await recorded(services.store, execution_id, services.clock.now())
+        recordings.append(b"".join([piece async for piece in pieces]))
+        room -= len(recordings[-1])
+        if room < 0:
+            raise TooLarge("the logs of these executions are too large to compare; choose fewer.")
+    found = await services.simulator.compared(net, recordings)
+    verdicts = Counter(one.verdict for one in found)
+    return WhatIfDocument(
+        path=net.path,
+        digest=digest_of(net),
+        same=verdicts["same"],
+        different=verdicts["different"],
+        unknown=verdicts["unknown"],
+        executions=found,
+    )
+
+
+async def _net(services: Services, caller: Caller, body: WhatIf) -> Net:
+    if (body.content is None) == (body.path is None):
+        raise BadRequest("give the `content` of a playbook, or its `path` in the catalog.")
+    if body.content is not None:
+        return (await services.evaluator.compiled(body.content, caller.name)).unwrap()
+    assert body.path is not None
+    programs = services.orchestrator.programs
+    return (await programs.by_path(body.path, number_of(body.version)))[0].net
+
+
+async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
+    if body.executions is not None:
+        if body.query is not None:
+            raise BadRequest("give `executions` or a `query`, and not both.")
+        if len(body.executions) > EXECUTIONS_MAX:
+            raise BadRequest(f"at most {EXECUTIONS_MAX} executions are compared at once.")
+        return body.executions
+    now = services.clock.now()
+    wanted = exactly(path=path) if body.query is None else parse(body.query, now)
+    rows = await services.store.summaries(wanted, now=now, limit=body.last)
+    return [row.execution_id for row in rows]
+
+
+WHATIF = Route(
+    "whatif.compare",
+    "POST",
+    "/api/whatif",
+    right="read",
+    body=WhatIf,
+    answer=WhatIfDocument,
+    handler=whatif,
+)
+ROUTES = (WHATIF,)

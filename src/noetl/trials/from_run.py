@@ -1,0 +1,179 @@
+"""A test from a run: a test file that says again what an execution's tools answered, and how it
+went. Secrets are not in the record, so they are not in the test.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from noetl.control.recording import Recording
+from noetl.errors import BadRequest
+from noetl.model.events import (
+    ExecutionRequested,
+    FrameClaimed,
+    NextSelected,
+    StepScheduled,
+    StepSkipped,
+    WorkflowFinished,
+)
+from noetl.model.net import Net
+from noetl.model.outcome import Outcome, TaskError
+from noetl.model.signals import ApprovalReceived, MessageReceived
+from noetl.trials.recorded import PURE, Calls
+
+TEMPLATE = ("{{", "{%", "{#")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9./ >-]*[A-Za-z_0-9]|[A-Za-z_]")
+_MEANT = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes texts so that nothing else can be read in them."""
+
+
+def _text(writer: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    is_word = _WORD.fullmatch(value) is not None and value.lower() not in _MEANT
+    style = None if is_word else ("|" if "\n" in value and value.isprintable() else '"')
+    return writer.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Writer.add_representer(str, _text)
+
+
+def written(test: dict[str, Any]) -> str:
+    """The test file as text."""
+    text: str = yaml.dump(test, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+async def trial_of(recording: Recording, playbook: str) -> dict[str, Any]:
+    """The test file of a run, as plain data; `playbook` is its file, seen from the test.
+
+    Raises BadRequest for a run that a test cannot say.
+    """
+    facts = recording.facts
+    first, last = facts[0], next((f for f in facts if isinstance(f, WorkflowFinished)), None)
+    assert isinstance(first, ExecutionRequested)
+    if last is None or last.status == "CANCELLED":
+        raise BadRequest(
+            f"execution {recording.head.execution_id} is {recording.head.status}: a test is made of"
+            " one that has ended by itself."
+        )
+    if any(isinstance(fact, FrameClaimed) for fact in facts):
+        raise BadRequest("it loops over a cursor, and the rows that it claimed are not recorded.")
+    if first.rerun_of is not None and first.forked_at is not None:
+        raise BadRequest("it is a fork: what it reused is not in its own record.")
+    expect: dict[str, Any] = {"status": last.status}
+    steps = _steps(facts)
+    if steps is not None:
+        expect["steps"] = steps
+    arcs = dict.fromkeys(
+        f"{fact.step} -> {target}"
+        for fact in facts
+        if isinstance(fact, NextSelected)
+        for target in fact.targets
+    )
+    if arcs:
+        expect["arcs"] = list(arcs)
+    if last.status == "COMPLETED" and _is_plain(last.result):
+        expect["result"] = last.result
+    if last.error is not None:
+        expect["error"] = {"kind": last.error.kind}
+    test: dict[str, Any] = {
+        "name": f"goes as execution {recording.head.execution_id} did",
+        "workload": first.payload,
+        "stand_ins": await _stand_ins(recording),
+        "signals": [
+            _signal(fact, first.at)
+            for fact in facts
+            if isinstance(fact, MessageReceived | ApprovalReceived)
+        ],
+        "expect": expect,
+    }
+    return {"playbook": playbook, "tests": [{key: value for key, value in test.items() if value}]}
+
+
+def _steps(facts: list[Any]) -> list[str] | None:
+    """The runs in order; None if several may have run at once, whose order says nothing."""
+    skipped = {fact.step_run_id for fact in facts if isinstance(fact, StepSkipped)}
+    found = [
+        fact.block or fact.step
+        for fact in facts
+        if isinstance(fact, StepScheduled) and fact.step_run_id not in skipped
+    ]
+    alone = all(len(fact.targets) == 1 for fact in facts if isinstance(fact, NextSelected))
+    return found if alone else None
+
+
+async def _stand_ins(recording: Recording) -> dict[str, Any]:
+    """What each task answered: one answer for all calls, or one for each."""
+    kinds = _kinds(recording.net)
+    calls = await Calls.of(recording)
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for (step, task, iteration), made in calls.made.items():
+        if kinds.get((step, task)) in PURE:
+            continue
+        for call in made:
+            answer = _answer(call.outcome)
+            if iteration is not None:
+                answer = {"when": f"{{{{ iteration == {iteration} }}}}", **answer}
+            by_task.setdefault(f"{step}.{task}", []).append(answer)
+    found: dict[str, Any] = {}
+    for name, answers in by_task.items():
+        same = [one for one in answers if one == answers[0]]
+        found[name] = answers[0] if len(answers) == 1 and "when" not in answers[0] else answers
+        if len(same) == len(answers) > 1 and "when" not in answers[0]:
+            found[name] = {**answers[0], "times": "always"}
+    return found
+
+
+def _kinds(net: Net) -> dict[tuple[str, str], str]:
+    return {(step.name, task.name): task.kind for step in net.steps for task in step.tasks}
+
+
+def _answer(outcome: Outcome) -> dict[str, Any]:
+    answer: dict[str, Any] = {}
+    if outcome.error is not None:
+        answer["error"] = _error(outcome.error)
+    else:
+        answer["result"] = quoted(outcome.result)
+    for name in ("http", "pg", "py", "sh"):
+        value = getattr(outcome, name)
+        if value is not None:
+            answer[name] = quoted(value)
+    return answer
+
+
+def _error(error: TaskError) -> dict[str, Any]:
+    told = msgspec.to_builtins(error)
+    return {key: quoted(value) for key, value in told.items() if value is not None}
+
+
+def quoted(value: Any) -> Any:
+    """Data as it is, in a place where texts may be templates."""
+    if isinstance(value, dict):
+        return {str(key): quoted(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [quoted(one) for one in value]
+    if isinstance(value, str) and any(mark in value for mark in TEMPLATE):
+        return "{% raw %}" + value + "{% endraw %}"
+    return value
+
+
+def _signal(fact: MessageReceived | ApprovalReceived, begun: float) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": fact.name, "after": round(max(0.0, fact.at - begun), 3)}
+    if fact.data is not None:
+        told["data"] = fact.data
+    if fact.step:
+        told["step"] = fact.step
+    return told
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it stands in the record itself, and not somewhere else under a reference."""
+    if isinstance(value, dict):
+        return "_ref" not in value and all(_is_plain(one) for one in value.values())
+    return not isinstance(value, list) or all(_is_plain(one) for one in value)

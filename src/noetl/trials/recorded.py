@@ -1,0 +1,301 @@
+"""A playbook over recorded executions: recorded outcomes stand in for its tools, none is called.
+
+Store, engine and worker are the usual ones, on virtual time (`trials.world`). A call is answered by
+what the recording has for the same task of the same step and iteration, in order, and takes as long
+as it took then. What nothing is recorded for ends the comparison: nobody knows what it would yield.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from noetl.control.recording import Recording
+from noetl.dsl.walk import all_tasks
+from noetl.errors import NoetlError
+from noetl.model import refs
+from noetl.model.events import (
+    ExecutionRequested,
+    FrameClaimed,
+    NextSelected,
+    StepFailed,
+    StepScheduled,
+    StepSkipped,
+    TaskDone,
+    WorkflowFinished,
+    decode,
+)
+from noetl.model.net import Net
+from noetl.model.outcome import Outcome, failed
+from noetl.model.retrospect import Divergence, WhatIfExecution
+from noetl.model.rule_events import SinkProcessed
+from noetl.model.signals import ApprovalReceived, MessageReceived
+from noetl.store.sqlite.store import SqliteStore
+from noetl.tools.base import Tool, ToolContext
+from noetl.trials.clock import VirtualClock, VirtualLoop
+from noetl.trials.files import Signal
+from noetl.trials.playbooks import BY_THE_WORKER, Playbooks, Target, adapted, kind_for
+from noetl.trials.world import Stop, Surroundings, World
+from noetl.wiring import in_background
+
+PURE = frozenset({"noop"})
+"""Kinds that yield what the playbook writes and touch nothing: these are evaluated anew."""
+Key = tuple[str, str, int | None]
+"""Step, task, iteration."""
+
+
+class RecordedCall(NamedTuple):
+    """What a call came to, and how long it took."""
+
+    outcome: Outcome
+    seconds: float
+    seq: int
+
+
+class Calls:
+    """The recorded calls of an execution, to be given again in order."""
+
+    def __init__(self) -> None:
+        self.made: dict[Key, deque[RecordedCall]] = {}
+
+    @classmethod
+    async def of(cls, recording: Recording, *, after: int = 0) -> Calls:
+        """Those that ended after an event. Raises NotFound if a large result is not there."""
+        calls = cls()
+        owner = recording.head.execution_id
+        for seq, fact in enumerate(recording.facts, 1):
+            if not isinstance(fact, TaskDone | SinkProcessed) or seq <= after:
+                continue
+            outcome = fact.outcome
+            asking = refs.real(outcome.result, owner, refs.UNSEALED)
+            result = await refs.fetched(asking, recording.body)
+            calls.made.setdefault((fact.step, fact.task, fact.iteration), deque()).append(
+                RecordedCall(
+                    msgspec.structs.replace(outcome, result=result), outcome.meta.duration, seq
+                )
+            )
+        return calls
+
+
+class RecordedTools:
+    """Tools that do nothing but give recorded outcomes."""
+
+    def __init__(self, calls: Calls, clock: VirtualClock, stop: Stop) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._stop = stop
+        self.given: list[Key] = []
+        self.unknown: Key | None = None
+        """The first call for which nothing is recorded."""
+
+    def tools(self, known: Mapping[str, Tool]) -> dict[str, Tool]:
+        made = {kind: self._standing(tool) for kind, tool in known.items()}
+        for kind in BY_THE_WORKER:
+            made[kind_for(kind)] = self._standing(known[kind])
+        return made
+
+    def _standing(self, tool: Tool) -> Tool:
+        async def run(config: Any, context: ToolContext) -> Outcome:
+            if tool.kind in PURE and tool.run is not None:
+                self._take(context)
+                return await tool.run(config, context)
+            return await self._answer(context)
+
+        return msgspec.structs.replace(tool, run=run)
+
+    def _take(self, context: ToolContext) -> RecordedCall | None:
+        key = (context.step, context.task, context.iteration)
+        waiting = self._calls.made.get(key)
+        if not waiting:
+            return None
+        self.given.append(key)
+        return waiting.popleft()
+
+    async def _answer(self, context: ToolContext) -> Outcome:
+        found = self._take(context)
+        if found is not None:
+            await self._clock.sleep(found.seconds)
+            return found.outcome
+        key = (context.step, context.task, context.iteration)
+        self.unknown = self.unknown or key
+        what = f"nothing is recorded for {_named(key)}"
+        self._stop.complain(key, what)
+        return failed("client_error", what, code="not_recorded")
+
+
+def _named(key: Key) -> str:
+    step, task, iteration = key
+    return f"{step}.{task}" + ("" if iteration is None else f" (iteration {iteration})")
+
+
+# --- What would have happened --------------------------------------------------------------------
+
+
+class Lived(NamedTuple):
+    """How an execution went: its facts, and what stopped it if something did."""
+
+    facts: list[Any]
+    status: str
+    unknown: Key | None
+    complaints: list[str]
+
+
+async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived:
+    """Run the playbook in a system of its own, in a VirtualLoop, with recorded outcomes."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    first = recording.facts[0]
+    assert isinstance(first, ExecutionRequested)
+    clock, stop = VirtualClock(loop.virtual, start=first.at), Stop(loop)
+    calls = await Calls.of(recording)
+    tested = adapted(Playbooks(net, {}), _handed_over(net), {})
+    store = await SqliteStore.open(":memory:", threads=False)
+    try:
+        world = World(store, clock, around.limits)
+        standing = RecordedTools(calls, clock, stop)
+        signals = list(_signals(recording, first.at))
+        async with world.at_work(standing.tools(around.tools), around.resources):
+            execution_id = await world.start(tested, first.payload)
+            async with in_background(world.send(execution_id, signals, stop.complain)):
+                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+            state = await world.orchestrator.state(execution_id)
+            rows = await world.events(execution_id)
+        return Lived(
+            facts=[decode(row.body) for row in rows],
+            status=state.status,
+            unknown=standing.unknown,
+            complaints=list(stop.complaints.values()),
+        )
+    finally:
+        await store.close()
+
+
+def _handed_over(net: Net) -> list[Target]:
+    """Calls of other playbooks are answered by their recorded outcome, too."""
+    return [
+        Target("", step.name, task.name)
+        for step in net.steps
+        for task in all_tasks(step)
+        if task.kind == "playbook"
+    ]
+
+
+def _signals(recording: Recording, begun: float) -> list[Signal]:
+    return [
+        Signal(
+            name=fact.name,
+            data=fact.data,
+            step=fact.step or None,
+            after=max(0.0, fact.at - begun),
+        )
+        for fact in recording.facts
+        if isinstance(fact, MessageReceived | ApprovalReceived)
+    ]
+
+
+async def compared(recording: Recording, net: Net, around: Surroundings) -> WhatIfExecution:
+    """Whether the playbook would have gone another way, and where."""
+    head = recording.head
+
+    def told(verdict: Any, why: str = "", **more: Any) -> WhatIfExecution:
+        return WhatIfExecution(
+            execution_id=head.execution_id, verdict=verdict, text=why, status=head.status, **more
+        )
+
+    if any(isinstance(fact, FrameClaimed) for fact in recording.facts):
+        return told("unknown", "the rows that a cursor claimed are not in the record")
+    try:
+        lived = await relived(recording, net, around)
+    except NoetlError as error:
+        return told("unknown", str(error))
+    divergence = _divergence(recording.facts, lived.facts, ended=lived.unknown is None)
+    if divergence is not None:
+        return told("different", divergence.text, now=lived.status, where=divergence)
+    if lived.unknown is not None:
+        why = f"it goes the same way until {_named(lived.unknown)}, for which nothing is recorded"
+        if head.status in ("RUNNING", "PAUSED", "PENDING", "CANCELLED"):
+            return told("same", "it goes the same way, as far as it was recorded")
+        return told("unknown", why, now=lived.status)
+    if lived.status != head.status and head.status in ("COMPLETED", "FAILED"):
+        why = f"it would have been {lived.status} instead of {head.status}"
+        return told("different", why, now=lived.status)
+    return told("same", "it goes the same way", now=lived.status)
+
+
+class _Run(NamedTuple):
+    """What became of a step run."""
+
+    key: tuple[str, int]
+    targets: tuple[str, ...] | None
+    failed: bool
+
+
+def _runs(facts: list[Any]) -> dict[tuple[str, int], _Run]:
+    """Step runs in the order in which they ended or were skipped, by step and number."""
+    keys: dict[str, tuple[str, int]] = {}
+    found: dict[tuple[str, int], _Run] = {}
+    skipped: dict[str, int] = {}
+    for fact in facts:
+        match fact:
+            case StepScheduled():
+                keys[fact.step_run_id] = (fact.step, fact.number)
+                found[fact.step, fact.number] = _Run((fact.step, fact.number), None, False)
+            case StepSkipped() if fact.step_run_id not in keys:
+                skipped[fact.step] = skipped.get(fact.step, 0) + 1
+                key = (fact.step, -skipped[fact.step])
+                found[key] = _Run(key, ("skipped",), False)
+            case StepFailed() if fact.step_run_id in keys:
+                key = keys[fact.step_run_id]
+                found[key] = found[key]._replace(failed=True)
+            case NextSelected() if fact.step_run_id in keys:
+                key = keys[fact.step_run_id]
+                found[key] = found[key]._replace(targets=tuple(fact.targets))
+            case _:
+                pass
+    return found
+
+
+def _divergence(recorded: list[Any], now: list[Any], *, ended: bool) -> Divergence | None:
+    """The first step run after which they differ."""
+    before, after = _runs(recorded), _runs(now)
+    for key, was in before.items():
+        step, number = key
+        new = after.get(key)
+        if new is None:
+            if ended and _is_over(recorded):
+                return Divergence(
+                    step=step, run=number, text=f"`{step}` would not have run", recorded=["ran"]
+                )
+            continue
+        is_known = new.targets is not None or new.failed or ended
+        if is_known and (was.targets, was.failed) != (new.targets, new.failed):
+            return Divergence(
+                step=step,
+                run=number,
+                text=f"after `{step}` it goes {_way(new)}; recorded: {_way(was)}",
+                recorded=list(was.targets or ()),
+                now=list(new.targets or ()),
+            )
+    for key in after:
+        if key not in before and _is_over(recorded):
+            step, number = key
+            return Divergence(step=step, run=number, text=f"`{step}` would have run", now=["ran"])
+    return None
+
+
+def _is_over(facts: list[Any]) -> bool:
+    return any(isinstance(fact, WorkflowFinished) and fact.status != "CANCELLED" for fact in facts)
+
+
+def _way(run: _Run) -> str:
+    if run.targets:
+        return (
+            "nowhere: it is skipped"
+            if run.targets == ("skipped",)
+            else "to " + ", ".join(f"`{target}`" for target in run.targets)
+        )
+    return "nowhere: it fails" if run.failed else "nowhere"

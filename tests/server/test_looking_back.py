@@ -1,0 +1,209 @@
+"""What the log of each example makes possible: what-if, tests from runs, forks at every event.
+
+Recorded outcomes stand in for all tools, so nothing is called that was not recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from noetl.control.forking import Wish
+from noetl.control.recording import Recording, keep, read_bytes, recorded
+from noetl.model.events import IterationDone, IterationFailed, TaskDone, WorkflowFinished
+from noetl.model.net import digest
+from noetl.settings import Settings
+from noetl.store.sqlite.store import SqliteStore
+from noetl.trials.clock import VirtualClock, VirtualLoop
+from noetl.trials.files import Expect, read_trials
+from noetl.trials.from_run import trial_of, written
+from noetl.trials.playbooks import Playbooks, adapted
+from noetl.trials.recorded import (
+    Calls,
+    RecordedTools,
+    _handed_over,
+    _signals,
+    compared,
+)
+from noetl.trials.verdict import differences
+from noetl.trials.world import Stop, World, run_trial, surroundings
+from noetl.wiring import in_background
+from tests.examples.system import on_bench
+from tests.server.example_runs import NAMES, prepared
+
+QUICK = (
+    *("approval", "delayed_reminder", "error_recovery", "fork_join", "job_polling"),
+    *("nested_loops", "pagination", "parallel_map", "routing", "saga"),
+    *("refine", "running_balance", "sub_playbooks", "timeouts", "weather_loop_example"),
+)
+"""Examples that need no service of their own; `make test-long` takes all others, too."""
+NOT_RECORDED = {"work_queue": "cursor", "locked_work": "cursor"}
+"""Loops over cursors: the rows that they claimed are in no record."""
+SAMPLED = 12
+SETTINGS = Settings.from_environment({})
+
+
+def recording_of(name: str, folder) -> Recording:
+    with prepared(name, folder, {}) as example:
+
+        async def work(bench) -> bytes:
+            for credential, (kind, data) in example.credentials.items():
+                await bench.system.keys.put(credential, kind, data)
+            for text in example.called:
+                await bench.system.catalog.register(text)
+            execution_id = await bench.start(example.text, example.workload)
+            if example.answer is not None:
+                await bench.system.executions.signal(execution_id, *example.answer)
+            await bench.ended(execution_id)
+            pieces = await recorded(bench.system.store, execution_id, 0.0)
+            return b"".join([piece async for piece in pieces])
+
+        return read_bytes(on_bench(work))
+
+
+def virtually(work):
+    async def run():
+        async with surroundings(SETTINGS) as around:
+            return await work(around)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(run())
+
+
+def chosen() -> list:
+    return [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
+        for name in NAMES
+        if name not in NOT_RECORDED
+    ]
+
+
+@pytest.fixture(scope="module", params=chosen())
+def example(request, tmp_path_factory) -> Recording:
+    return recording_of(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def test_the_same_playbook_goes_the_same_way_over_its_own_record(example):
+    found = virtually(lambda around: compared(example, example.net, around))
+
+    assert found.verdict == "same", found
+
+
+def test_a_test_made_of_a_run_passes(example):
+    async def work(around):
+        text = written(await trial_of(example, "it.yaml"))
+        read = read_trials(text)
+        assert read.file is not None, (text, read.problems)
+        [trial] = read.file.tests
+        playbooks = Playbooks(example.net, {})
+        story = await run_trial(trial, playbooks, around)
+        assert not story.complaints, (story.complaints, text)
+        return differences(trial.expect or Expect(), story, playbooks.nets)
+
+    assert virtually(work) == []
+
+
+def test_a_fork_at_any_event_replays_to_the_same_end(example):
+    """What was recorded before the event is not called again; what follows is answered by it."""
+    last = example.head.events
+    step = max(1, last // SAMPLED)
+    end = next(fact for fact in example.facts if isinstance(fact, WorkflowFinished))
+
+    async def work(around):
+        for seq in [*range(1, last + 1, step), last]:
+            state, unknown, left = await forked(example, seq, around)
+            where = (seq, example.facts[seq - 1])
+            assert unknown is None, where
+            assert state.status == end.status, (where, state.failure)
+            assert left == set(), where
+            original = await whole(example)
+            assert shown(state) == shown(original), where
+
+    virtually(work)
+
+
+def shown(state) -> tuple:
+    steps = {name: (one.status, one.runs) for name, one in state.steps.items()}
+    return state.ctx.keys(), state.vars.keys(), steps
+
+
+async def whole(recording: Recording):
+    from noetl.engine.evolve import evolve
+    from noetl.model.state import ExecutionState
+
+    state = ExecutionState()
+    for fact in recording.facts:
+        evolve(state, fact)
+    return state
+
+
+async def forked(recording: Recording, seq: int, around):
+    """The state in which a fork ends, the first call that was not recorded, and how many recorded
+    calls after the event were not made."""
+    loop = asyncio.get_running_loop()
+    clock = VirtualClock(loop.virtual, start=recording.facts[-1].at)
+    stop = Stop(loop)
+    store = await SqliteStore.open(":memory:", threads=False)
+    try:
+        tested = adapted(Playbooks(recording.net, {}), _handed_over(recording.net), {}).net
+        await keep(store, msgspec.structs.replace(recording, net=tested))
+        assert await store.net(digest(tested)) is not None
+        world = World(store, clock, around.limits)
+        source = recording.head.execution_id
+        plan = (await world.executions.planned_fork(source, Wish(seq=seq))).document
+        calls = await again(recording, plan.reused_upto)
+        standing = RecordedTools(calls, clock, stop)
+        signals = [
+            msgspec.structs.replace(signal, after=0)
+            for signal, number in zip(_signals(recording, 0.0), heard(recording), strict=True)
+            if number > plan.reused_upto
+        ]
+        async with world.at_work(standing.tools(around.tools), around.resources):
+            execution_id, _ = await world.executions.fork(source, Wish(seq=seq))
+            async with in_background(world.send(execution_id, signals, stop.complain)):
+                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+            state = await world.orchestrator.state(execution_id)
+        assert not stop.complaints, (seq, stop.complaints)
+        # A workbook entry is no call, and that a child has ended may be known before its call is.
+        indirect = {
+            (step.name, task.name)
+            for step in recording.net.steps
+            for task in step.tasks
+            if task.kind in ("workbook", "playbook")
+        }
+        left = {key for key, waiting in calls.made.items() if waiting and key[:2] not in indirect}
+        return state, standing.unknown, left
+    finally:
+        await store.close()
+
+
+def heard(recording: Recording) -> list[int]:
+    from noetl.model.signals import ApprovalReceived, MessageReceived
+
+    return [
+        number
+        for number, fact in enumerate(recording.facts, 1)
+        if isinstance(fact, MessageReceived | ApprovalReceived)
+    ]
+
+
+async def again(recording: Recording, cut: int) -> Calls:
+    """The calls that a fork makes: those after the event, and of iterations that had not ended,
+    all of them."""
+    ended = {
+        (fact.step_run_id, fact.iteration): number
+        for number, fact in enumerate(recording.facts, 1)
+        if isinstance(fact, IterationDone | IterationFailed)
+    }
+    kept = [
+        fact
+        if number > cut
+        or not isinstance(fact, TaskDone)
+        or (fact.iteration is not None and ended.get((fact.step_run_id, fact.iteration), 0) > cut)
+        else None
+        for number, fact in enumerate(recording.facts, 1)
+    ]
+    facts = [one if one is not None else recording.facts[0] for one in kept]
+    return await Calls.of(msgspec.structs.replace(recording, facts=facts))

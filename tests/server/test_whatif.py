@@ -1,0 +1,108 @@
+"""An edited playbook over recorded executions, over HTTP and from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
+TEXT = """
+metadata: {name: whatif, path: tests/whatif}
+workload: {folder: "", total: 7}
+workflow:
+  - step: start
+    tool: {kind: shell, command: "echo x >> {{ workload.folder }}/calls; echo {{ workload.total }}"}
+    next: {arcs: [{step: check, set: {ctx.total: "{{ start.stdout | int }}"}}]}
+  - step: check
+    tool: {kind: noop}
+    next:
+      arcs:
+        - {step: pay, when: "{{ ctx.total > 5 }}"}
+        - {step: keep}
+  - {step: pay, tool: {kind: shell, command: "echo x >> {{ workload.folder }}/calls"}}
+  - {step: keep, tool: {kind: noop}}
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(dev, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whatif")
+    ids = []
+    for total in (3, 7, 20):
+        ids.append(dev.start(HEAD + TEXT, {"folder": str(folder), "total": total}))
+        assert dev.ended(ids[-1])["status"] == "COMPLETED"
+    return dev, ids, folder
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text().splitlines())
+
+
+def test_the_same_playbook_goes_the_same_way_and_calls_nothing(runs):
+    server, ids, folder = runs
+    before = calls(folder)
+
+    found = server.post("/api/whatif", {"content": HEAD + TEXT})
+    known = server.post("/api/whatif", {"path": "tests/whatif", "executions": ids[:1]})
+
+    assert {one["execution_id"] for one in found["executions"]} == set(ids)
+    assert (found["same"], found["different"], found["unknown"]) == (3, 0, 0)
+    assert known["same"] == 1
+    assert calls(folder) == before
+
+
+def test_an_edited_guard_says_which_would_have_gone_another_way_and_where(runs):
+    server, ids, folder = runs
+    before = calls(folder)
+    edited = HEAD + TEXT.replace("ctx.total > 5", "ctx.total > 10")
+
+    found = server.post("/api/whatif", {"content": edited, "executions": ids})
+
+    verdicts = {one["execution_id"]: one for one in found["executions"]}
+    assert [verdicts[one]["verdict"] for one in ids] == ["same", "different", "same"]
+    where = verdicts[ids[1]]["where"]
+    assert (where["step"], where["recorded"], where["now"]) == ("check", ["pay"], ["keep"])
+    assert verdicts[ids[1]]["text"] == "after `check` it goes to `keep`; recorded: to `pay`"
+    assert calls(folder) == before
+
+
+def test_a_call_that_was_never_made_is_not_made_now(runs):
+    server, ids, folder = runs
+    before = calls(folder)
+    edited = HEAD + TEXT.replace(
+        "{step: keep, tool: {kind: noop}}",
+        "{step: keep, tool: [{keep_task: {kind: noop}}, {tell: {kind: shell, command: 'exit 1'}}]}",
+    )
+
+    found = server.post("/api/whatif", {"content": edited, "executions": ids[:1]})
+
+    [one] = found["executions"]
+    assert one["verdict"] == "unknown"
+    assert "keep.tell, for which nothing is recorded" in one["text"]
+    assert calls(folder) == before
+
+
+def test_executions_are_chosen_by_query_and_number(runs):
+    server, *_ = runs
+
+    two = server.post("/api/whatif", {"content": HEAD + TEXT, "last": 2})
+    none = server.post("/api/whatif", {"content": HEAD + TEXT, "query": "path:tests/nothing"})
+
+    assert len(two["executions"]) == 2
+    assert none["executions"] == []
+
+
+def test_wrong_questions_are_refused(runs):
+    server, ids, _ = runs
+
+    for body, status in [
+        ({}, 400),
+        ({"content": HEAD + TEXT, "path": "tests/whatif"}, 400),
+        ({"content": "no: playbook"}, 422),
+        ({"path": "tests/unknown"}, 404),
+        ({"content": HEAD + TEXT, "executions": ["1"]}, 404),
+        ({"content": HEAD + TEXT, "executions": ids, "query": "x"}, 400),
+        ({"content": HEAD + TEXT, "last": 1000}, 400),
+    ]:
+        assert server.ask("POST", "/api/whatif", body).status == status, body
