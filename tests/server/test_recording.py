@@ -111,7 +111,9 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
 
         one = f"/api/executions/{execution_id}"
         shown = get(one)
-        assert {**shown, "steps": []} == {**document, "steps": []}
+        # Marks of references, and secrets that the playbook writes out, are not in the file.
+        other = {"steps": [], "digest": ""}
+        assert {**shown, **other} == {**document, **other}
         assert [one["status"] for one in shown["steps"]] == ["done", "done"]
         events = get(f"{one}/events?limit=500")["events"]
         assert len(events) == len(server.events(execution_id))
