@@ -76,7 +76,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)
             async with (
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
-                wiring.keeping_schedules(system),
+                wiring.keeping_triggers(system),
                 wiring.in_background(services.retention.run()),
             ):
                 if not work:

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from noetl.control.catalog import Catalog
     from noetl.control.clock import Clock
     from noetl.control.executions import Executions
+    from noetl.control.hooks import Hooks
     from noetl.control.keys import Keys
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
     from noetl.control.schedules import Schedules
     from noetl.control.tokens import Tokens
+    from noetl.control.triggers import Triggers
     from noetl.dsl import Compiled
     from noetl.dsl.migrate import Migration as Migration
     from noetl.model.ids import ExecutionId
@@ -157,7 +159,9 @@ class System(msgspec.Struct, frozen=True):
 
     executions: Executions
     catalog: Catalog
+    triggers: Triggers
     schedules: Schedules
+    hooks: Hooks
     keys: Keys
     tokens: Tokens
     store: Store
@@ -188,10 +192,12 @@ async def embedded(
     from noetl.control.catalog import Catalog
     from noetl.control.children import Family
     from noetl.control.executions import Executions
+    from noetl.control.hooks import Hooks
     from noetl.control.membership import Membership
     from noetl.control.orchestrator import Orchestrator
     from noetl.control.schedules import Schedules
     from noetl.control.tokens import Tokens
+    from noetl.control.triggers import Triggers
 
     look_rarely_for_cycles()
     async with AsyncExitStack() as stack:
@@ -207,10 +213,16 @@ async def embedded(
         stack.push_async_callback(services.close)
         executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
         catalog = Catalog(store, compiler(settings, tools), clock)
+        triggers = Triggers(store, clock, membership.owns)
+        schedules = Schedules(store, catalog, executions, clock, triggers)
+        hooks = Hooks(store, catalog, executions, keys, clock, triggers)
+        triggers.keeps({"Schedule": schedules.settle_row, "Hook": hooks.settle})
         services.system = system = System(
             executions=executions,
             catalog=catalog,
-            schedules=Schedules(store, catalog, executions, clock, membership.owns),
+            triggers=triggers,
+            schedules=schedules,
+            hooks=hooks,
             keys=keys,
             tokens=Tokens(store, keys, clock),
             store=store,
@@ -311,8 +323,8 @@ async def _neighbours(system: System) -> AsyncIterator[None]:
     neighbours = Neighbours(
         system.orchestrator, store, store.channel, clock, system.membership, _process_name()
     )
-    neighbours.on_triggers = system.schedules.wake
-    system.schedules.on_changed = neighbours.tell_triggers
+    neighbours.on_triggers = system.triggers.wake
+    system.triggers.on_changed = neighbours.tell_triggers
     await system.membership.beat()
     try:
         async with in_background(neighbours.run()):
@@ -353,10 +365,10 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
 
 
 @asynccontextmanager
-async def keeping_schedules(system: System) -> AsyncIterator[None]:
-    """Schedules that start executions."""
+async def keeping_triggers(system: System) -> AsyncIterator[None]:
+    """Schedules and hooks that start executions by themselves."""
     system.orchestrator.commits.on_ended.append(system.schedules.note_end)
-    async with in_background(system.schedules.run()):
+    async with in_background(system.triggers.run()):
         yield
 
 
@@ -602,6 +614,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         ),
         catalog=system.catalog,
         schedules=system.schedules,
+        hooks=system.hooks,
         keys=system.keys,
         store=store,
         orchestrator=system.orchestrator,

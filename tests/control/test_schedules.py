@@ -17,7 +17,15 @@ from noetl import wiring
 from noetl.control.schedules import ScheduleState
 from noetl.dsl import Compiled
 from noetl.errors import Conflict, NotFound
-from noetl.model.triggers import PlaybookRef, Schedule, TriggerRow, TriggerTime, digest, encode
+from noetl.model.triggers import (
+    Hook,
+    PlaybookRef,
+    Schedule,
+    TriggerRow,
+    TriggerTime,
+    digest,
+    encode,
+)
 from noetl.settings import Settings
 from noetl.store.base import CatalogEntry
 from noetl.wiring import System
@@ -50,6 +58,8 @@ async def register(system: System, text: str) -> CatalogEntry:
     assert compiled.is_valid, compiled.problems
     if compiled.trigger is None:
         return await system.catalog.keep(text, compiled)
+    if isinstance(compiled.trigger, Hook):
+        return await system.hooks.register(text, compiled)
     return await system.schedules.register(text, compiled)
 
 
@@ -61,7 +71,7 @@ async def embedded(folder: Path, *, keeps: bool = True) -> AsyncIterator[System]
     async with AsyncExitStack() as stack:
         system = await stack.enter_async_context(wiring.embedded(settings, work=False, serves=True))
         if keeps:
-            await stack.enter_async_context(wiring.keeping_schedules(system))
+            await stack.enter_async_context(wiring.keeping_triggers(system))
         yield system
 
 
@@ -303,7 +313,7 @@ def test_three_servers_start_each_time_once(database_url: str):
         async with AsyncExitStack() as stack:
             found = await stack.enter_async_context(servers(database_url, 3))
             for system in found:
-                await stack.enter_async_context(wiring.keeping_schedules(system))
+                await stack.enter_async_context(wiring.keeping_triggers(system))
             await register(found[0], WAITING)
             await register(found[1], document(overlap="allow_all"))
             await started(found[2], 3)
@@ -334,7 +344,7 @@ def test_an_end_that_another_server_stores_lets_go_on_what_waits(database_url: s
         async with AsyncExitStack() as stack:
             found = await stack.enter_async_context(servers(database_url, 2))
             for system in found:
-                await stack.enter_async_context(wiring.keeping_schedules(system))
+                await stack.enter_async_context(wiring.keeping_triggers(system))
             await register(found[0], WAITING)
             await register(found[0], document(every="1h", overlap="skip"))
             now = found[0].clock.now()
@@ -352,7 +362,7 @@ def test_a_pause_holds_on_servers_that_did_not_hear_of_it(database_url: str):
         async with AsyncExitStack() as stack:
             found = await stack.enter_async_context(servers(database_url, 2))
             for system in found:
-                await stack.enter_async_context(wiring.keeping_schedules(system))
+                await stack.enter_async_context(wiring.keeping_triggers(system))
             await register(found[0], WAITING)
             await register(found[0], document(overlap="allow_all"))
             await started(found[0], 1)

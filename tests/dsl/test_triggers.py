@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from noetl.control.zones import SystemZones
 from noetl.dsl import Compiled, compile_document, compile_text
 from noetl.dsl.fmt import format_text, read_data
 from noetl.dsl.grammar import Record, Shape
-from noetl.dsl.triggers import KINDS, trigger_schema
+from noetl.dsl.triggers import KINDS, PRESETS, trigger_schema
 from noetl.model import triggers
-from noetl.model.triggers import PlaybookRef, Schedule
+from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, StartTarget
 from noetl.tools.registry import shapes
 
 TOOLS = shapes()
@@ -162,6 +163,64 @@ def test_another_spelling_is_the_same_document():
     other = compiled("  workload:\n    b: 2\n    a: 1\n  every: 3600\n  # said otherwise\n")
 
     assert one.digest == other.digest
+
+
+# --- Hooks -------------------------------------------------------------------------------------
+
+HOOK_HEAD = "apiVersion: noetl.io/v2\nkind: Hook\nmetadata: {name: h, path: t/h}\nspec:\n"
+TO = "  target: {playbook: t/p}\n"
+SIGNED = "  verify: {hmac: {secret: s, header: X, signed:"
+BAD_HOOKS = {
+    TO: "5:3 missing-key",
+    f"  verify: github\n{TO}": "5:11 bad-value",
+    f"  verify: gihub\n{TO}": "5:11 bad-value",
+    f"  verify: {{gihub: {{secret: s}}}}\n{TO}": "5:12 unknown-key",
+    f"  verify: {{github: {{}}}}\n{TO}": "5:20 missing-key",
+    f"  verify: {{}}\n{TO}": "5:11 bad-value",
+    f"  verify: {{github: {{secret: s}}, token: {{secret: s}}}}\n{TO}": "5:11 bad-value",
+    f"  verify: {{hmac: {{secret: s}}}}\n{TO}": "5:18 missing-key",
+    f"  verify: {{hmac: {{secret: s, header: X, signed: 'fixed'}}}}\n{TO}": "5:49 bad-value",
+    f"{SIGNED} '{{bdy}}{{body}}'}}}}\n{TO}": "5:49 bad-value",
+    f"{SIGNED} '{{id}}{{body}}'}}}}\n{TO}": "5:49 missing-key",
+    f"  verify: {{hmac: {{secret: s, header: X, timestamp: T}}}}\n{TO}": "5:18 bad-value",
+    "  verify: none\n": "5:3 missing-key",
+    "  verify: none\n  target: {}\n": "6:11 missing-key",
+    "  verify: none\n  target: {signal: go, wokload: {}}\n": "6:24 unknown-key",
+    f"  verify: none\n{TO}  wait: soon\n": "7:9 bad-value",
+    f"  verify: none\n{TO}  debounce: {{key: a}}\n": "7:13 missing-key",
+    f"  verify: none\n{TO}  when: '{{{{ workload.x }}}}'\n": "7:9 not-in-scope",
+    "  verify: none\n  target: {playbook: p, workload: {a: '{{ ctx.b }}'}}\n": "6:39 not-in-scope",
+    "  verify: none\n  target: {signal: go, match: '{{ wrkload.b }}'}\n": "6:31 not-in-scope",
+}
+
+
+@pytest.mark.parametrize("spec", BAD_HOOKS)
+def test_a_mistake_in_a_hook_is_refused_at_its_place(spec: str):
+    assert problems(HOOK_HEAD + spec) == [BAD_HOOKS[spec]]
+    assert not compiled(HOOK_HEAD + spec).is_valid
+
+
+def test_a_hook_is_what_is_written():
+    found = compiled(
+        f"{HOOK_HEAD}  verify: {{slack: {{secret: [a, b], tolerance: 1m}}}}\n"
+        "  target: {playbook: {path: t/p, version: 3}, workload: {a: '{{ hook.body }}'}}\n"
+        "  when: '{{ hook.body.x }}'\n  wait: 5s\n"
+        "  debounce: {key: '{{ hook.query.k }}', wait: 1s, max_wait: 1m}\n"
+    )
+
+    assert found.problems == ()
+    assert found.trigger == Hook(
+        name="h",
+        path="t/h",
+        verify=msgspec.structs.replace(PRESETS["slack"], secrets=("a", "b"), tolerance=60.0),
+        target=StartTarget(
+            playbook=PlaybookRef(path="t/p", version=3), workload={"a": "{{ hook.body }}"}
+        ),
+        when="{{ hook.body.x }}",
+        wait=5.0,
+        debounce=Debounce(key="{{ hook.query.k }}", wait=1.0, max_wait=60.0),
+    )
+    assert triggers.decode(triggers.encode(found.trigger)) == found.trigger
 
 
 # --- Schema, format and page -------------------------------------------------------------------

@@ -79,6 +79,7 @@ def names_of(schema: dict[str, Any]) -> set[str]:
 
 def test_every_json_body_and_answer_is_a_named_schema():
     opaque = {"/api/results/{execution_id}/{key}", "/api/playbooks/{digest}", "/api/openapi.json"}
+    opaque.add("/hooks/{path}")  # whatever a sender has to say
     for path, method, operation in OPERATIONS:
         content = operation["responses"]["200"]["content"]
         body = operation.get("requestBody", {"content": {}})["content"]

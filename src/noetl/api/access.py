@@ -58,6 +58,7 @@ class Access:
         self._passwords = _Passwords()
         self._guesses = _Guesses(clock)
         self._refusals = _Refusals()
+        self._refused_deliveries = _Refusals()
         self._closed = False
         self._looked_at = 0.0
         self._known: dict[str, tuple[float, Principal]] = {}
@@ -141,6 +142,15 @@ class Access:
         # People also type their password where their name belongs.
         target = name if NAME.fullmatch(name) else "(not a name)"
         await self.note("nobody", "login.refused", target, details=client_ip)
+
+    async def note_refused_delivery(self, path: str, client_ip: str) -> None:
+        """Somebody called a hook and could not show that they may; of many, how many more."""
+        more = self._refused_deliveries.count(self._clock.now())
+        if more is None:
+            return
+        if more:
+            await self.note("nobody", "hook.refused", "(others)", details=f"{more} more")
+        await self.note("nobody", "hook.refused", path, details=client_ip)
 
     async def sign_out(self, by: Principal, session_id: str) -> None:
         """End one of the caller's own sessions."""
@@ -313,7 +323,7 @@ class _Guesses:
 
 
 class _Refusals:
-    """How many refused sign-ins were written down lately, and how many were not."""
+    """How many refusals were written down lately, and how many were not."""
 
     def __init__(self) -> None:
         self._since = 0.0

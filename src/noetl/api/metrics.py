@@ -145,6 +145,12 @@ class Metrics:
             buckets=LATENESS_BUCKETS,
             registry=self.registry,
         )
+        self.deliveries = Counter(
+            "noetl_hook_deliveries",
+            "Deliveries to hooks, by what became of them",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.streams = Gauge("noetl_streams", "Event streams being read", registry=self.registry)
         info = Gauge("noetl_build_info", "Which version", ["version"], registry=self.registry)
         info.labels(__version__).set(1)

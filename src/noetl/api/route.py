@@ -122,6 +122,14 @@ class Caller:
         """Who they are in the record of what they did."""
         return self.principal.actor
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """All of them, their names in lower case."""
+        return {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in self._headers.items()
+        }
+
     def header(self, header: Header) -> str | None:
         found = self._headers.get(header.key)
         return None if found is None else found.decode("latin-1")
@@ -209,8 +217,11 @@ class Reader:
     def __init__(self, route: AnyRoute) -> None:
         self._is_of_workers = route.right == "work"
         self._query = route.query
+        self._takes_any = route.query is dict
+        """Whoever calls has parameters of their own."""
         self._body = route.body
-        fields = () if route.query is None else msgspec.inspect.type_info(route.query).fields  # type: ignore[attr-defined]
+        has_fields = route.query is not None and not self._takes_any
+        fields = () if not has_fields else msgspec.inspect.type_info(route.query).fields  # type: ignore[attr-defined]
         self._keys = tuple(one.encode_name for one in fields)
         self._several = frozenset(
             one.encode_name
@@ -237,7 +248,7 @@ class Reader:
         """The query as its struct; None for a route that has none. Raises UnknownKey, Malformed."""
         pairs = parse_qsl(written.decode("latin-1"), keep_blank_values=True)
         given: dict[str, Any] = {}
-        for key, value in pairs:
+        for key, value in pairs if not self._takes_any else ():
             if key in self._several:
                 given.setdefault(key, []).append(value)
             elif key in self._keys and key not in self._tables:
@@ -248,6 +259,8 @@ class Reader:
                 raise _unknown("the query", key, self._written_keys)
         if self._query is None:
             return None
+        if self._takes_any:
+            return dict(pairs)
         try:
             return msgspec.convert(given, self._query, strict=False)
         except msgspec.ValidationError as error:

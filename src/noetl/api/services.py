@@ -20,6 +20,7 @@ from noetl.control.clock import Clock
 from noetl.control.desk import Desk
 from noetl.control.executions import Executions
 from noetl.control.history import Moments
+from noetl.control.hooks import Hooks
 from noetl.control.keys import Keys
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
@@ -40,6 +41,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention
     catalog: Catalog
     schedules: Schedules
+    hooks: Hooks
     keys: Keys
     tokens: Tokens
     store: Store

@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "catalog": "Look at the playbooks that are registered.",
         "credential": "Keep the secrets that playbooks use.",
         "schedules": "Look at what is started when, and change it.",
+        "hooks": "Look at what others may call, and end it.",
     },
     "Serve": {
         "dev": "Run a server with a worker in it, in this process.",

@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.options import db_option, execution_argument, server_option, settings_for
+from noetl.cli.completion import executions_beginning_with
+from noetl.cli.options import db_option, server_option, settings_for
 from noetl.cli.payload import json_text
-from noetl.cli.printing import say
+from noetl.cli.printing import counted, print_line, say
 
 if TYPE_CHECKING:
+    from noetl.api.routes.external import WhomToSignal
     from noetl.settings import Settings
 
 
 @click.command(short_help="Send an event to an execution that waits for it.")
-@execution_argument
+@click.argument(
+    "execution", metavar="[ID]", required=False, shell_complete=executions_beginning_with
+)
+@click.option("--match", metavar="CONDITION", help="To all that wait for it and match this.")
+@click.option("--path", help="To all of this playbook that wait for it.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="To all that have this label."
+)
 @click.option("--name", default="message.received", show_default=True, help="What happened.")
 @click.option("--data", metavar="JSON", help="What is to be known about it, or @FILE with JSON.")
 @click.option("--step", help="Only for this step; otherwise for every step that waits.")
@@ -24,7 +33,10 @@ if TYPE_CHECKING:
 @db_option
 @server_option
 def command(
-    execution: str,
+    execution: str | None,
+    match: str | None,
+    path: str | None,
+    labels: tuple[str, ...],
     name: str,
     data: str | None,
     step: str | None,
@@ -37,14 +49,54 @@ def command(
     Steps with `eval_mode: on_event` wait for events like this. One that comes before its step
     waits is kept until it does. `noetl executions why` shows what an execution waits for.
 
+    Without an ID it goes to every execution that waits for it by now: those for which --match
+    holds, a condition on their workload, ctx and labels; of --path; with --label.
+
     \b
     Examples:
       noetl signal last --name message.received --data '{"type": "approval"}'
       noetl signal 4711 --name order.shipped --data @shipment.json --id shipment-17
+      noetl signal --match "{{ workload.order == 'A-17' }}" --name order.shipped
     """
     settings = settings_for(db, server)
     given = json_text(data, "--data") if data is not None else None
-    asyncio.run(_signal(settings, execution, name, given, step, signal_id))
+    chosen = match or path or labels
+    if bool(execution) == bool(chosen):
+        raise click.UsageError("say which: an ID, or one of --match, --path and --label.")
+    if execution is not None and not chosen:
+        asyncio.run(_signal(settings, execution, name, given, step, signal_id))
+        return
+    if step is not None:
+        raise click.UsageError("--step goes with an ID.")
+    from noetl.api.routes.external import WhomToSignal
+
+    body = WhomToSignal(
+        name=name,
+        data=given,
+        match=match or "",
+        path=path,
+        labels=dict(_label(one) for one in labels),
+        event_id=signal_id,
+    )
+    asyncio.run(_signal_matching(settings, body))
+
+
+def _label(written: str) -> tuple[str, str]:
+    name, found, value = written.partition("=")
+    if not found:
+        raise click.UsageError(f'--label is NAME=VALUE, not "{written}".')
+    return name, value
+
+
+async def _signal_matching(settings: Settings, body: WhomToSignal) -> None:
+    from noetl.api.routes.external import SEND_MATCHING
+    from noetl.cli.acting import calling
+
+    async with calling(settings) as client:
+        heard = await client.call(SEND_MATCHING, body=body)
+    for execution_id in heard.execution_ids:
+        print_line(execution_id)
+    say(f"{counted(len(heard.execution_ids), 'execution')} heard {body.name}")
 
 
 async def _signal(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,20 +17,33 @@ from noetl.control.programs import merged, refuse_large, workload_of
 from noetl.control.timekeeping import adopt
 from noetl.engine.program import Program
 from noetl.engine.signalling import received
-from noetl.errors import BadRequest, Conflict, Finished, KeyReused, NotFound, StoreError
+from noetl.errors import (
+    BadRequest,
+    Conflict,
+    EvaluationFailed,
+    Finished,
+    KeyReused,
+    NotFound,
+    StoreError,
+    TooMany,
+)
 from noetl.model import labels as label_rules
 from noetl.model.answers import ExecutionDocument, WaitDocument
 from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent
+from noetl.model.execution_query import Condition, Term, Wanted, exactly
 from noetl.model.facts import Source
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import Seed
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
 from noetl.model.retrospect import ForkPlanDocument
+from noetl.model.signals import ANY
 from noetl.model.spelling import did_you_mean
-from noetl.model.state import TERMINAL
+from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import TriggerChange
 from noetl.store.base import EventRow, Store, Summary
+from noetl.templates import Condition as TemplateCondition
+from noetl.templates import Limits, Scope, TemplateRefused, compile_condition
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
@@ -38,6 +51,30 @@ ID_DRAWS_MAX = 20
 """So many ids are drawn at most to find one that this server looks after."""
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
+
+
+MATCHED_MAX = 10_000
+"""Waiting executions that a signal by business key looks at."""
+MATCH_LIMITS = Limits(ticks=50_000, text=256 * 1024)
+
+
+def _condition(source: str) -> TemplateCondition:
+    try:
+        return compile_condition(source)
+    except TemplateRefused as refused:
+        said = "; ".join(problem.message for problem in refused.problems)
+        raise BadRequest(f"`match` cannot be read: {said}") from None
+
+
+def _listens(state: ExecutionState, name: str, signal_id: str) -> bool:
+    """Whether a step waits for such an event, or has heard this one."""
+    events = {
+        event
+        for run in state.runs.values()
+        if run.listens is not None
+        for event in run.listens.events
+    }
+    return bool(events & {name, ANY}) or signal_id in state.heard
 
 
 class _Asked(NamedTuple):
@@ -313,6 +350,62 @@ class Executions:
         now = self._clock.now()
         signal = received(now, signal_id or new_id(now), name, data, step, actor)
         return signal.signal_id, await self._orchestrator.signal(execution_id, signal)
+
+    async def signal_matching(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        match: str = "",
+        labels: Mapping[str, str] | None = None,
+        path: str | None = None,
+        names: Mapping[str, object] | None = None,
+        signal_id: str | None = None,
+        actor: Actor | None = None,
+    ) -> list[tuple[ExecutionId, bool]]:
+        """Tell every execution that waits for such an event, and that matches, that it happened:
+        their ids, and whether each knew it already.
+
+        `match` is a condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each,
+        and on `names`. Under an id that was used before, whoever heard it is not told again.
+        """
+        now = self._clock.now()
+        condition = _condition(match) if match else None
+        signal = received(now, signal_id or new_id(now), name, data, None, actor)
+        wanted = (*exactly(path=path, labels=labels), Term((Condition("waiting"),)))
+        found: list[tuple[ExecutionId, bool]] = []
+        for execution_id in await self._matching(wanted):
+            state = await self._orchestrator.state(execution_id)
+            if not _listens(state, name, signal.signal_id):
+                continue
+            seen: dict[str, object] = {
+                "workload": state.workload,
+                "ctx": state.ctx,
+                "labels": state.labels,
+                "execution_id": execution_id,
+                "path": state.path,
+                **(names or {}),
+            }
+            scope = Scope(seen, seed=execution_id, limits=MATCH_LIMITS)
+            with suppress(EvaluationFailed, Finished):
+                if condition is None or condition.holds(scope):
+                    known = await self._orchestrator.signal(execution_id, signal)
+                    found.append((execution_id, known))
+            await asyncio.sleep(0)
+        return found
+
+    async def _matching(self, wanted: Wanted) -> list[ExecutionId]:
+        found: list[ExecutionId] = []
+        before: tuple[float, ExecutionId] | None = None
+        while page := await self._store.summaries(wanted, before=before, limit=PAGE):
+            found += [row.execution_id for row in page]
+            before = (page[-1].requested_at, page[-1].execution_id)
+            if len(found) > MATCHED_MAX:
+                raise TooMany(
+                    f"more than {MATCHED_MAX:,} executions wait. Name a playbook, or labels that"
+                    " the ones you mean have."
+                )
+        return found
 
     async def _refuse_finished(self, execution_id: ExecutionId) -> None:
         state = await self._orchestrator.state(execution_id)

@@ -21,7 +21,6 @@ and its time, so that not even a mistake here could start a time twice.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -35,11 +34,11 @@ from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
 from noetl.control.documents import moment
 from noetl.control.executions import Executions
-from noetl.control.timekeeping import GRACE_SECONDS, POLL_SECONDS, Resting
+from noetl.control.triggers import Triggers
 from noetl.control.zones import zone_of
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
-from noetl.model import calendar, triggers
+from noetl.model import calendar
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
@@ -49,6 +48,7 @@ from noetl.model.triggers import (
     TriggerChange,
     TriggerRow,
     TriggerTime,
+    decode,
 )
 from noetl.store.base import CatalogEntry, Store
 from noetl.templates import Scope, compile_value
@@ -58,13 +58,6 @@ logger = logging.getLogger(__name__)
 KIND = "Schedule"
 LEEWAY_SECONDS = 10.0
 """A time decided so soon after it was due is never missed, whatever `catchup_window` says."""
-BATCH = 200
-LOOK_SECONDS = 30.0
-"""Where other processes write, so often it is looked for what news did not bring: one query."""
-SLEEP_SECONDS = 5.0
-"""So often a waiting server looks at its clock, which may have been set."""
-NEIGHBOUR_SECONDS = 0.5
-"""What another server looks after is due: look again after so long."""
 RECHECK_SECONDS = 30.0
 """While times wait for the end of an execution, so often we look whether we overheard that."""
 MISSED_MAX = 1000
@@ -72,7 +65,6 @@ MISSED_MAX = 1000
 BACKFILL_MAX = 10_000
 ATTEMPTS_MAX = 50
 SPECS_MAX = 20_000
-FAR_SECONDS = 50 * 366 * 86400.0
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -216,7 +208,7 @@ def key_of(path: str, time: float) -> str:
 
 
 class Schedules:
-    """Everything one can do with schedules, and the loop that keeps their times."""
+    """Everything one can do with schedules."""
 
     def __init__(
         self,
@@ -224,86 +216,24 @@ class Schedules:
         catalog: Catalog,
         executions: Executions,
         clock: Clock,
-        owns: Callable[[str], bool],
+        triggers: Triggers,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._executions = executions
         self._clock = clock
-        self._owns = owns
         self._specs: dict[str, Schedule] = {}
-        self._ended: set[str] = set()
-        """Schedules of which an execution has ended here."""
-        self._changed = asyncio.Event()
-        self.on_changed: Callable[[], None] | None = None
-        """Who tells other servers that a schedule may be due earlier than they think."""
+        self._triggers = triggers
         self.on_decided: Callable[[str, float | None], None] | None = None
         """Who counts what became of times: the outcome and, of what was started, the lateness."""
-
-    # --- The loop ---
-
-    async def run(self) -> None:
-        """Start what is due, sleep until the next is, for ever."""
-        resting = Resting()
-        while True:
-            try:
-                await self._round(resting)
-            except StoreError as error:
-                logger.warning("schedules cannot be looked at just now: %s", error)
-                await self._clock.sleep(POLL_SECONDS)
-
-    def wake(self) -> None:
-        """Something may be due earlier than we think."""
-        self._changed.set()
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: times of its schedule may have waited for that."""
         if state.actor is not None and state.actor.kind == "schedule":
-            self._ended.add(state.actor.name)
-            self._changed.set()
+            self._triggers.touch(KIND, state.actor.name)
 
-    async def _round(self, resting: Resting) -> None:
-        self._changed.clear()
-        ended, self._ended = self._ended, set()
-        await asyncio.gather(*(self._settle_quietly(path) for path in ended))
-        now = self._clock.now()
-        found = await self._store.due_triggers(now=now, limit=BATCH + len(resting))
-        resting.keep([(row.path, row.key) for row in found])
-        due = [
-            row
-            for row in found
-            if self._owns(row.path) or (row.next_at or now) <= now - GRACE_SECONDS
-            if resting.wakes((row.path, row.key), now)
-        ]
-        done = await asyncio.gather(*(self._settle_quietly(row.path) for row in due))
-        for row, is_done in zip(due, done, strict=True):
-            resting.note((row.path, row.key), self._clock.now(), done=is_done)
-        if any(done):
-            return
-        await self._sleep(await self._store.next_trigger(), is_resting=bool(len(resting)))
-
-    async def _settle_quietly(self, path: str) -> bool:
-        """Whether it could be done. One schedule that cannot go on must not stop the others."""
-        try:
-            await self.settle(path)
-        except Exception:
-            logger.exception("a schedule cannot go on", extra={"path": path})
-            return False
-        return True
-
-    async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
-        """Until that moment, or until something changes."""
-        now = self._clock.now()
-        limit = now + (FAR_SECONDS if self._store.exclusive else LOOK_SECONDS)
-        until = limit if following is None else min(following, limit)
-        if until <= now:  # It rests, or it is another server's to look after.
-            until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
-        while not self._changed.is_set() and (left := until - self._clock.now()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, SLEEP_SECONDS)):
-                    await self._changed.wait()
-
-    # --- One schedule ---
+    async def settle_row(self, row: TriggerRow) -> None:
+        await self.settle(row.path)
 
     async def settle(self, path: str) -> None:
         """Decide all that is to be decided about a schedule now."""
@@ -416,7 +346,9 @@ class Schedules:
             body = await self._store.net(digest)
             if body is None:
                 raise NotFound(f"the schedule {digest[:12]} is not stored; register it again.")
-            found = triggers.decode(body)
+            decoded = decode(body)
+            assert isinstance(decoded, Schedule)
+            found = decoded
             if len(self._specs) >= SPECS_MAX:
                 self._specs.pop(next(iter(self._specs)))
             self._specs[digest] = found
@@ -458,7 +390,7 @@ class Schedules:
         await self.settle(schedule.path)
         renewed = self.renewed(schedule, compiled.digest)
         entry = await self._catalog.keep(text, compiled, renewed)
-        self._announce()
+        self._triggers.announce()
         return entry
 
     async def find(self, path: str) -> tuple[Schedule, ScheduleState]:
@@ -530,14 +462,9 @@ class Schedules:
             following = _next_look(schedule, _zone(schedule), state, self._clock.now())
             changed = TriggerChange(row=_row(row, state, following), times=times)
             if await self._store.change_trigger(changed):
-                self._announce()
+                self._triggers.announce()
                 return state
         raise StoreError(f'the schedule "{path}" keeps changing; try again.')
-
-    def _announce(self) -> None:
-        self._changed.set()
-        if self.on_changed is not None:
-            self.on_changed()
 
     async def start_now(self, path: str) -> ExecutionId:
         """An execution now, whatever the times, the overlap and a pause say."""

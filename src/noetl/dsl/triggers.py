@@ -7,6 +7,7 @@ a playbook goes to `compile_text`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 
@@ -18,6 +19,7 @@ from noetl.dsl.compile import Compiled, compile_text
 from noetl.dsl.expressions import Expressions, guarded
 from noetl.dsl.grammar import (
     DEFINITIONS,
+    Anything,
     Duration,
     Either,
     Field,
@@ -30,6 +32,8 @@ from noetl.dsl.grammar import (
     Schema,
     Shape,
     Text,
+    When,
+    has_key,
     has_template,
     is_list,
     is_mapping,
@@ -46,7 +50,18 @@ from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import seconds
 from noetl.model.net import Limits, Values
 from noetl.model.toolshape import ToolShape
-from noetl.model.triggers import CATCHUP_SECONDS, PlaybookRef, Schedule, Trigger
+from noetl.model.triggers import (
+    CATCHUP_SECONDS,
+    TOLERANCE_SECONDS,
+    Debounce,
+    Hook,
+    PlaybookRef,
+    Schedule,
+    SignalTarget,
+    StartTarget,
+    Trigger,
+    Verify,
+)
 
 OVERLAPS = ("skip", "buffer_one", "buffer_all", "cancel_other", "allow_all")
 
@@ -169,6 +184,159 @@ SCHEDULE_SPEC = Record(
 _SCHEDULE_NAMES = {"schedule": ("path", "version", "time", "utc", "timezone", "previous", "origin")}
 
 
+_SECRET = Field(
+    Either(
+        "the name of a credential, or a list of names",
+        (is_list, ListOf(Text(), "names of credentials", filled=True)),
+        (lambda _: True, Text()),
+    ),
+    "The credential that holds the secret; of several any will do.",
+    required=True,
+)
+_OF_PRESET = Record(
+    "a way to verify",
+    {"secret": _SECRET, "tolerance": Field(Span(), "How old a signature may be. Default 5m.")},
+)
+PRESETS: dict[str, Verify] = {
+    "github": Verify(
+        scheme="hmac", header="x-hub-signature-256", prefix="sha256=", id="x-github-delivery"
+    ),
+    "slack": Verify(
+        scheme="hmac",
+        header="x-slack-signature",
+        prefix="v0=",
+        signed="v0:{timestamp}:{body}",
+        timestamp="x-slack-request-timestamp",
+    ),
+    "stripe": Verify(scheme="stripe", header="stripe-signature"),
+    "standard-webhooks": Verify(
+        scheme="standard-webhooks",
+        header="webhook-signature",
+        timestamp="webhook-timestamp",
+        id="webhook-id",
+        encoding="base64",
+        signed="{id}.{timestamp}.{body}",
+    ),
+}
+_HMAC = Record(
+    "`hmac`",
+    {
+        "secret": _SECRET,
+        "header": Field(Text(), "The header with the signature.", required=True),
+        "algorithm": Field(OneOf("sha256", "sha1", "sha512"), "Default sha256."),
+        "encoding": Field(OneOf("hex", "base64"), "Default hex."),
+        "prefix": Field(Text(), "What stands before the signature, such as `sha256=`."),
+        "signed": Field(Text(), "What is signed: {body}, {timestamp}, {id}. Default {body}."),
+        "timestamp": Field(Text(), "The header that says when it was signed."),
+        "id": Field(Text(), "The header that names the delivery."),
+        "tolerance": Field(Span(), "How old a signature may be. Default 5m."),
+    },
+)
+_TOKEN = Record(
+    "`token`",
+    {
+        "secret": _SECRET,
+        "header": Field(Text(), "Where it is shown. Default Authorization: Bearer."),
+    },
+)
+_WAYS = ("github", "stripe", "slack", "standard-webhooks", "hmac", "token")
+
+
+class _Verify(Shape):
+    """`none`, or a mapping with one way."""
+
+    ways = Record(
+        "`verify`",
+        {
+            **{name: Field(_OF_PRESET, f"As {name} signs.") for name in PRESETS},
+            "hmac": Field(_HMAC, "A signature of another sender."),
+            "token": Field(_TOKEN, "A secret that is shown as it is."),
+        },
+    )
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        written = nodes.text_of(node)
+        if written == "none":
+            return
+        if written in _WAYS:
+            look.report.add(
+                "bad-value",
+                f"`verify: {written}` needs a secret. Write"
+                f" `verify: {{{written}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
+                node.place,
+            )
+        elif written is not None:
+            look.report.add(
+                "bad-value",
+                f'`verify` is "{written[:60]}"; write one of {", ".join(_WAYS)} with its secret,'
+                " or `none` if anybody may call." + look.report.suggest(written, _WAYS),
+                node.place,
+            )
+        else:
+            self.ways.check(node, what, look)
+            if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
+                ways = ", ".join(_WAYS)
+                look.report.add("bad-value", f"`verify` has one of {ways}.", node.place)
+
+    def schema(self) -> Schema:
+        ways = self.ways.schema() | {"minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [{"const": "none"}, ways]}
+
+
+_START_TARGET = Record(
+    "a target that is started",
+    {
+        "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
+        "workload": Field(VALUES, "With what; templates read `hook`."),
+    },
+)
+_SIGNAL_TARGET = Record(
+    "a target that is signalled",
+    {
+        "signal": Field(Text(), "The name of the event.", required=True),
+        "match": Field(When(), "Which waiting executions: reads their workload, ctx, labels."),
+        "labels": Field(VALUES, "Which waiting executions: labels that they have."),
+        "playbook": Field(Text(), "Only executions of this playbook."),
+        "data": Field(Anything(), "What they hear. Default the body."),
+    },
+)
+HOOK_SPEC = Record(
+    "a hook's `spec`",
+    {
+        "verify": Field(_Verify(), "Who may call it.", required=True),
+        "target": Field(
+            Either(
+                "a mapping with `playbook` or `signal`",
+                (has_key("signal"), _SIGNAL_TARGET),
+                (is_mapping, _START_TARGET),
+            ),
+            "What a delivery does.",
+            required=True,
+        ),
+        "when": Field(When(), "Which deliveries count; the others are answered and dropped."),
+        "id": Field(Text(), "A template for the id of a delivery. The same id again is a repeat."),
+        "wait": Field(Span(), "So long the answer waits for the result. Default 0."),
+        "debounce": Field(
+            Record(
+                "`debounce`",
+                {
+                    "key": Field(Text(), "A template: deliveries of one key become one start."),
+                    "wait": Field(Span(), "Start when none came for so long.", required=True),
+                    "max_wait": Field(Span(), "But not later than so long after the first."),
+                },
+            ),
+            "Deliveries that follow each other closely are one start.",
+        ),
+    },
+)
+_HOOK_NAMES: dict[str, tuple[str, ...]] = {
+    "hook": ("path", "id", "time", "body", "text", "form", "headers", "query")
+}
+_OF_EXECUTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("workload", "ctx", "labels", "execution_id", "path"), ()
+)
+
+
 class Look(msgspec.Struct, frozen=True):
     """What the building of a document may look at."""
 
@@ -216,7 +384,6 @@ def compile_document(
     name = _check_head(report, root, kind.title)
     look = Look(report, zones or OnlyUtc())
     spec = field(root, "spec")
-    _check_templates(report, spec, kind.names)
     made = None
     if isinstance(spec, nodes.Mapping):
         about = {"name": name[0], "path": name[1]}
@@ -342,6 +509,7 @@ def _schedule(look: Look, spec: nodes.Mapping, about: dict[str, str]) -> Schedul
     )
     if start is not None and end is not None and end <= start:
         report.add("bad-value", "`end` is not after `start`.", spec.keys["end"])
+    _check_templates(report, spec, _SCHEDULE_NAMES)
     workload: Values = (
         nodes.plain(field(spec, "workload")) if entries(deep(spec, "workload")) else {}
     )
@@ -394,6 +562,107 @@ def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> N
         )
 
 
+def _hook(look: Look, spec: nodes.Mapping, about: dict[str, str]) -> Hook:
+    report = look.report
+    target = field(spec, "target")
+    is_signal = text(target, "signal") is not None
+    _check_templates(report, field(target, "match"), _HOOK_NAMES | _OF_EXECUTIONS)
+    for part in (spec, target):
+        for key in entries(part):
+            if key not in ("match", "target"):
+                _check_templates(report, field(part, key), _HOOK_NAMES)
+    for key in ("debounce", "wait"):
+        if is_signal and key in spec.entries:
+            report.add(
+                "hint-ignored",
+                f"`{key}` counts where a playbook is started. Delete it.",
+                spec.keys[key],
+            )
+    made: StartTarget | SignalTarget
+    if is_signal:
+        made = SignalTarget(
+            signal=text(target, "signal") or "",
+            match=text(target, "match") or "",
+            labels=nodes.plain(field(target, "labels")) or {},
+            playbook=text(target, "playbook") or "",
+            data=nodes.plain(field(target, "data")),
+        )
+    else:
+        made = StartTarget(
+            playbook=playbook_ref(field(target, "playbook")),
+            workload=nodes.plain(field(target, "workload")) or {},
+        )
+    when = field(spec, "when")
+    debounce = field(spec, "debounce")
+    return Hook(
+        **about,
+        verify=_verify(report, field(spec, "verify")),
+        target=made,
+        when=when.value if isinstance(when, Scalar) else None,
+        id=text(spec, "id") or "",
+        wait=span(spec, "wait") or 0.0,
+        debounce=None
+        if debounce is None or is_signal
+        else Debounce(
+            key=text(debounce, "key") or "",
+            wait=span(debounce, "wait") or 0.0,
+            max_wait=span(debounce, "max_wait"),
+        ),
+    )
+
+
+def _verify(report: Report, node: Node | None) -> Verify:
+    if not isinstance(node, nodes.Mapping) or not node.entries:
+        return Verify(scheme="none")
+    [(way, options), *_] = node.entries.items()
+    named = field(options, "secret")
+    names = [nodes.text_of(one) for one in items(named)] or [nodes.text_of(named)]
+    tolerance = span(options, "tolerance")
+    found = Verify(
+        scheme="hmac",
+        header=(text(options, "header") or "").lower(),
+        algorithm=word(options, ("sha256", "sha1", "sha512"), "algorithm") or "sha256",
+        encoding=word(options, ("hex", "base64"), "encoding") or "hex",
+        prefix=text(options, "prefix") or "",
+        signed=text(options, "signed") or "{body}",
+        timestamp=(text(options, "timestamp") or "").lower(),
+        id=(text(options, "id") or "").lower(),
+        tolerance=TOLERANCE_SECONDS if tolerance is None else tolerance,
+        secrets=tuple(name for name in names if name),
+    )
+    if way in PRESETS:
+        return msgspec.structs.replace(
+            PRESETS[way], secrets=found.secrets, tolerance=found.tolerance
+        )
+    if way == "token":
+        header = found.header or "authorization"
+        return Verify(scheme="token", header=header, secrets=found.secrets)
+    _check_signed(report, options, found)
+    return found
+
+
+def _check_signed(report: Report, options: Node, made: Verify) -> None:
+    place = (field(options, "signed") or options).place
+    if "{body}" not in made.signed:
+        report.add("bad-value", "`signed` must hold {body}, or anybody could change it.", place)
+    for name in re.findall(r"\{(\w+)\}", made.signed):
+        if name not in ("body", "timestamp", "id"):
+            known = "{body}, {timestamp}, {id}"
+            report.add("bad-value", f"`signed` knows {known}, not {{{name}}}.", place)
+        elif name != "body" and not getattr(made, name):
+            report.add(
+                "missing-key", f"`signed` holds {{{name}}}: say its header under `{name}`.", place
+            )
+    if made.timestamp and "{timestamp}" not in made.signed:
+        report.add(
+            "bad-value",
+            "`timestamp` names a header that is not signed, so anybody could change it. Put"
+            " {timestamp} into `signed`, or leave it out.",
+            place,
+        )
+
+
 KINDS: dict[str, Kind] = {
+    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _OF_EXECUTIONS, _hook),
     "Schedule": Kind("a schedule", SCHEDULE_SPEC, _SCHEDULE_NAMES, _schedule),
 }

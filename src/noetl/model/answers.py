@@ -384,6 +384,14 @@ class EventsTaken(Document, frozen=True, kw_only=True):
     duplicates: int
 
 
+class SignalMatched(Document, frozen=True, kw_only=True):
+    """The executions that heard an event."""
+
+    execution_ids: list[str]
+    duplicates: int
+    """How many of them had heard it before."""
+
+
 class Variables(Document, frozen=True, kw_only=True):
     """The variables of an execution."""
 

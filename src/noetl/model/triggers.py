@@ -1,4 +1,4 @@
-"""What starts executions beside people: schedules and their kin, checked and built.
+"""What starts executions beside people: schedules and hooks, checked and built.
 
 Each is registered in the catalog like a playbook. Its canonical bytes stand there under their
 digest, as the net of a playbook does.
@@ -7,7 +7,7 @@ digest, as the net of a playbook does.
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from noetl.model.net import Values
 
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
 CATCHUP_SECONDS = 3600.0
+TOLERANCE_SECONDS = 300.0
 
 
 class PlaybookRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,10 +59,74 @@ class Schedule(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
     pause_on_failure: bool = False
 
 
-Trigger = Schedule
-KINDS = ("Playbook", "Schedule")
+class Verify(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a delivery shows that it comes from whoever knows the secret."""
 
-_decoder = msgspec.json.Decoder(Trigger)
+    scheme: Literal["hmac", "stripe", "standard-webhooks", "token", "none"]
+    """`github` and `slack` are spellings of `hmac`."""
+    header: str = ""
+    """Where the signature or the token stands, in lower case."""
+    algorithm: Literal["sha256", "sha1", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: str = ""
+    """What stands before the signature in its header."""
+    signed: str = "{body}"
+    """What is signed: text with {body}, {timestamp} and {id} in it."""
+    timestamp: str = ""
+    """The header that says when it was signed; empty: none does."""
+    id: str = ""
+    """The header that names the delivery; empty: none does."""
+    tolerance: float = TOLERANCE_SECONDS
+    secrets: tuple[str, ...] = ()
+    """Credentials; any of them will do, so that one can be replaced while it is in use."""
+
+
+class StartTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="start"):
+    """A delivery starts a playbook."""
+
+    playbook: PlaybookRef
+    workload: Values = {}
+
+
+class SignalTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="signal"):
+    """A delivery is an event for executions that wait for it."""
+
+    signal: str
+    match: str = ""
+    """Which of them: a condition on their workload, ctx and labels; empty: all."""
+    labels: Values = {}
+    """Which of them: labels that they must have."""
+    playbook: str = ""
+    """Only executions of this one."""
+    data: Any = None
+    """What they hear; templates read `hook`."""
+
+
+class Debounce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Deliveries of one key that follow each other closely are one start, with the last of them."""
+
+    key: str = ""
+    wait: float
+    max_wait: float | None = None
+
+
+class Hook(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """Starts a playbook, or wakes executions, when somebody calls `POST /hooks/{path}`."""
+
+    verify: Verify
+    target: StartTarget | SignalTarget
+    when: str | bool | None = None
+    id: str = ""
+    """A template for the id of a delivery, where the sender has a place of its own for it."""
+    wait: float = 0.0
+    """So long the answer waits for the end of the execution."""
+    debounce: Debounce | None = None
+
+
+Trigger = Schedule | Hook
+KINDS = ("Playbook", "Schedule", "Hook")
+
+_decoder: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
 
 
 def encode(trigger: Trigger) -> bytes:

@@ -11,7 +11,7 @@ from noetl.api.route import Body, Caller, Query, Reply, Route
 from noetl.control.documents import catalog_entry
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
-from noetl.model.triggers import KINDS, Schedule, kind_of
+from noetl.model.triggers import KINDS, Hook, Schedule, kind_of
 from noetl.version import __version__
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _text(content: str) -> str:
 
 
 async def register(services: Services, caller: Caller, *, body: Register) -> Registered:
-    """Keep a playbook or a schedule. The same content again is the same version.
+    """Keep a playbook, a schedule or a hook. The same content again is the same version.
 
     With `Content-Type: application/yaml` the body is the document itself.
     """
@@ -135,6 +135,8 @@ async def _registered(
 ) -> Registered:
     if isinstance(compiled.trigger, Schedule):
         entry = await services.schedules.register(text, compiled)
+    elif isinstance(compiled.trigger, Hook):
+        entry = await services.hooks.register(text, compiled)
     else:
         entry = await services.catalog.keep(text, compiled)
     target = f"{entry.path} version {entry.version}"

@@ -9,7 +9,7 @@ import msgspec
 from noetl.api.route import Body, Caller, Route, unknown_field
 from noetl.api.routes.commands import take_report
 from noetl.errors import BadRequest
-from noetl.model.answers import EventsTaken
+from noetl.model.answers import EventsTaken, SignalMatched
 from noetl.model.commands import Report
 
 if TYPE_CHECKING:
@@ -39,6 +39,42 @@ async def send_event(
 ) -> EventsTaken:
     """Send an event to one execution."""
     return _taken([await _signal(services, caller, execution_id, body)])
+
+
+class WhomToSignal(Body, frozen=True, kw_only=True):
+    """Something the world says to all executions that wait for it and match."""
+
+    name: str
+    data: Any = None
+    match: str = ""
+    """A condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each."""
+    labels: dict[str, str] | None = None
+    """Labels that they have."""
+    path: str | None = None
+    """Only executions of this playbook."""
+    event_id: str | None = None
+    """The sender's own name for it: the same again changes nothing."""
+
+
+async def send_matching(services: Services, caller: Caller, *, body: WhomToSignal) -> SignalMatched:
+    """Send an event to every execution that waits for it and matches: by `match`, `labels` or
+    `path`, of which one is needed.
+    """
+    if not (body.match or body.labels or body.path):
+        raise BadRequest("say which executions: `match`, `labels` or `path`.")
+    found = await services.executions.signal_matching(
+        body.name,
+        body.data,
+        match=body.match,
+        labels=body.labels,
+        path=body.path,
+        signal_id=body.event_id,
+        actor=caller.actor,
+    )
+    return SignalMatched(
+        execution_ids=[execution_id for execution_id, _ in found],
+        duplicates=sum(known for _, known in found),
+    )
 
 
 async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTaken:
@@ -112,4 +148,13 @@ SEND = Route(
     handler=send,
     raw=True,
 )
-ROUTES = (SEND_EVENT, SEND)
+SEND_MATCHING = Route(
+    "events.send_matching",
+    "POST",
+    "/api/signals",
+    right="operate",
+    body=WhomToSignal,
+    answer=SignalMatched,
+    handler=send_matching,
+)
+ROUTES = (SEND_EVENT, SEND, SEND_MATCHING)

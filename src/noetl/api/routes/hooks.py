@@ -1,0 +1,215 @@
+"""/hooks/{path}: what others call when something happened; /api/hooks: which hooks there are.
+
+A delivery that is not genuine is answered with one sentence, whatever is wrong with it. It is
+counted, and some of each minute are in the audit log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from noetl.api.route import Caller, Query, Reply, Route
+from noetl.control.documents import moment
+from noetl.control.hooks import Delivery, Known, Taken
+from noetl.errors import (
+    BadRequest,
+    EvaluationFailed,
+    NoetlError,
+    NotFound,
+    StoreError,
+    Unauthenticated,
+)
+from noetl.model.answers import Error, ErrorAnswer
+from noetl.model.hook_answers import DeliveryAnswer, HookDeleted, HookItem, HookList
+from noetl.model.triggers import SignalTarget, StartTarget
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+logger = logging.getLogger(__name__)
+
+BODY_MAX = 8 * 1024 * 1024
+WAIT_MAX = 60.0
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class WhichHooks(Query, frozen=True, kw_only=True):
+    """Which hooks."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: Limit = 100
+
+
+async def deliver(
+    services: Services,
+    caller: Caller,
+    *,
+    path: str,
+    query: dict[str, str],
+    body: AsyncIterator[bytes],
+) -> Reply[DeliveryAnswer]:
+    """Take a delivery, if it is genuine: 202, or with `wait` 200 with the result. A repeat is
+    answered as the first one was. One that cannot be taken now is 503, so that it is sent again;
+    one that does not fit is 422.
+    """
+    hooks = services.hooks
+    known = await hooks.find(path)
+    if known is None:
+        services.metrics.deliveries.labels("unknown").inc()
+        raise NotFound("there is no such hook.")
+    headers = caller.headers
+    if not hooks.may_be_genuine(known, headers):
+        raise await _refused(services, caller, path)
+    delivery = Delivery(headers, query, b"".join([piece async for piece in body]))
+    if not hooks.is_genuine(known, delivery):
+        raise await _refused(services, caller, path)
+    if (challenge := _challenge(known, delivery)) is not None:
+        return Reply(challenge, headers=(("Content-Type", "application/json"),))  # type: ignore[arg-type]
+    try:
+        taken = await hooks.take(known, delivery)
+    except StoreError:
+        raise
+    except NoetlError as error:
+        return await _failed(services, path, error)
+    services.metrics.deliveries.labels(taken.status).inc()
+    return await _answer(services, known, taken)
+
+
+async def _refused(services: Services, caller: Caller, path: str) -> Unauthenticated:
+    services.metrics.deliveries.labels("refused").inc()
+    await services.access.note_refused_delivery(path, caller.address)
+    return Unauthenticated("this delivery is not accepted.")
+
+
+async def _failed(services: Services, path: str, error: NoetlError) -> Reply[DeliveryAnswer]:
+    """The sender hears only whether it is worth sending again; the log says why."""
+    services.metrics.deliveries.labels("failed").inc()
+    logger.error('a delivery to hook "%s" cannot be taken: %s', path, error)
+    fits = not isinstance(error, BadRequest | EvaluationFailed)
+    message = "this delivery cannot be taken just now." if fits else "this delivery does not fit."
+    said = ErrorAnswer(error=Error(code="hook_failed", message=message))
+    return Reply(said, status=503 if fits else 422)  # type: ignore[arg-type]
+
+
+def _challenge(known: Known, delivery: Delivery) -> dict[str, str] | None:
+    """Slack asks once whether the address is ours."""
+    if known.hook.verify.header != "x-slack-signature":
+        return None
+    try:
+        asked = msgspec.json.decode(delivery.body, type=dict[str, object])
+    except msgspec.DecodeError:
+        return None
+    challenge = asked.get("challenge")
+    if asked.get("type") != "url_verification" or not isinstance(challenge, str):
+        return None
+    return {"challenge": challenge}
+
+
+async def _answer(services: Services, known: Known, taken: Taken) -> Reply[DeliveryAnswer]:
+    first = taken.execution_ids[0] if taken.execution_ids else None
+    several = isinstance(known.hook.target, SignalTarget)
+    answer = DeliveryAnswer(
+        status=taken.status,
+        execution_id=first,
+        execution_ids=list(taken.execution_ids) if several else msgspec.UNSET,
+        due=msgspec.UNSET if taken.due is None else str(moment(taken.due)),
+    )
+    wait = min(known.hook.wait, WAIT_MAX)
+    if wait and first is not None and not several:
+        ended = await services.hooks.result(first, wait)
+        if ended is not None:
+            answer = msgspec.structs.replace(
+                answer, result=ended["result"], execution_status=ended["status"]
+            )
+            return Reply(answer)
+    return Reply(answer, status=202)
+
+
+async def listing(services: Services, caller: Caller, *, query: WhichHooks) -> HookList:
+    """Hooks by path."""
+    found = await services.hooks.all(query.prefix, query.after, query.limit + 1)
+    shown = found[: query.limit]
+    more = shown[-1].hook.path if len(found) > query.limit else None
+    return HookList(hooks=[_item(one) for one in shown], next_after=more)
+
+
+async def show(services: Services, caller: Caller, *, path: str) -> HookItem:
+    """One hook."""
+    return _item(await services.hooks.shown(path))
+
+
+async def delete(services: Services, caller: Caller, *, path: str) -> HookDeleted:
+    """Take nothing any more. Its versions stay."""
+    await services.hooks.delete(path)
+    await services.access.note(caller.name, "hook.delete", path)
+    return HookDeleted(path=path)
+
+
+def _item(known: Known) -> HookItem:
+    hook = known.hook
+    target = hook.target
+    return HookItem(
+        path=hook.path,
+        url=f"/hooks/{hook.path}",
+        version=known.version,
+        description=hook.description,
+        verify=hook.verify.scheme,
+        credentials=list(hook.verify.secrets),
+        missing_credentials=list(known.missing),
+        playbook=target.playbook.path if isinstance(target, StartTarget) else None,
+        signal=target.signal if isinstance(target, SignalTarget) else None,
+        wait=hook.wait,
+        debounced=hook.debounce is not None,
+    )
+
+
+DELIVER = Route(
+    "hooks.deliver",
+    "POST",
+    "/hooks/{path}",
+    right="anyone",
+    query=dict,
+    body=bytes,
+    holds=Any,
+    answer=DeliveryAnswer,
+    handler=deliver,
+    deep=True,
+    raw=True,
+    streamed=True,
+    body_max=BODY_MAX,
+    statuses=(202,),
+    patient=True,
+)
+LIST = Route(
+    "hooks.list",
+    "GET",
+    "/api/hooks",
+    right="read",
+    query=WhichHooks,
+    answer=HookList,
+    handler=listing,
+)
+GET = Route(
+    "hooks.get",
+    "GET",
+    "/api/hooks/{path}",
+    right="read",
+    answer=HookItem,
+    handler=show,
+    deep=True,
+)
+DELETE = Route(
+    "hooks.delete",
+    "DELETE",
+    "/api/hooks/{path}",
+    right="author",
+    answer=HookDeleted,
+    handler=delete,
+    deep=True,
+)
+ROUTES = (DELIVER, LIST, GET, DELETE)

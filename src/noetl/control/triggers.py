@@ -1,0 +1,121 @@
+"""The loop that looks after everything that is due by itself: times of schedules, debounced hooks.
+
+A row of a trigger says when somebody has to look at it next. A server sleeps until the first of
+them is due and hands it to whoever knows its kind. Looking twice, or on several servers at once,
+changes nothing: each kind stores what it decides on condition that the row has not moved. Sharing
+rows out among servers only saves everybody the work of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from noetl.control.clock import Clock
+from noetl.control.timekeeping import GRACE_SECONDS, POLL_SECONDS, Resting
+from noetl.errors import StoreError
+from noetl.model.triggers import TriggerRow
+from noetl.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+BATCH = 200
+LOOK_SECONDS = 30.0
+"""Where other processes write, so often it is looked for what news did not bring: one query."""
+SLEEP_SECONDS = 5.0
+"""So often a waiting server looks at its clock, which may have been set."""
+NEIGHBOUR_SECONDS = 0.5
+"""What another server looks after is due: look again after so long."""
+FAR_SECONDS = 50 * 366 * 86400.0
+
+Settle = Callable[[TriggerRow], Awaitable[None]]
+"""Does what is to be done for a row, and moves it."""
+
+
+class Triggers:
+    """What is due, kept for all kinds."""
+
+    def __init__(self, store: Store, clock: Clock, owns: Callable[[str], bool]) -> None:
+        self._store = store
+        self._clock = clock
+        self._owns = owns
+        self._kinds: dict[str, Settle] = {}
+        self._changed = asyncio.Event()
+        self._touched: dict[tuple[str, str], TriggerRow] = {}
+        """Rows to look at now, due or not."""
+        self.on_changed: Callable[[], None] | None = None
+        """Who tells other servers that something may be due earlier than they think."""
+
+    def keeps(self, kinds: Mapping[str, Settle]) -> None:
+        """These know what to do for the rows of a kind."""
+        self._kinds.update(kinds)
+
+    def wake(self) -> None:
+        """Something may be due earlier than we think."""
+        self._changed.set()
+
+    def announce(self) -> None:
+        """The same, on every server."""
+        self._changed.set()
+        if self.on_changed is not None:
+            self.on_changed()
+
+    def touch(self, kind: str, path: str) -> None:
+        """Look at this row now."""
+        self._touched[path, ""] = TriggerRow(path=path, kind=kind)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Do what is due, sleep until the next is, for ever."""
+        resting = Resting()
+        while True:
+            try:
+                await self._round(resting)
+            except StoreError as error:
+                logger.warning("schedules cannot be looked at just now: %s", error)
+                await self._clock.sleep(POLL_SECONDS)
+
+    async def _round(self, resting: Resting) -> None:
+        self._changed.clear()
+        touched, self._touched = self._touched, {}
+        await asyncio.gather(*map(self._settle, touched.values()))
+        now = self._clock.now()
+        found = await self._store.due_triggers(now=now, limit=BATCH + len(resting))
+        resting.keep([(row.path, row.key) for row in found])
+        due = [
+            row
+            for row in found
+            if self._owns(row.path) or (row.next_at or now) <= now - GRACE_SECONDS
+            if resting.wakes((row.path, row.key), now)
+        ]
+        done = await asyncio.gather(*map(self._settle, due))
+        for row, is_done in zip(due, done, strict=True):
+            resting.note((row.path, row.key), self._clock.now(), done=is_done)
+        if not any(done):
+            await self._sleep(await self._store.next_trigger(), is_resting=bool(len(resting)))
+
+    async def _settle(self, row: TriggerRow) -> bool:
+        """Whether it could be done. One that cannot go on must not stop the others."""
+        try:
+            # A kind that only a later release knows is left to servers of that release.
+            if (settle := self._kinds.get(row.kind)) is None:
+                return False
+            await settle(row)
+        except Exception:
+            logger.exception("a trigger cannot go on", extra={"path": row.path})
+            return False
+        return True
+
+    async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
+        """Until that moment, or until something changes."""
+        now = self._clock.now()
+        limit = now + (FAR_SECONDS if self._store.exclusive else LOOK_SECONDS)
+        until = limit if following is None else min(following, limit)
+        if until <= now:  # It rests, or it is another server's to look after.
+            until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
+        while not self._changed.is_set() and (left := until - self._clock.now()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, SLEEP_SECONDS)):
+                    await self._changed.wait()

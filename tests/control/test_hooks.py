@@ -1,0 +1,92 @@
+"""Hooks on several servers and after a death: a delivery does its work once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl import wiring
+from noetl.control.hooks import Delivery, Taken
+from noetl.wiring import System
+from tests.control.servers import run, servers
+from tests.control.test_schedules import WAITING, embedded, register, until
+
+
+def hook(**spec: Any) -> str:
+    given = {"verify": "none", "target": {"playbook": "t/waiting"}, "id": "{{ hook.body.id }}"}
+    head = "apiVersion: noetl.io/v2\nkind: Hook\nmetadata: {name: h, path: t/h}\n"
+    return f"{head}spec: {msgspec.json.encode(given | spec).decode()}\n"
+
+
+async def deliver(system: System, **body: Any) -> Taken:
+    known = await system.hooks.find("t/h")
+    assert known is not None
+    return await system.hooks.take(known, Delivery({}, {}, msgspec.json.encode(body)))
+
+
+def test_the_same_delivery_to_three_servers_at_once_starts_one_execution(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 3) as found:
+            await register(found[0], WAITING)
+            await register(found[0], hook())
+            for number in range(10):
+                sent = (deliver(one, id=f"d{number}") for one in found for _ in range(2))
+                taken = await asyncio.gather(*sent)
+                assert len({one.execution_ids for one in taken}) == 1
+            assert len(await found[0].store.summaries()) == 10
+
+    run(story)
+
+
+def test_what_was_debounced_is_started_once_by_whoever_is_left(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 1) as [first]:
+            await register(first, WAITING)
+            await register(first, hook(debounce={"wait": "300ms"}))
+            for number in range(3):
+                assert (await deliver(first, n=number)).status == "debounced"
+        async with AsyncExitStack() as stack:
+            found = await stack.enter_async_context(servers(database_url, 2))
+            for system in found:
+                await stack.enter_async_context(wiring.keeping_triggers(system))
+            rows = await until(found[0].store.summaries)
+            assert len(rows) == 1
+            state = await found[0].orchestrator.state(rows[0].execution_id)
+            assert state.workload["hook"]["body"] == {"n": 2}
+            assert await found[0].store.triggers("Hook") == [await found[0].store.trigger("t/h")]
+
+    run(story)
+
+
+def test_debouncing_does_not_wait_for_ever(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, hook(debounce={"wait": "10m", "max_wait": "500ms"}))
+            first = await deliver(system, n=1)
+            second = await deliver(system, n=2)
+            assert first.due == second.due
+            assert len(await until(system.store.summaries)) == 1
+
+    run(story)
+
+
+def test_a_changed_hook_holds_on_other_servers_soon(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as found:
+            await register(found[0], WAITING)
+            await register(found[0], hook())
+            assert (await deliver(found[1], id="1")).status == "started"
+            await register(found[0], hook(when="{{ false }}"))
+            assert (await deliver(found[0], id="2")).status == "ignored"
+
+            async def is_known() -> bool:
+                return (await deliver(found[1], id="1")).status == "ignored"
+
+            await until(is_known)
+
+    run(story)

@@ -1,0 +1,334 @@
+"""Hooks over HTTP: who is let in, what a delivery does, that a repeat does nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.examples.system import temporary_folder
+from tests.faults.cluster import until
+from tests.secrets.test_signatures import STANDARD_SECRET, mac, signed
+from tests.server.conftest import Guarded
+from tests.server.processes import Reply, Server, serving
+
+ECHO = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: echo, path: hooks/echo}
+workload: {said: null}
+workflow: [{step: start, tool: {kind: noop, result: "{{ workload.said }}"}}]
+"""
+WAITS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waits, path: hooks/waits}
+workload: {order: ""}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event}
+    case:
+      - when: "{{ event.name == 'order.shipped' }}"
+        then: {result: {value: "{{ event.data }}"}}
+"""
+SECRET = "a secret that both know"
+
+
+def hook(name: str, spec: str) -> str:
+    head = "apiVersion: noetl.io/v2\nkind: Hook\n"
+    return f"{head}metadata: {{name: {name}, path: hooks/{name}}}\nspec: {spec}\n"
+
+
+STARTS = "target: {playbook: hooks/echo, workload: {said: '{{ hook.body }}'}}"
+HOOKS = {
+    "github": f"{{verify: {{github: {{secret: shared}}}}, {STARTS}}}",
+    "slack": f"{{verify: {{slack: {{secret: shared}}}}, {STARTS}}}",
+    "stripe": f"{{verify: {{stripe: {{secret: shared}}}}, {STARTS}}}",
+    "standard-webhooks": f"{{verify: {{standard-webhooks: {{secret: standard}}}}, {STARTS}}}",
+    "own": "{verify: {hmac: {secret: [older, shared], header: X-Sign, algorithm: sha512,"
+    " encoding: base64, prefix: 's=', signed: '{id}:{timestamp}:{body}', timestamp: X-Time,"
+    f" id: X-Id}}}}, {STARTS}}}",
+    "token": f"{{verify: {{token: {{secret: shared}}}}, {STARTS}}}",
+    "anybody": f"{{verify: none, id: '{{{{ hook.query.id }}}}', {STARTS}}}",
+    "filtered": "{verify: none, when: \"{{ hook.body.action == 'opened' }}\","
+    " target: {playbook: hooks/echo}}",
+    "waited": f"{{verify: none, wait: 20s, {STARTS}}}",
+    "shipped": "{verify: none, id: '{{ hook.body.id }}', target: {signal: order.shipped,"
+    " match: '{{ workload.order == hook.body.order }}', playbook: hooks/waits}}",
+    "labelled": "{verify: none, target: {signal: order.shipped,"
+    " labels: {order: '{{ hook.body.order }}'}, data: {by: label}}}",
+    "debounced": "{verify: none, debounce: {key: '{{ hook.body.branch }}', wait: 700ms,"
+    f" max_wait: 5s}}, {STARTS}}}",
+    "lost": "{verify: none, target: {playbook: hooks/nowhere}}",
+    "without": f"{{verify: {{github: {{secret: never-set}}}}, {STARTS}}}",
+}
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Iterator[Server]:
+    """A server with a worker and all of them."""
+    with temporary_folder() as folder, serving(folder, kind="dev") as server:
+        for name, secret in (
+            ("shared", SECRET),
+            ("older", "an older one"),
+            ("standard", STANDARD_SECRET),
+        ):
+            server.post("/api/credentials", {"name": name, "data": {"secret": secret}})
+        for text in (ECHO, WAITS, *(hook(name, spec) for name, spec in HOOKS.items())):
+            server.post("/api/catalog/register", {"content": text})
+        yield server
+
+
+def call(
+    server: Server, name: str, body: Any, headers: dict[str, str] | None = None, query: str = ""
+) -> Reply:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return server.ask("POST", f"/hooks/hooks/{name}{query}", raw=raw, headers=headers or {})
+
+
+def genuine(
+    name: str, body: bytes, *, at: float | None = None, number: str = "1"
+) -> dict[str, str]:
+    headers = signed(name, body, time.time() if at is None else at)
+    return headers | ({"X-GitHub-Delivery": f"delivery-{number}"} if name == "github" else {})
+
+
+VERIFIED = ("github", "slack", "stripe", "standard-webhooks", "own", "token")
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_a_genuine_delivery_starts_an_execution_and_a_repeat_is_the_same(hooks: Server, name: str):
+    body = json.dumps({"id": f"evt_{name}", "event_id": f"Ev{name}", "of": name}).encode()
+    headers = genuine(name, body)
+    first = call(hooks, name, body, headers)
+    assert (first.status, first.json["status"]) == (202, "started")
+    ended = hooks.ended(first.json["execution_id"])
+    assert (ended["status"], ended["result"]) == ("COMPLETED", json.loads(body))
+    assert ended["actor"]["text"] == f"hook hooks/{name}"
+
+    again = call(hooks, name, body, headers)
+    assert again.status == 202
+    if name != "token":  # which names no delivery
+        assert again.json["execution_id"] == first.json["execution_id"]
+        assert again.json["status"] == "repeated"
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_what_is_not_genuine_is_refused_with_one_sentence(hooks: Server, name: str):
+    body = b'{"id": "evt_x"}'
+    headers = genuine(name, body)
+    wrong = headers | signed(name, body, time.time(), secret="another")
+    bad: list[tuple[bytes, dict[str, str]]] = [(body, {}), (body, wrong)]
+    if name != "token":
+        bad += [(body[:-1], headers), (body + b" ", headers)]
+    if name not in ("token", "github"):
+        bad.append((body, genuine(name, body, at=time.time() - 400)))
+        bad.append((body, genuine(name, body, at=time.time() + 400)))
+    answers = [call(hooks, name, *one) for one in bad]
+
+    assert {one.status for one in answers} == {401}
+    assert {one.json["error"]["message"] for one in answers} == {"this delivery is not accepted."}
+    log = hooks.get("/api/access/audit", limit=500)["entries"]
+    assert ("hook.refused", f"hooks/{name}") in {(one["action"], one["target"]) for one in log}
+    assert SECRET not in str(log)
+    assert (
+        'noetl_hook_deliveries_total{outcome="refused"}'
+        in hooks.ask("GET", "/metrics").raw.decode()
+    )
+
+
+def test_a_secret_is_in_no_event_and_in_no_answer(hooks: Server):
+    body = b'{"secretly": 1}'
+    headers = genuine("token", body) | {"Cookie": f"a={SECRET}", "X-Other": "seen"}
+    spec = "{verify: {token: {secret: shared}}, target: {playbook: hooks/echo}}"
+    hooks.post("/api/catalog/register", {"content": hook("whole", spec)})
+    started = call(hooks, "whole", body, headers).json["execution_id"]
+    ended = hooks.ended(started)
+
+    assert ended["workload"]["hook"]["body"] == {"secretly": 1}
+    assert ended["workload"]["hook"]["headers"]["x-other"] == "seen"
+    assert SECRET not in str(ended) + str(hooks.events(started))
+    assert SECRET not in str(hooks.get("/api/hooks/hooks/whole"))
+
+
+def test_a_credential_that_is_not_there_lets_nobody_in(hooks: Server):
+    body = b"{}"
+
+    assert (
+        call(
+            hooks, "without", body, {"X-Hub-Signature-256": f"sha256={mac(b'', body).hex()}"}
+        ).status
+        == 401
+    )
+    assert hooks.get("/api/hooks/hooks/without")["missing_credentials"] == ["never-set"]
+
+
+def test_bodies_that_are_no_json_arrive_as_text_and_forms_as_forms(hooks: Server):
+    text = call(hooks, "anybody", b"plain \xff text", {"Content-Type": "text/plain"})
+    assert hooks.ended(text.json["execution_id"])["result"] == "plain \ufffd text"
+    spec = "{verify: none, target: {playbook: hooks/echo, workload: {said: '{{ hook.form.b }}'}}}"
+    hooks.post("/api/catalog/register", {"content": hook("forms", spec)})
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    sent = call(hooks, "forms", b"a=1&b=two+words", form)
+    assert hooks.ended(sent.json["execution_id"])["result"] == "two words"
+
+
+def test_what_the_filter_leaves_out_is_answered_and_dropped(hooks: Server):
+    assert call(hooks, "filtered", {"action": "closed"}).json["status"] == "ignored"
+    assert call(hooks, "filtered", b"not json").json["status"] == "ignored"
+    assert call(hooks, "filtered", {"action": "opened"}).json["status"] == "started"
+
+
+def test_the_answer_waits_for_the_result_if_it_is_to(hooks: Server):
+    answer = call(hooks, "waited", {"n": 5})
+
+    assert answer.status == 200
+    assert (answer.json["result"], answer.json["execution_status"]) == ({"n": 5}, "COMPLETED")
+
+
+def test_a_delivery_wakes_the_execution_of_its_business_key(hooks: Server):
+    waiting = {order: hooks.start(WAITS, {"order": order}) for order in ("A-1", "A-2", "A-3")}
+    for one in waiting.values():
+        hooks.wait_for(one, "step.waiting")
+    body = {"id": "s-1", "order": "A-2", "by": "post"}
+    answer = call(hooks, "shipped", body).json
+    assert (answer["status"], answer["execution_ids"]) == ("signalled", [waiting["A-2"]])
+    assert hooks.ended(waiting["A-2"])["result"]["by"] == "post"
+    assert call(hooks, "shipped", body).json["status"] == "unmatched"
+    assert hooks.get(f"/api/executions/{waiting['A-1']}/status")["status"] == "RUNNING"
+
+    matched = {"name": "order.shipped", "match": "{{ workload.order in ['A-1', 'A-3'] }}"}
+    heard = hooks.post("/api/signals", matched | {"data": {"by": "ship"}, "event_id": "s-2"})
+    assert sorted(heard["execution_ids"]) == sorted([waiting["A-1"], waiting["A-3"]])
+    assert hooks.ended(waiting["A-3"])["result"]["by"] == "ship"
+
+
+def test_a_business_key_may_be_a_label(hooks: Server):
+    started = {"path": "hooks/waits", "labels": {"order": "L-1"}}
+    one = hooks.post("/api/execute", started)["execution_id"]
+    hooks.wait_for(one, "step.waiting")
+
+    assert call(hooks, "labelled", {"order": "L-2"}).json["status"] == "unmatched"
+    assert call(hooks, "labelled", {"order": "L-1"}).json["execution_ids"] == [one]
+    assert hooks.ended(one)["result"]["by"] == "label"
+
+
+def test_who_signals_all_says_which_or_is_refused(hooks: Server):
+    for body, status in (
+        ({"name": "go"}, 400),
+        ({"name": "go", "match": "{{ broken"}, 400),
+        ({"name": "step.done", "path": "hooks/waits"}, 200),
+    ):
+        assert hooks.ask("POST", "/api/signals", body).status == status
+
+
+def test_deliveries_that_follow_each_other_closely_are_one_start_with_the_last(hooks: Server):
+    for number in range(4):
+        answer = call(hooks, "debounced", {"branch": "main", "n": number})
+        assert (answer.status, answer.json["status"]) == (202, "debounced")
+    call(hooks, "debounced", {"branch": "other", "n": 9})
+
+    def started() -> list[dict[str, Any]]:
+        found = hooks.get("/api/executions", path="hooks/echo", limit=200)["executions"]
+        shown = [hooks.get(f"/api/executions/{one['execution_id']}") for one in found]
+        return [one for one in shown if (one["actor"] or {}).get("name") == "hooks/debounced"]
+
+    until(lambda: len(started()) >= 2, "both keys start")
+    said = [one["workload"]["said"] for one in started()]
+    assert sorted(said, key=str) == [{"branch": "main", "n": 3}, {"branch": "other", "n": 9}]
+
+
+def test_our_own_fault_is_a_503_that_says_no_more(hooks: Server):
+    answer = call(hooks, "lost", {})
+
+    assert (answer.status, answer.code) == (503, "hook_failed")
+    assert "nowhere" not in answer.raw.decode()
+
+
+def test_a_delivery_that_does_not_fit_is_a_422_that_says_no_more(hooks: Server):
+    spec = "{verify: none, target: {playbook: hooks/echo, workload: {said: '{{ hook.body.a.b }}'}}}"
+    hooks.post("/api/catalog/register", {"content": hook("picky", spec)})
+    answer = call(hooks, "picky", {})
+
+    assert (answer.status, answer.code) == (422, "hook_failed")
+    assert "hook.body" not in answer.raw.decode()
+
+
+def test_what_is_no_hook_is_not_found(hooks: Server):
+    assert call(hooks, "nothing", {}).status == 404
+    assert hooks.ask("GET", "/hooks/hooks/github").status == 405
+    hooks.post("/api/catalog/register", {"content": hook("short", HOOKS["waited"])})
+    assert call(hooks, "short", {}).status == 200
+    assert hooks.ask("DELETE", "/api/hooks/hooks/short").status == 200
+    assert call(hooks, "short", {}).status == 404
+
+
+def test_slack_is_told_that_the_address_is_ours(hooks: Server):
+    body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
+
+    assert call(hooks, "slack", body, genuine("slack", body)).json == {"challenge": "3eZbrw1a"}
+    assert call(hooks, "slack", body, {}).status == 401
+
+
+def test_a_server_with_users_lets_deliveries_in_without_an_account(guarded: Guarded):
+    server, tokens = guarded.server, guarded.tokens
+    for text in (ECHO, hook("anybody", HOOKS["anybody"])):
+        server.post("/api/catalog/register", {"content": text}, token=tokens["author"])
+    sent = server.ask("POST", "/hooks/hooks/anybody", {"a": 1}, token="")
+
+    assert sent.status == 202
+    assert server.ask("GET", "/api/hooks", token="").status == 401
+    assert server.ask("POST", "/hooks/../api/execute", {"path": "x"}, token="").status in (401, 404)
+    body = {"content": hook("mine", HOOKS["anybody"])}
+    refused = server.ask("POST", "/api/catalog/register", body, token=tokens["operator"])
+    assert refused.status == 403
+    log = server.ask("GET", "/api/access/audit", token=tokens["admin"]).json["entries"]
+    found = {(one["who"], one["action"]) for one in log}
+    assert {("author", "hook.register"), ("hook hooks/anybody", "execution.start")} <= found
+
+
+def test_of_many_deliveries_half_of_which_are_repeats_each_starts_once(hooks: Server):
+    """Sent at once by several senders, each delivery twice."""
+    count = 150
+    numbers = [number for number in range(count) for _ in range(2)]
+
+    def send(number: int) -> tuple[int, str]:
+        answer = call(hooks, "anybody", {"n": number}, query=f"?id=many-{number}")
+        assert answer.status == 202, answer.raw
+        return number, answer.json["execution_id"]
+
+    with ThreadPoolExecutor(8) as senders:
+        found = list(senders.map(send, numbers))
+    by_number = {number: {one for n, one in found if n == number} for number in range(count)}
+    assert all(len(ids) == 1 for ids in by_number.values())
+    assert len(set().union(*by_number.values())) == count
+
+
+def test_refusing_strangers_costs_less_than_taking_a_delivery(hooks: Server):
+    """They meet no database: neither for the hook and its secret, nor, mostly, for the audit."""
+
+    def seconds(headers: dict[str, str], status: int) -> float:
+        connection = http.client.HTTPConnection("127.0.0.1", hooks.port)
+        body = b'{"ref": "x"}'
+        begun = time.perf_counter()
+        for number in range(200):
+            connection.request(
+                "POST", "/hooks/hooks/github", body, headers | {"X-GitHub-Delivery": f"q{number}"}
+            )
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status
+        connection.close()
+        return time.perf_counter() - begun
+
+    made = mac(SECRET.encode(), b'{"ref": "x"}').hex()
+    good = {"X-Hub-Signature-256": f"sha256={made}"}
+    seconds({"X-Hub-Signature-256": "sha256=00"}, 401)  # what the audit log takes of a minute
+    refused = seconds({"X-Hub-Signature-256": "sha256=00"}, 401)
+    taken = seconds(good, 202)
+    assert refused < taken
