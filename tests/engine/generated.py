@@ -82,12 +82,16 @@ def written(
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
             "metadata": {"name": "made", "path": "tests/made"},
+            **({"executor": _UNDOES_ON_CANCEL} if _undoing(extras or {}) else {}),
             "workflow": [
                 _step(name, spec, (extras or {}).get(name, {})) for name, spec in steps.items()
             ]
             + _undoing(extras or {}),
         }
     )
+
+
+_UNDOES_ON_CANCEL = {"spec": {"policy": {"compensate_on": ["failure", "cancel"]}}}
 
 
 def _undoing(extras: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ from noetl.model.events import (
     Parent,
     Progress,
 )
+from noetl.model.facts import Actor
 from noetl.model.inputs import (
     Cancelled,
     ChildEnded,
@@ -264,8 +265,8 @@ class Play:
         self.happen(ChildEnded, fact=fact)
         return fact
 
-    def cancel(self, reason: str = "enough") -> None:
-        self.happen(Cancelled, reason=reason)
+    def cancel(self, reason: str = "enough", actor: Actor | None = None) -> None:
+        self.happen(Cancelled, reason=reason, actor=actor)
 
     def pause(self) -> None:
         self.happen(Paused, reason="wait")

@@ -16,6 +16,7 @@ from noetl.model.events import (
     StepScheduled,
     WorkflowFinished,
 )
+from noetl.model.facts import Actor
 from noetl.model.inputs import Lapsed, Leased, TimerDue
 from tests.engine.playing import Play, play
 
@@ -207,6 +208,52 @@ def test_cancel_while_compensating_stops_the_compensation() -> None:
 
     assert played.status == "CANCELLED"
     assert played.open == {}
+
+
+ON_CANCEL = "executor: {spec: {policy: {compensate_on: [failure, cancel]}}}\n"
+
+
+def test_a_cancelled_execution_undoes_what_is_done_where_the_playbook_says_so() -> None:
+    played = play(ON_CANCEL + SAGA)
+    played.done("book", {"id": 1})
+    played.pause()
+    played.cancel()
+
+    assert played.status == "RUNNING"
+    assert played["unbook"].args == {"step": "book", "result": {"id": 1}, "fee": 3}
+    played.cancel()  # a replacement of it, or its parent, says so again
+    assert played.steps == ["unbook"]
+    played.done("unbook")
+
+    assert played.status == "CANCELLED"
+    [finished] = played.events(WorkflowFinished)
+    assert finished.error.kind == "cancelled"
+    assert played.ran() == ["book", "pay", "unbook"]
+
+
+def test_a_person_who_cancels_again_stops_the_undoing() -> None:
+    played = play(ON_CANCEL + SAGA)
+    played.done("book")
+    played.cancel()
+    played.cancel(actor=Actor(kind="user", name="ada"))
+
+    assert (played.status, played.open) == ("CANCELLED", {})
+
+
+def test_nothing_done_is_nothing_to_undo_and_the_end_decides_who_undoes() -> None:
+    early = play(ON_CANCEL + SAGA)
+    early.cancel()
+    assert early.status == "CANCELLED"
+
+    failed = play(ON_CANCEL.replace("failure, ", "") + SAGA)
+    failed.done("book")
+    failed.fail("pay")
+    assert (failed.status, failed.open) == ("FAILED", {})
+
+    never = play(ON_CANCEL.replace("failure, cancel", "") + SAGA)
+    never.done("book")
+    never.cancel()
+    assert (never.status, never.open) == ("CANCELLED", {})
 
 
 # --- Pause ---

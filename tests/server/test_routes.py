@@ -288,6 +288,33 @@ def test_cancelling_interrupts_what_runs_and_ended_stays_ended(dev):
     assert dev.get(f"/api/executions/{execution_id}/why")["waits_for"] == []
 
 
+UNDOING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: undoing, path: tests/undoing}
+executor: {spec: {policy: {compensate_on: [failure, cancel]}}}
+workflow:
+- {step: start, spec: {compensate: undo}, tool: {kind: noop, result: {id: 7}}, next: slow}
+- {step: slow, tool: {kind: shell, cmd: sleep 600}}
+- {step: undo, tool: {kind: noop, result: "{{ args.result.id }}"}}
+"""
+
+
+def test_cancelling_undoes_what_is_done_where_the_playbook_says_so(dev):
+    execution_id = dev.start(UNDOING)
+    first = dev.wait_for(execution_id, "step.done")
+    dev.wait_for(execution_id, "step.started", after=first["seq"])
+
+    answer = dev.post(f"/api/executions/{execution_id}/cancel", {"reason": "never mind"})
+    document = dev.ended(execution_id)
+
+    assert answer["cancelled"] == 1
+    assert (document["status"], document["error"]["message"]) == ("CANCELLED", "never mind")
+    results = {step["step"]: step["result"] for step in document["steps"]}
+    assert results["undo"] == 7
+    assert {step["step"]: step["status"] for step in document["steps"]}["slow"] == "cancelled"
+
+
 @pytest.mark.parametrize(("cascade", "status"), [(True, "CANCELLED"), (False, "COMPLETED")])
 def test_what_an_execution_called_ends_with_it_unless_it_is_let_go(dev, cascade, status):
     dev.post("/api/catalog/register", {"content": WAITING})

@@ -449,20 +449,27 @@ async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
 @db_option
 @server_option
 def cancel_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
-    """Stop an execution for good. What it runs just now is interrupted."""
-    execution_id = asyncio.run(_cancel(settings_for(db, server), execution, reason))
-    say(f"execution {execution_id} is cancelled")
+    """Stop an execution for good. What it runs just now is interrupted.
+
+    A playbook with `compensate_on: [cancel]` undoes what is done first; cancelling again stops
+    that, too.
+    """
+    say(asyncio.run(_cancel(settings_for(db, server), execution, reason)))
 
 
 async def _cancel(settings: Settings, written: str, reason: str) -> str:
     from noetl.api.routes.executions import CANCEL, Cancel
     from noetl.cli.acting import calling, find
+    from noetl.cli.signal import left_to_do
 
     execution_id = await find(settings, written)
     wish = Cancel(reason=reason or "cancelled by command")
     async with calling(settings) as client:
-        await client.call(CANCEL, execution_id=execution_id, body=wish)
-    return execution_id
+        now = await client.call(CANCEL, execution_id=execution_id, body=wish)
+    if now.status == "CANCELLED":
+        return f"execution {execution_id} is cancelled"
+    rest = await left_to_do(settings, execution_id)
+    return f"execution {execution_id} is being cancelled: it undoes what is done{rest}"
 
 
 @command.command("pause")

@@ -294,7 +294,7 @@ class Executions:
         below = await self._below(execution_id) if cascade else []
         await self._orchestrator.cancel(execution_id, reason, cascade=cascade, actor=actor)
         states = [await self._orchestrator.last_known(one) for one in (execution_id, *below)]
-        return sum(state.status == "CANCELLED" for state in states)
+        return sum(state.status == "CANCELLED" or state.cancelling for state in states)
 
     async def _below(self, execution_id: ExecutionId) -> list[ExecutionId]:
         """Executions that its steps wait for, those that their steps wait for, and so on."""

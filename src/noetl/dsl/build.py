@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from noetl.dsl import nodes
 from noetl.dsl.building import (
     Building,
@@ -137,7 +139,16 @@ def _executor(building: Building, node: Node | None) -> Executor:
         max_running=whole(field(spec, "limits"), "max_running"),
         priority=whole(spec, "priority") or 0,
         inputs=_inputs(building, field(spec, "inputs")),
+        compensate_on=_compensate_on(deep(spec, "policy", "compensate_on")),
     )
+
+
+def _compensate_on(node: Node | None) -> tuple[Any, ...]:
+    """In one order and each once, so that equal playbooks are equal nets."""
+    if node is None:
+        return Executor().compensate_on
+    written = {nodes.text_of(one) for one in items(node)}
+    return tuple(one for one in ("failure", "cancel") if one in written)
 
 
 def _concurrency(building: Building, node: Node | None) -> Concurrency | None:

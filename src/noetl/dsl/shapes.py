@@ -129,6 +129,10 @@ EXECUTOR_POLICY = Record(
                 },
             )
         ),
+        "compensate_on": Field(
+            ListOf(OneOf("failure", "cancel"), "ends"),
+            "Which ends of an execution undo what is done. Default [failure].",
+        ),
         "results": Field(
             Record("a result policy", {"reference_first": Field(Flag(), "Keep by reference.")})
         ),

@@ -452,10 +452,20 @@ def _waits(run: Run, iteration: int | None) -> bool:
 
 
 def _cancel(turn: Turn, given: Cancelled) -> None:
+    """Stop it. If it undoes what is done first, a person who cancels again stops that, too."""
+    state = turn.state
+    is_person = given.actor is not None and given.actor.kind != "playbook"
+    if state.cancelling and not is_person:
+        return
     reason = given.reason or "cancelled"
+    error = TaskError(kind="cancelled", message=reason)
+    undoes = "cancel" in turn.program.net.executor.compensate_on and not state.compensating
     turn.record(ExecutionCancelled(at=turn.at, reason=given.reason, actor=given.actor))
     stop_everything(turn, reason)
-    finish(turn, "CANCELLED", error=TaskError(kind="cancelled", message=reason))
+    if undoes and state.undo:
+        turn.record(WorkflowFailing(at=turn.at, error=error))
+    else:
+        finish(turn, "CANCELLED", error=error)
     if not given.cascade:
         turn.effects = [one for one in turn.effects if not isinstance(one, CancelChild)]
 

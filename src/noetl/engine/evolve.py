@@ -236,7 +236,7 @@ def _beginning(
 
 TAKEN_OVER = (
     *("ctx", "vars", "runs", "timers", "results", "steps", "arc_keys", "arrivals", "last_step"),
-    *("signals", "heard", "undo", "failure", "failed_step", "compensating"),
+    *("signals", "heard", "undo", "failure", "failed_step", "compensating", "cancelling"),
 )
 """Fields that a fork takes over; its tokens are placed by facts of their own."""
 _state = msgspec.json.Decoder(ExecutionState).decode
@@ -258,6 +258,9 @@ def _held(state: ExecutionState, fact: ExecutionPaused | ExecutionResumed) -> No
 
 
 def _cancelled(state: ExecutionState, fact: ExecutionCancelled) -> None:
+    state.cancelling = True
+    if state.status == "PAUSED":
+        state.status = "RUNNING"
     state.acted(fact.at, "playbook.cancelled", fact.actor, fact.reason)
 
 

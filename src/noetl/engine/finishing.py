@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from noetl.engine.entering import start_undoing
 from noetl.engine.turn import TellParent, Turn
 from noetl.model.events import (
@@ -27,13 +29,17 @@ def finish_if_over(turn: Turn) -> bool:
         return False
     if state.failure is None:
         finish(turn, "COMPLETED")
-    elif not state.undo:
-        finish(turn, "FAILED", error=state.failure)
+    elif not state.undo or _end_of(state) not in turn.program.net.executor.compensate_on:
+        finish(turn, "CANCELLED" if state.cancelling else "FAILED", error=state.failure)
     elif state.status == "PAUSED":
         return False
     else:
         start_undoing(turn, state.undo[-1])
     return True
+
+
+def _end_of(state: ExecutionState) -> Literal["failure", "cancel"]:
+    return "cancel" if state.cancelling else "failure"
 
 
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:

@@ -449,6 +449,8 @@ class Executor(Record, frozen=True, kw_only=True):
     """Of what waits in a pool, and of executions that wait for their turn, the highest is first."""
     inputs: tuple[FormField, ...] = ()
     """What the workload must hold: of which types, within which bounds."""
+    compensate_on: tuple[Literal["failure", "cancel"], ...] = ("failure",)
+    """Which ends let done steps be undone first."""
 
 
 class Net(Record, frozen=True, kw_only=True):

@@ -311,6 +311,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why the execution is failing; compensation may still be under way."""
     failed_step: str = ""
     compensating: bool = False
+    cancelling: bool = False
+    """Somebody has cancelled it; if it undoes what is done, that is under way."""
     warnings: list[Warned] = []
     actor: Actor | None = None
     """Who started it."""
