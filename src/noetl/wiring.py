@@ -583,6 +583,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.sessions import Sessions
     from noetl.api.simulating import Simulator
     from noetl.api.stream import Streams
+    from noetl.api.topics import Topics
     from noetl.control.bulk import Bulk
     from noetl.control.desk import Desk
     from noetl.control.history import Moments
@@ -602,6 +603,8 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     decisions.on_ended.append(metrics.finished)
     system.schedules.on_decided = metrics.time_decided
     draining = asyncio.Event()
+    streams = Streams(store, system.orchestrator.audience, metrics, draining)
+    desk = Desk(store, system.orchestrator)
     return Services(
         executions=system.executions,
         records=Records(store),
@@ -627,10 +630,11 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         evaluator=evaluator,
         simulator=Simulator(),
         metrics=metrics,
-        streams=Streams(store, system.orchestrator.audience, metrics, draining),
+        streams=streams,
+        topics=Topics(store, streams, system.orchestrator.audience, desk, clock),
         moments=Moments(store),
         timelines=Timelines(store),
-        desk=Desk(store, system.orchestrator),
+        desk=desk,
         bulk=Bulk(store, system.executions),
         versions=Versions(store),
         nats=nats,

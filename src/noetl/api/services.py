@@ -14,6 +14,7 @@ from noetl.api.metrics import AskNats, Metrics
 from noetl.api.sessions import Sessions
 from noetl.api.simulating import Simulator
 from noetl.api.stream import Streams
+from noetl.api.topics import Topics
 from noetl.control.bulk import Bulk
 from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
@@ -55,6 +56,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     simulator: Simulator
     metrics: Metrics
     streams: Streams
+    topics: Topics
     moments: Moments
     timelines: Timelines
     desk: Desk

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -42,46 +43,73 @@ RETRY = b"retry: 1000\n"
 some clients take a block of its own for an event without data."""
 
 
-class _Piece(NamedTuple):
-    """Events that follow each other, as they are sent."""
+class Piece:
+    """Events that follow each other, encoded once; how they are sent is put together once, too."""
 
-    before: int
-    """The seq of the event before the first."""
-    frames: bytes
-    ends: list[int]
-    """Where each of them ends."""
+    def __init__(self, before: int, events: Sequence[tuple[bytes, bytes]]) -> None:
+        self.before = before
+        """The seq of the event before the first."""
+        self._events = events
+        """Type and JSON of each."""
+        self.size = sum([len(body) for _, body in events])
 
     @property
     def last(self) -> int:
-        return self.before + len(self.ends)
+        return self.before + len(self._events)
 
     def after(self, seq: int) -> bytes:
-        """Those with a greater seq."""
+        """Those with a greater seq, each with its own id and type."""
         skipped = seq - self.before
-        return self.frames if skipped <= 0 else self.frames[self.ends[skipped - 1] :]
+        frames, ends = self._frames
+        return frames if skipped <= 0 else frames[ends[skipped - 1] :]
+
+    def named_after(self, seq: int) -> bytes:
+        """The same without ids, all of the type `event`."""
+        skipped = seq - self.before
+        frames, ends = self._named
+        return frames if skipped <= 0 else frames[ends[skipped - 1] :]
+
+    @cached_property
+    def _frames(self) -> tuple[bytes, list[int]]:
+        return _joined(
+            [
+                b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, kind, body)
+                for seq, (kind, body) in enumerate(self._events, self.before + 1)
+            ]
+        )
+
+    @cached_property
+    def _named(self) -> tuple[bytes, list[int]]:
+        return _joined([b"event: event\ndata: %b\n\n" % body for _, body in self._events])
 
 
-def _piece(execution_id: ExecutionId, rows: Sequence[EventRow]) -> _Piece:
-    frames = [
-        b"id: %d\nevent: %b\ndata: %b\n\n"
-        % (row.seq, row.type.encode(), msgspec.json.encode(documents.event(execution_id, row)))
-        for row in rows
+def _joined(frames: list[bytes]) -> tuple[bytes, list[int]]:
+    """All of them, and where each ends."""
+    return b"".join(frames), list(accumulate(map(len, frames)))
+
+
+def piece(execution_id: ExecutionId, rows: Sequence[EventRow]) -> Piece:
+    """Events that were read, as they are sent."""
+    encoded = [
+        (row.type.encode(), msgspec.json.encode(documents.event(execution_id, row))) for row in rows
     ]
-    return _Piece(rows[0].seq - 1, b"".join(frames), list(accumulate(map(len, frames))))
+    return Piece(rows[0].seq - 1, encoded)
 
 
-class _Feed:
+class Feed:
     """The newest events of one execution, while somebody reads them."""
 
     def __init__(self, store: Store, audience: Audience, execution_id: ExecutionId) -> None:
         self._store = store
         self._audience = audience
         self._execution_id = execution_id
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[Piece] = deque()
         self._size = 0
         self._end = 0
         self.start: float = math.inf
         """What is older than this is read from the store."""
+        self.begun = asyncio.Event()
+        """It is known where it starts."""
         self.has_ended = False
         """Nothing will be added: the execution is over, or the store cannot be read."""
         self.failure: Exception | None = None
@@ -89,9 +117,14 @@ class _Feed:
         self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.filling = asyncio.create_task(self._fill())
 
-    def after(self, seq: int) -> _Piece | None:
+    @property
+    def end(self) -> int:
+        """The last event that it has seen."""
+        return self._end
+
+    def after(self, seq: int) -> Piece | None:
         """The oldest of the pieces that go on after that event."""
-        return next((piece for piece in self._pieces if piece.last > seq), None)
+        return next((one for one in self._pieces if one.last > seq), None)
 
     async def _fill(self) -> None:
         signal = self._audience.watch(self._execution_id)
@@ -105,13 +138,14 @@ class _Feed:
                 if not rows:
                     await signal.wait()
                     continue
-                self._add(_piece(self._execution_id, rows))
+                self._add(piece(self._execution_id, rows))
                 self.has_ended = rows[-1].type == LAST_EVENT
                 self._tell()
                 await asyncio.sleep(PAUSE_SECONDS)
         except Exception as error:  # noqa: BLE001  its readers raise it
             self.failure, self.has_ended = error, True
         finally:
+            self.begun.set()
             self._tell()
             self._audience.unwatch(self._execution_id, signal)
 
@@ -122,14 +156,15 @@ class _Feed:
         self._end = heads.get(self._execution_id, 0)
         self.start = self._end
         self.has_ended = summary is not None and summary.status in TERMINAL
+        self.begun.set()
 
-    def _add(self, piece: _Piece) -> None:
-        self._pieces.append(piece)
-        self._size += len(piece.frames)
-        self._end = piece.last
+    def _add(self, new: Piece) -> None:
+        self._pieces.append(new)
+        self._size += new.size
+        self._end = new.last
         while self._size > KEPT_BYTES and len(self._pieces) > 1:
             old = self._pieces.popleft()
-            self._size -= len(old.frames)
+            self._size -= old.size
             self.start = old.last
 
     def _tell(self) -> None:
@@ -146,16 +181,15 @@ class Streams:
         self._store = store
         self._audience = audience
         self._metrics = metrics
-        self._draining = draining
-        self._feeds: dict[ExecutionId, _Feed] = {}
+        self.draining = draining
+        self._feeds: dict[ExecutionId, Feed] = {}
 
     async def frames(self, execution_id: ExecutionId, after: int) -> AsyncGenerator[bytes, None]:
         """The events after that number as they are sent, until the execution has ended."""
         first = RETRY
-        self._metrics.streams.inc()
-        try:
+        with self.counted():
             async with (
-                self._fed(execution_id) as feed,
+                self.fed(execution_id) as feed,
                 aclosing(self._read(feed, execution_id, after)) as found,
             ):
                 async for frames in found:
@@ -164,13 +198,20 @@ class Streams:
                     else:
                         yield first + frames
                         first = b""
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """One more stream is open, for as long as this lasts."""
+        self._metrics.streams.inc()
+        try:
+            yield
         finally:
             self._metrics.streams.dec()
 
     async def _read(
-        self, feed: _Feed, execution_id: ExecutionId, after: int
+        self, feed: Feed, execution_id: ExecutionId, after: int
     ) -> AsyncGenerator[bytes, None]:
-        draining = asyncio.ensure_future(self._draining.wait())
+        draining = asyncio.ensure_future(self.draining.wait())
         try:
             while not draining.done():
                 changed = feed.changed
@@ -179,8 +220,8 @@ class Streams:
                         execution_id, after=after, limit=PAGE, size=PAGE_BYTES
                     )
                     for first in range(0, len(rows), ENCODED_AT_ONCE):
-                        piece = _piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
-                        yield piece.frames
+                        part = piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
+                        yield part.after(0)
                         await asyncio.sleep(0)
                     if rows:
                         after = rows[-1].seq
@@ -205,11 +246,11 @@ class Streams:
             draining.cancel()
 
     @asynccontextmanager
-    async def _fed(self, execution_id: ExecutionId) -> AsyncIterator[_Feed]:
+    async def fed(self, execution_id: ExecutionId) -> AsyncIterator[Feed]:
         """The feed of an execution, for as long as somebody reads it."""
         feed = self._feeds.get(execution_id)
         if feed is None or feed.has_ended:
-            feed = _Feed(self._store, self._audience, execution_id)
+            feed = Feed(self._store, self._audience, execution_id)
             self._feeds[execution_id] = feed
         feed.readers += 1
         try:

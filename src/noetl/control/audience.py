@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
@@ -18,10 +19,29 @@ class _Watch(NamedTuple):
     marks: tuple[bytes, ...]
 
 
+class Changed:
+    """Executions about which something was stored since somebody last looked."""
+
+    def __init__(self) -> None:
+        self.signal = asyncio.Event()
+        self._executions: set[ExecutionId] = set()
+
+    def add(self, execution_id: ExecutionId) -> None:
+        self._executions.add(execution_id)
+        self.signal.set()
+
+    def take(self) -> set[ExecutionId]:
+        """Those there are; from now on others are gathered."""
+        found, self._executions = self._executions, set()
+        self.signal.clear()
+        return found
+
+
 class Audience:
     """Those who watch, in this process."""
 
     def __init__(self) -> None:
+        self._all: list[Changed] = []
         self._watching: dict[ExecutionId, list[_Watch]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
@@ -39,6 +59,16 @@ class Audience:
         if not watching:
             self._watching.pop(execution_id, None)
 
+    @contextmanager
+    def all(self) -> Iterator[Changed]:
+        """What changes in any execution, for as long as this lasts."""
+        changed = Changed()
+        self._all.append(changed)
+        try:
+            yield changed
+        finally:
+            self._all.remove(changed)
+
     def end(self, execution_id: ExecutionId) -> asyncio.Future[None]:
         """Done when the execution may have ended: look again then."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,6 +79,8 @@ class Audience:
         self, execution_id: ExecutionId, events: Sequence[Facts] | None, *, may_have_ended: bool
     ) -> None:
         """These events were stored. None: somebody else stored some, and we do not know which."""
+        for changed in self._all:
+            changed.add(execution_id)
         for signal, marks in self._watching.get(execution_id, ()):
             if (
                 events is None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.executions import Limit
+from noetl.api.topics import place_of as place_in
 from noetl.control.documents import moment
 from noetl.control.records import place_of
 from noetl.errors import BadRequest, NotFound
@@ -29,6 +30,7 @@ from noetl.store.base import SavedView
 if TYPE_CHECKING:
     from noetl.api.services import Services
 
+LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` that was read.")
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
@@ -75,6 +77,25 @@ class WhichDiff(Query, frozen=True, kw_only=True, rename={"first": "from", "last
 
     first: Number
     last: Number
+
+
+class WhichTopics(Query, frozen=True, kw_only=True):
+    """Which topics."""
+
+    topics: tuple[str, ...] = ()
+    """`executions`, `execution:ID`, `inbox`, `workers`: several with commas between them."""
+
+
+async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> Reply[Any]:
+    """News of several topics over one connection, as server-sent events.
+
+    `Last-Event-ID` goes on after the last `position` that was read. A reader that has fallen too
+    far behind is told so (`reset`), and looks again.
+    """
+    topics = await services.topics.chosen(query.topics)
+    place = place_in(caller.header(LAST_POSITION) or "")
+    frames = services.topics.frames(topics, place)
+    return Reply(frames, headers=(("X-Accel-Buffering", "no"),))
 
 
 async def overview(services: Services, caller: Caller) -> Overview:
@@ -164,6 +185,17 @@ async def diff(services: Services, caller: Caller, *, path: str, query: WhichDif
     return await services.versions.diff(path, query.first, query.last)
 
 
+STREAM = Route(
+    "stream.topics",
+    "GET",
+    "/api/stream",
+    right="read",
+    query=WhichTopics,
+    answer=str,
+    handler=stream,
+    headers=(LAST_POSITION,),
+    media="text/event-stream",
+)
 OVERVIEW = Route(
     "overview.show", "GET", "/api/overview", right="read", answer=Overview, handler=overview
 )
@@ -224,4 +256,4 @@ DIFF = Route(
     handler=diff,
     deep=True,
 )
-ROUTES = (OVERVIEW, INBOX, QUEUES, BULK, VIEWS, SAVE_VIEW, DELETE_VIEW, VERSIONS, DIFF)
+ROUTES = (STREAM, OVERVIEW, INBOX, QUEUES, BULK, VIEWS, SAVE_VIEW, DELETE_VIEW, VERSIONS, DIFF)

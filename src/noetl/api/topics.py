@@ -1,0 +1,305 @@
+"""One event stream for a whole browser: several topics over one connection.
+
+    executions          rows of the list that have changed
+    execution:ID        the events of one execution, as its own stream has them
+    inbox               how many forms wait
+    workers             pools, their workers and what waits for them
+
+Messages are `event: TOPIC` with JSON data. What a topic says is read and encoded once, however many
+read it. After each batch comes `event: position`, whose id names the place in each execution: with
+it as `Last-Event-ID` the stream goes on there. A reader that has fallen behind what is kept is not
+sent what it missed: `event: reset` names the topic, and the reader looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from noetl.api.stream import (
+    HEARTBEAT,
+    HEARTBEAT_SECONDS,
+    PAGE_BYTES,
+    RETRY,
+    Feed,
+    Streams,
+    piece,
+)
+from noetl.control import documents
+from noetl.errors import BadRequest, NotFound
+from noetl.model.execution_query import Condition, Term, Wanted
+from noetl.model.ids import ExecutionId
+from noetl.model.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from noetl.control.audience import Audience
+    from noetl.control.clock import Clock
+    from noetl.control.desk import Desk
+    from noetl.store.base import Store
+
+TOPICS = ("executions", "inbox", "workers")
+OF_EXECUTION = "execution:"
+TOPICS_MAX = 50
+PAUSE_SECONDS = 0.25
+"""Between two batches: what happens meanwhile is sent together."""
+INBOX_SECONDS = 1.0
+WORKERS_SECONDS = 2.0
+ROWS_MAX = 100
+"""Rows of one message; of more, `more` is true and the reader asks for the list again."""
+RESUMED_MAX = 5000
+"""Events that a reader may have missed and is still sent; beyond that it looks again."""
+KEPT = 40
+"""Messages of a topic that are kept for readers that are a little behind."""
+
+
+def frame(topic: str, body: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (topic.encode(), msgspec.json.encode(body))
+
+
+class Board:
+    """The last messages of one topic, while somebody reads it."""
+
+    def __init__(self, topic: str, next_message: Callable[[], Awaitable[Any]]) -> None:
+        self._topic = topic
+        self._next = next_message
+        self.is_state = topic != "executions"
+        """Only its last message counts; else each says something of its own."""
+        self._kept: deque[tuple[int, bytes]] = deque(maxlen=1 if self.is_state else KEPT)
+        self.version = 0
+        self.readers = 0
+        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failure: Exception | None = None
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                said = await self._next()
+                self.version += 1
+                self._kept.append((self.version, frame(self._topic, said)))
+                told, self.changed = self.changed, asyncio.get_running_loop().create_future()
+                told.set_result(None)
+        except Exception as error:  # noqa: BLE001  its readers raise it
+            self.failure = error
+            self.changed.set_result(None)
+
+    def after(self, version: int) -> bytes:
+        """What was said since; if that is not kept any more, that the reader must look again."""
+        if version == self.version:
+            return b""
+        oldest = self._kept[0][0]
+        if version + 1 < oldest and not self.is_state:
+            return frame("reset", {"topic": self._topic})
+        return b"".join(said for number, said in self._kept if number > version)
+
+
+def place_of(last: str) -> dict[ExecutionId, int]:
+    """What `Last-Event-ID` says. Raises BadRequest."""
+    found: dict[ExecutionId, int] = {}
+    for part in last.split(",") if last else ():
+        execution_id, sign, seq = part.partition("=")
+        if not (sign and seq.isascii() and seq.isdecimal() and len(seq) < 19):
+            raise BadRequest("`Last-Event-ID` is the `id` of the last `position` that was read.")
+        found[execution_id] = int(seq)
+    return found
+
+
+class Topics:
+    """The streams of browsers."""
+
+    def __init__(
+        self, store: Store, streams: Streams, audience: Audience, desk: Desk, clock: Clock
+    ) -> None:
+        self._store = store
+        self._streams = streams
+        self._audience = audience
+        self._desk = desk
+        self._clock = clock
+        self._boards: dict[str, Board] = {}
+
+    async def chosen(self, written: Sequence[str]) -> list[str]:
+        """The topics that are asked for. Raises BadRequest and NotFound."""
+        topics = list(dict.fromkeys(one for text in written for one in text.split(",") if one))
+        if not topics or len(topics) > TOPICS_MAX:
+            raise BadRequest(f"`topics` names 1 to {TOPICS_MAX} topics, e.g. executions,inbox.")
+        for topic in topics:
+            if topic.startswith(OF_EXECUTION):
+                execution_id = topic.removeprefix(OF_EXECUTION)
+                if await self._store.summary(execution_id) is None:
+                    raise NotFound(f"there is no execution {execution_id}.")
+            elif topic not in TOPICS:
+                hint = did_you_mean(topic, TOPICS)
+                known = f" The topics are {', '.join(TOPICS)} and execution:ID."
+                raise BadRequest(f'there is no topic "{topic[:80]}".{hint or known}')
+        return topics
+
+    async def frames(
+        self, topics: Sequence[str], place: dict[ExecutionId, int]
+    ) -> AsyncGenerator[bytes, None]:
+        """What is said on these topics, until the server drains or the reader leaves."""
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._streams.counted())
+            readers: list[_Reader] = []
+            for topic in topics:
+                if topic.startswith(OF_EXECUTION):
+                    execution_id = topic.removeprefix(OF_EXECUTION)
+                    feed = await stack.enter_async_context(self._streams.fed(execution_id))
+                    await feed.begun.wait()
+                    seq = place.get(execution_id, feed.end)
+                    readers.append(_EventReader(self._store, topic, execution_id, feed, seq))
+                else:
+                    board = await stack.enter_async_context(self._board(topic))
+                    readers.append(_BoardReader(board))
+            followed = [one for one in readers if isinstance(one, _EventReader)]
+            yield RETRY + _position(followed)
+            draining = asyncio.ensure_future(self._streams.draining.wait())
+            stack.callback(draining.cancel)
+            while not draining.done():
+                # What changes from here on wakes us; so it is noted before we look.
+                waits: list[asyncio.Future[Any]] = [draining]
+                waits += [one.changed for one in readers if one.changed is not None]
+                said = b"".join([await one.next() for one in readers])
+                if said:
+                    yield said + _position(followed)
+                    await asyncio.wait([draining], timeout=PAUSE_SECONDS)
+                    continue
+                done, _ = await asyncio.wait(
+                    waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    yield HEARTBEAT
+
+    # --- What boards say ---
+
+    @asynccontextmanager
+    async def _board(self, topic: str) -> AsyncIterator[Board]:
+        board = self._boards.get(topic)
+        if board is None or board.failure is not None:
+            said = {"executions": self._rows, "inbox": self._inbox, "workers": self._workers}
+            board = self._boards[topic] = Board(topic, said[topic]().__anext__)
+        board.readers += 1
+        try:
+            yield board
+        finally:
+            board.readers -= 1
+            if not board.readers:
+                board.task.cancel()
+                if self._boards.get(topic) is board:
+                    del self._boards[topic]
+
+    async def _rows(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Rows of executions that have changed."""
+        with self._audience.all() as changed:
+            while True:
+                await changed.signal.wait()
+                await asyncio.sleep(PAUSE_SECONDS)
+                ids = changed.take()
+                named: Wanted = (
+                    Term(tuple(Condition("exact_id", one) for one in sorted(ids)[:ROWS_MAX])),
+                )
+                rows = await self._store.summaries(named, limit=ROWS_MAX)
+                yield {
+                    "executions": [documents.summary(row) for row in rows],
+                    "more": len(ids) > ROWS_MAX,
+                }
+
+    async def _inbox(self) -> AsyncGenerator[dict[str, Any], None]:
+        """How many forms wait, whenever that changes."""
+        last = -1
+        with self._audience.all() as changed:
+            while True:
+                total = (await self._desk.inbox(before=None, limit=1)).total
+                if total != last:
+                    last = total
+                    yield {"total": total}
+                await changed.signal.wait()
+                await asyncio.sleep(INBOX_SECONDS)
+                changed.take()
+
+    async def _workers(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Pools and queues, whenever they change."""
+        last: Any = None
+        while True:
+            found = (await self._desk.queues(self._clock.now())).queues
+            # A wait grows by itself; that is no news.
+            now = [msgspec.structs.replace(one, oldest_seconds=None) for one in found]
+            if now != last:
+                last = now
+                yield {"queues": found}
+            await asyncio.sleep(WORKERS_SECONDS)
+
+
+class _Reader(Protocol):
+    @property
+    def changed(self) -> asyncio.Future[None] | None:
+        """Done when there is more; None: never again."""
+
+    async def next(self) -> bytes:
+        """What there is by now."""
+
+
+class _BoardReader:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        # What only counts as it is now is told at once.
+        self._version = 0 if board.is_state else board.version
+
+    @property
+    def changed(self) -> asyncio.Future[None]:
+        return self._board.changed
+
+    async def next(self) -> bytes:
+        if self._board.failure is not None:
+            raise self._board.failure
+        said = self._board.after(self._version)
+        self._version = self._board.version
+        return said
+
+
+class _EventReader:
+    def __init__(
+        self, store: Store, topic: str, execution_id: ExecutionId, feed: Feed, seq: int
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self.execution_id = execution_id
+        self._feed = feed
+        self.seq = seq
+
+    @property
+    def changed(self) -> asyncio.Future[None] | None:
+        return None if self._feed.has_ended else self._feed.changed
+
+    async def next(self) -> bytes:
+        feed = self._feed
+        if feed.failure is not None:
+            raise feed.failure
+        if self.seq < feed.start:
+            if feed.end - self.seq > RESUMED_MAX:
+                self.seq = feed.end
+                return frame("reset", {"topic": self._topic, "seq": self.seq})
+            rows = await self._store.events(
+                self.execution_id, after=self.seq, limit=RESUMED_MAX, size=PAGE_BYTES
+            )
+            if not rows:
+                return b""
+            self.seq = rows[-1].seq
+            return piece(self.execution_id, rows).named_after(0)
+        found = feed.after(self.seq)
+        if found is None:
+            return b""
+        said = found.named_after(self.seq)
+        self.seq = found.last
+        return said
+
+
+def _position(readers: Sequence[_EventReader]) -> bytes:
+    """Where a reader stands in the executions that it reads."""
+    seqs = {one.execution_id: one.seq for one in readers}
+    text = ",".join(f"{execution_id}={seq}" for execution_id, seq in seqs.items())
+    return b"id: %b\n" % text.encode() + frame("position", seqs)

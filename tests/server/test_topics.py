@@ -1,0 +1,184 @@
+"""One stream for a whole browser: what it says, how it goes on, and what slow readers are told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.examples.system import temporary_folder
+from tests.server.processes import SECONDS_MAX, Server, serving
+from tests.server.test_looking import ASKS, REPORT
+from tests.servers import unused_database
+
+
+class Message(NamedTuple):
+    event: str
+    data: Any
+    id: str | None
+
+
+class Stream:
+    """The messages of an open stream."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self._answer = answer
+        self.position = ""
+
+    def next(self) -> Message:
+        event, data, found = "", "", None
+        while line := self._answer.readline().decode():
+            word, _, rest = line.rstrip("\n").partition(": ")
+            if word == "event":
+                event = rest
+            elif word == "data":
+                data = rest
+            elif word == "id":
+                found = rest
+            elif not word and event:
+                if found is not None:
+                    self.position = found
+                return Message(event, json.loads(data), found)
+        raise AssertionError("the stream has ended")
+
+    def until(self, event: str, **wanted: Any) -> list[Message]:
+        """All up to the first of this name whose data has these values."""
+        found = [self.next()]
+        while found[-1].event != event or any(
+            found[-1].data.get(key) != value for key, value in wanted.items()
+        ):
+            found.append(self.next())
+        return found
+
+
+@contextmanager
+def streaming(server: Server, topics: str, last: str | None = None) -> Iterator[Stream]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+    headers = {} if last is None else {"Last-Event-ID": last}
+    try:
+        connection.request("GET", f"/api/stream?topics={topics}", headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        yield Stream(answer)
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    options: dict[str, Any] = {}
+    if request.param == "postgres":
+        postgres = request.getfixturevalue("postgres_server")
+        options["NOETL_DATABASE_URL"] = unused_database(postgres, "topics")
+    with temporary_folder() as folder, serving(folder, kind="dev", **options) as found:
+        yield found
+
+
+def test_rows_that_change_and_forms_that_wait_come_over_one_stream(server: Server):
+    with streaming(server, "executions,inbox,workers") as stream:
+        assert stream.next().event == "position"
+        begun = {one.event: one.data for one in [stream.next(), stream.next()]}
+        before = begun.get("inbox", {}).get("total", 0)
+        execution_id = server.start(ASKS)
+        rows: dict[str, Any] = {}
+        totals = []
+        while rows.get("waits") != "form" or before + 1 not in totals:
+            said = stream.next()
+            if said.event == "executions":
+                for row in said.data["executions"]:
+                    if row["execution_id"] == execution_id:
+                        rows = row
+            if said.event == "inbox":
+                totals.append(said.data["total"])
+        assert (rows["path"], rows["step"]) == ("desk/approve", "approve")
+        server.post(f"/api/executions/{execution_id}/cancel")
+        stream.until("inbox", total=before)
+
+
+def test_events_of_an_execution_go_on_where_the_stream_broke_off(server: Server):
+    execution_id = server.start(ASKS)
+    server.wait_for(execution_id, "step.waiting")
+    head = len(server.events(execution_id))
+    with streaming(server, f"execution:{execution_id}") as stream:
+        first = stream.next()
+        assert first == Message("position", {execution_id: head}, f"{execution_id}={head}")
+    answer = {"name": "approval.received", "data": {"approved": True}, "step": "approve"}
+    server.post(f"/api/executions/{execution_id}/events", answer)
+    server.ended(execution_id)
+    expected = server.events(execution_id)[head:]
+
+    with streaming(server, f"execution:{execution_id}", stream.position) as stream:
+        assert stream.next().data == {execution_id: head}
+        read = stream.until("position")
+    events = [one.data for one in read if one.event == "event"]
+    assert events == expected
+    assert read[-1].data == {execution_id: len(expected) + head}
+
+
+def test_events_come_as_they_happen_and_several_executions_share_a_stream(server: Server):
+    both = [server.start(ASKS) for _ in range(2)]
+    for one in both:
+        server.wait_for(one, "step.waiting")
+    heads = {one: len(server.events(one)) for one in both}
+    topics = ",".join(f"execution:{one}" for one in both)
+    with streaming(server, topics) as stream:
+        assert stream.next().data == heads
+        for one in both:
+            server.post(f"/api/executions/{one}/cancel")
+        ended: set[str] = set()
+        seqs: dict[str, list[int]] = {one: [] for one in both}
+        while ended != set(both):
+            said = stream.next()
+            if said.event == "event":
+                seqs[said.data["execution_id"]].append(said.data["seq"])
+                if said.data["name"] == "playbook.processed":
+                    ended.add(said.data["execution_id"])
+    for one in both:
+        last = len(server.events(one))
+        assert seqs[one] == list(range(heads[one] + 1, last + 1))
+
+
+def test_a_topic_or_position_that_is_none_is_refused(server: Server):
+    for topics, status in (("", 400), ("executoins", 400), ("execution:77", 404)):
+        reply = server.ask("GET", "/api/stream", topics=topics)
+        assert reply.status == status, topics
+    assert "Did you mean" in server.ask("GET", "/api/stream", topics="executoins").raw.decode()
+    wrong = {"Last-Event-ID": "x"}
+    assert server.ask("GET", "/api/stream", topics="inbox", headers=wrong).status == 400
+    many = ",".join(f"execution:{number}" for number in range(51))
+    assert server.ask("GET", "/api/stream", topics=many).status == 400
+
+
+def test_a_reader_far_behind_is_told_to_look_again(server: Server):
+    loop = REPORT.replace("shop/report", "shop/long").replace(
+        "{step: start, tool",
+        '{step: start, loop: {in: "{{ range(4000) | list }}", iterator: n,'
+        " spec: {mode: parallel}}, tool",
+    )
+    execution_id = server.start(loop)
+    server.ended(execution_id)
+    head = server.get(f"/api/executions/{execution_id}/state")["last_seq"]
+    assert head > 5000
+
+    with streaming(server, f"execution:{execution_id}", f"{execution_id}=1") as stream:
+        stream.next()
+        [reset] = stream.until("reset")
+
+    assert reset.data == {"topic": f"execution:{execution_id}", "seq": head}
+
+
+def test_a_server_that_drains_ends_its_streams():
+    with (
+        temporary_folder() as folder,
+        serving(folder, kind="dev") as server,
+        streaming(server, "executions,workers") as stream,
+    ):
+        stream.next()
+        assert server.terminate() == 0
+        with pytest.raises((AssertionError, http.client.IncompleteRead, ConnectionError)):
+            stream.until("never")
