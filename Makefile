@@ -41,6 +41,7 @@ demo: $(INSTALLED)
 	@rm -rf .demo && mkdir .demo
 	@$(BIN)/python examples/demo_server.py $(BIN)/noetl run examples/orders.yaml --db .demo/noetl.db --new \
 		--set shop_url={url} --set warehouse=.demo/orders.duckdb --set published=.demo/orders.db
+	@echo "See it in the browser: $(BIN)/noetl dev --db .demo/noetl.db"
 
 lint: $(DEVELOPED)
 	$(BIN)/ruff check .

@@ -11,7 +11,8 @@ import pytest
 
 from tests.server.processes import Server, serving
 from tests.ui.conftest import Stage, Tab
-from tests.ui.seed import XSS, register, start
+from tests.ui.pictures import NIGHTLY
+from tests.ui.seed import SLOW, XSS, register, start
 
 AXE = Path(__file__).parent.parent.parent / "ui/node_modules/axe-core/axe.min.js"
 CAUSE = 'duplicate key value violates "orders_pkey" (23505)'
@@ -35,6 +36,7 @@ def screens(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "versions": ("/playbooks/shop/orders?against=1", "version 1 → 2"),
         "inbox": ("/inbox", "Pay 4200 to Nordic Paper?"),
         "workers": ("/workers", "pool default"),
+        "schedules": ("/schedules", "Nothing is scheduled."),
         "compare": (f"/compare?a={done}&b={failed}", "First difference: load"),
         "admin": ("/admin?part=health", "not configured"),
         "editor": ("/editor?path=ops/invoice", "No problems"),
@@ -141,6 +143,84 @@ def test_a_playbook_is_started_from_its_page(tab: Tab):
     page.get_by_role("dialog").get_by_role("button", name="Start").click()
     page.wait_for_url("**/executions/*")
     page.locator(".title .status", has_text="done").wait_for()
+
+
+def test_typed_inputs_are_a_form_and_problems_are_said_in_it(tab: Tab, stage: Stage):
+    register(stage.server, "ops/typed", TYPED)
+    page = tab.go("/playbooks/ops/typed")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_label("amount").fill("7")
+    page.get_by_label("region").select_option("south")
+    page.get_by_role("dialog").get_by_role("button", name="Start").click()
+    page.wait_for_url("**/executions/*")
+    page.locator(".title .status", has_text="done").wait_for()
+    page.get_by_role("tab", name="data").click()
+    page.locator(".json", has_text="7 of south").first.wait_for()
+
+
+TYPED = """
+executor:
+  spec:
+    inputs:
+      amount: { type: integer, required: true, min: 1 }
+      region: { type: enum, options: [north, south], default: north }
+workflow:
+  - step: start
+    tool: { kind: noop, result: "{{ workload.amount }} of {{ workload.region }}" }
+    next: end
+  - step: end
+    tool: { kind: noop, result: "{{ start }}" }
+"""
+
+
+def test_all_that_match_are_cancelled_after_it_was_said_how_many(tab: Tab, stage: Stage):
+    register(stage.server, "ops/many", SLOW)
+    for _ in range(3):
+        start(stage.server, "ops/many")
+    page = tab.go("/executions?q=path:ops/many")
+    tab.says("3 hits")
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="all 3 that match").click()
+    page.get_by_role("button", name="cancel", exact=True).click()
+    tab.says("3 chosen; for 3 of them it makes sense")
+    page.get_by_role("button", name="cancel 3").click()
+    tab.says("cancel: 3 of 3.")
+    page.wait_for_timeout(100)
+    page.locator(".execution-row .status", has_text="cancelled").nth(2).wait_for()
+
+
+def test_a_view_is_kept_on_the_server(tab: Tab):
+    page = tab.go("/executions?q=status:failed path:shop/*")
+    page.get_by_label("Saved views").select_option("+")
+    page.get_by_label("Name").fill("on-call")
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("option", name="on-call", exact=True).wait_for(state="attached")
+    tab.go("/executions")
+    page.get_by_label("Saved views").select_option("on-call")
+    page.wait_for_url("**q=status%3Afailed**")
+
+
+def test_a_fork_says_first_what_happens_again(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['failed']}?at=12")
+    page.get_by_role("button", name="Fork here").click()
+    page.get_by_role("button", name="What would happen?").click()
+    tab.says("1 calls are reused")
+    page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
+    page.wait_for_url(lambda url: stage.ids["failed"] not in url)
+    page.locator(".title .status", has_text="failed").wait_for()
+
+
+def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": NIGHTLY})
+    page = tab.go("/schedules")
+    page.get_by_role("link", name="shop/nightly").click()
+    tab.says("30 4 * * *")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Note").fill("the shop moves")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("the shop moves")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
 
 
 def test_an_expression_is_evaluated_as_the_step_sees_it(tab: Tab, stage: Stage):
@@ -323,7 +403,7 @@ def proxy_of(server: Server) -> type[BaseHTTPRequestHandler]:
 def test_an_empty_server_teaches_the_next_command(browser, tmp_path):
     with serving(tmp_path) as server:
         tab = Tab(browser, server.url)
-        for path in ("/", "/executions", "/playbooks", "/workers"):
+        for path in ("/", "/executions", "/playbooks", "/workers", "/schedules"):
             page = tab.go(path)
             page.locator(".command code", has_text="noetl ").first.wait_for()
         assert tab.troubles == []

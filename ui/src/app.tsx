@@ -18,12 +18,14 @@ import { Inbox, useInboxCount } from "./screens/inbox";
 import { Login } from "./screens/login";
 import { Playbook } from "./screens/playbook";
 import { Playbooks } from "./screens/playbooks";
+import { Schedule, Schedules } from "./screens/schedules";
 import { Workers } from "./screens/workers";
 
 const NAVIGATION: [word: string, title: string][] = [
   ["executions", "Executions"],
   ["playbooks", "Playbooks"],
   ["inbox", "Inbox"],
+  ["schedules", "Schedules"],
   ["workers", "Workers"],
   ["admin", "Admin"],
 ];
@@ -34,6 +36,7 @@ function screenOf(parts: string[]): [screen: ComponentType, title: string] {
   if (first === "executions") return second ? [Execution, `Execution …${second.slice(-6)}`] : [Executions, "Executions"];
   if (first === "playbooks") return second ? [Playbook, parts.slice(1).join("/")] : [Playbooks, "Playbooks"];
   if (first === "inbox") return [Inbox, "Inbox"];
+  if (first === "schedules") return second ? [Schedule, parts.slice(1).join("/")] : [Schedules, "Schedules"];
   if (first === "workers") return [Workers, "Workers"];
   if (first === "compare") return [Compare, "Compare"];
   if (first === "editor") return [Editor, "Editor"];

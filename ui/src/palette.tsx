@@ -22,6 +22,7 @@ const FIXED: Choice[] = [
   { title: "Failed executions", hint: "status:failed since:1d", run: () => go(`/executions?q=${encodeURIComponent("status:failed since:1d")}`) },
   { title: "Playbooks", hint: "screen", run: () => go("/playbooks") },
   { title: "Inbox", hint: "forms that wait for people", run: () => go("/inbox") },
+  { title: "Schedules", hint: "times, calendar, backfill", run: () => go("/schedules") },
   { title: "Workers", hint: "pools, queues", run: () => go("/workers") },
   { title: "Compare", hint: "two executions", run: () => go("/compare") },
   { title: "New playbook", hint: "editor", run: () => go("/editor") },

@@ -60,6 +60,17 @@ export interface ApprovalReceived {
   actor?: Actor | null;
 }
 
+export interface ArchivePage {
+  recordings: ArchivedDocument[];
+  next_after: string | null;
+}
+
+export interface ArchivedDocument {
+  name: string;
+  size: number;
+  archived_at: string | null;
+}
+
 export interface AttemptDocument {
   attempt: number;
   seq: number;
@@ -111,6 +122,30 @@ export interface BranchSuppressed {
   branch: string;
   winner: string;
   iteration?: number | null;
+}
+
+export interface BulkActing {
+  action: "cancel" | "pause" | "rerun" | "resume";
+  q?: string | null;
+  ids?: string[] | null;
+  dry_run?: boolean;
+  reason?: string;
+}
+
+export interface BulkDone {
+  action: "cancel" | "pause" | "rerun" | "resume";
+  dry_run: boolean;
+  matched: number;
+  eligible: number;
+  done: number;
+  failed: BulkFailure[];
+  started: string[];
+}
+
+export interface BulkFailure {
+  execution_id: string;
+  code: string;
+  message: string;
 }
 
 export interface CachedToken {
@@ -442,6 +477,19 @@ export interface EventsTaken {
   duplicates: number;
 }
 
+export interface ExecutionArchived {
+  execution_id: string;
+  names: string[];
+}
+
+export interface ExecutionBounded {
+  type: "playbook.bounded";
+  at: number;
+  slots: Record<string, number>;
+  priority?: number;
+  replaces?: boolean;
+}
+
 export interface ExecutionCancelled {
   type: "playbook.cancelled";
   at: number;
@@ -511,6 +559,14 @@ export interface ExecutionProcessed {
   status: "CANCELLED" | "COMPLETED" | "FAILED";
 }
 
+export interface ExecutionQueued {
+  type: "playbook.queued";
+  at: number;
+  full?: string[];
+  is_fork?: boolean;
+  ended?: Record<string, unknown>;
+}
+
 export interface ExecutionRequested {
   type: "playbook.execution.requested";
   at: number;
@@ -572,6 +628,12 @@ export interface External {
   event_id?: string | null;
 }
 
+export interface FailedLately {
+  since: string | null;
+  count: number;
+  executions: ExecutionSummary[];
+}
+
 export interface FailureDocument {
   kind: string;
   message: string;
@@ -627,6 +689,18 @@ export interface ForkedCalls {
   reused: number;
   again: number;
   iterations?: number[];
+}
+
+export interface Form {
+  execution_id: string;
+  path: string;
+  version: number | null;
+  step: string;
+  step_run_id: string;
+  since: string | null;
+  until: string | null;
+  form: QuestionDocument[];
+  labels: Record<string, string>;
 }
 
 export interface FormField {
@@ -690,6 +764,12 @@ export interface HoldDocument {
 
 export interface HoldIt {
   note?: string;
+}
+
+export interface Inbox {
+  forms: Form[];
+  total: number;
+  next_cursor: string | null;
 }
 
 export interface Inner {
@@ -949,6 +1029,12 @@ export interface Meta {
   usage?: unknown;
 }
 
+export interface MissedTime {
+  schedule: string;
+  time: string | null;
+  reason: string;
+}
+
 export interface MomentDocument {
   execution_id: string;
   path: string;
@@ -976,7 +1062,7 @@ export interface MomentDocument {
   last_seq: number;
   at: string | null;
   event_type: string;
-  tokens: noetl_model_timeline_TokenDocument[];
+  tokens: WaitingTokenDocument[];
   runs: OpenRunDocument[];
 }
 
@@ -1067,6 +1153,15 @@ export interface Outcome {
   sh?: Record<string, unknown> | null;
 }
 
+export interface Overview {
+  failed: FailedLately;
+  forms: Inbox;
+  stuck: Queue[];
+  missed: MissedTime[];
+  running: RunningNow;
+  next_times: MissedTime[];
+}
+
 export interface Parent {
   execution_id: string;
   step_run_id: string;
@@ -1074,6 +1169,7 @@ export interface Parent {
   return_step?: string | null;
   depth?: number;
   root?: string;
+  slots?: string[];
 }
 
 export interface Pause {
@@ -1241,6 +1337,24 @@ export interface QuestionDocument {
   options?: unknown;
 }
 
+export interface Queue {
+  pool: string;
+  waiting: number;
+  leased: number;
+  workers: number;
+  draining: number;
+  slots: number;
+  oldest_since: string | null;
+  oldest_seconds: number | null;
+  oldest_execution_id: string | null;
+  kinds: Record<string, number>;
+  kinds_of: number;
+}
+
+export interface QueueList {
+  queues: Queue[];
+}
+
 export interface ReadDocument {
   name: string;
   defined?: boolean;
@@ -1291,7 +1405,7 @@ export interface Report {
   token: string;
   number: number;
   worker?: string;
-  events?: (ExecutionRequested | RequestEvaluated | ExecutionForked | WorkflowStarted | WorkflowFailing | ExecutionPaused | ExecutionResumed | ExecutionCancelled | WorkflowFinished | ExecutionProcessed | TokenCreated | TokenConsumed | TokenAbsorbed | StepScheduled | StepStarted | StepSkipped | StepWaiting | StepResumed | StepDone | StepFailed | StepCancelled | TaskStarted | TaskLogged | TaskWaiting | TaskDone | RetryStarted | PolicyUnmatched | CtxPatched | VarsSet | LoopStarted | FrameClaimed | IterationStarted | IterationDone | IterationFailed | ResultsKept | LoopDone | NextSelected | NextUnmatched | CommandIssued | CommandLeased | CommandClosed | CommandLost | CommandPaused | CommandRequeued | TimerSet | TimerFired | ChildStarted | ChildFinished | MessageReceived | ApprovalReceived | SignalConsidered | CaseEvaluated | CaseUnmatched | CaseProcessed | BranchSuppressed | StepPatched | NextEvaluated | RetryProcessed | ChainRestarted | PollStarted | PollIteration | PollFinished | SinkStarted | SinkProcessed)[];
+  events?: (ExecutionRequested | RequestEvaluated | ExecutionForked | ExecutionBounded | ExecutionQueued | WorkflowStarted | WorkflowFailing | ExecutionPaused | ExecutionResumed | ExecutionCancelled | WorkflowFinished | ExecutionProcessed | TokenCreated | TokenConsumed | TokenAbsorbed | StepScheduled | StepStarted | StepSkipped | StepWaiting | StepResumed | StepDone | StepFailed | StepCancelled | TaskStarted | TaskLogged | TaskWaiting | TaskDone | RetryStarted | PolicyUnmatched | CtxPatched | VarsSet | LoopStarted | FrameClaimed | IterationStarted | IterationDone | IterationFailed | ResultsKept | LoopDone | NextSelected | NextUnmatched | CommandIssued | CommandLeased | CommandClosed | CommandLost | CommandPaused | CommandRequeued | TimerSet | TimerFired | ChildStarted | ChildFinished | MessageReceived | ApprovalReceived | SignalConsidered | CaseEvaluated | CaseUnmatched | CaseProcessed | BranchSuppressed | StepPatched | NextEvaluated | RetryProcessed | ChainRestarted | PollStarted | PollIteration | PollFinished | SinkStarted | SinkProcessed)[];
   suspensions?: Suspension[];
   ending?: Ending | null;
   closes?: boolean;
@@ -1390,6 +1504,17 @@ export interface RunLine {
   children: string[];
   spans: Span[];
   loop: LoopLine | null;
+}
+
+export interface RunningNow {
+  count: number;
+  paused: number;
+  executions: ExecutionSummary[];
+}
+
+export interface SaveView {
+  q: string;
+  columns?: string[];
 }
 
 export interface ScheduleDeleted {
@@ -1644,6 +1769,7 @@ export interface StepScheduled {
   priority?: number;
   past?: Record<string, number>;
   released?: boolean;
+  partition?: string;
 }
 
 export interface StepSkipped {
@@ -1832,6 +1958,16 @@ export interface TokenCreated {
   priority?: number;
   event?: Record<string, unknown>;
   past?: Record<string, number>;
+  dedupe?: string;
+  partition?: string;
+}
+
+export interface TokenDocument {
+  name: string;
+  roles: string[];
+  pools: string[];
+  created_at: string | null;
+  expires_at: string | null;
 }
 
 export interface TokenKept {
@@ -1839,7 +1975,7 @@ export interface TokenKept {
 }
 
 export interface TokenList {
-  tokens: noetl_model_answers_TokenDocument[];
+  tokens: TokenDocument[];
 }
 
 export interface Tries {
@@ -1901,6 +2037,48 @@ export interface VarsSet {
   actor?: Actor | null;
 }
 
+export interface VersionDiff {
+  path: string;
+  from: number;
+  to: number;
+  same: boolean;
+  diff: string;
+  steps_added: string[];
+  steps_removed: string[];
+  steps_changed: string[];
+}
+
+export interface VersionItem {
+  path: string;
+  version: number;
+  kind: string;
+  catalog_id: string;
+  created_at: string | null;
+  description: string;
+  digest: string;
+}
+
+export interface VersionList {
+  path: string;
+  versions: VersionItem[];
+  more: boolean;
+  called_by: string[];
+  calls: string[];
+  runs: ExecutionSummary[];
+}
+
+export interface View {
+  name: string;
+  q: string;
+  columns: string[];
+  owner: string;
+  updated_at: string | null;
+}
+
+export interface ViewList {
+  views: View[];
+}
+
 export interface WaitDocument {
   waits_for: string;
   text: string;
@@ -1913,6 +2091,14 @@ export interface WaitDocument {
   until?: string | null;
   events?: string[];
   form?: QuestionDocument[];
+  holders?: string[];
+}
+
+export interface WaitingTokenDocument {
+  token_id: string;
+  step: string;
+  arc: string;
+  ready_at: string | null;
 }
 
 export interface Wanted {
@@ -1978,21 +2164,6 @@ export interface WorkflowStarted {
   at: number;
 }
 
-export interface noetl_model_answers_TokenDocument {
-  name: string;
-  roles: string[];
-  pools: string[];
-  created_at: string | null;
-  expires_at: string | null;
-}
-
-export interface noetl_model_timeline_TokenDocument {
-  token_id: string;
-  step: string;
-  arc: string;
-  ready_at: string | null;
-}
-
 export interface Calls {
   "DELETE /api/access/tokens/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/access/users/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
@@ -2003,9 +2174,12 @@ export interface Calls {
   "DELETE /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: undefined; answer: Released };
   "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: ScheduleDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
+  "DELETE /api/views/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "GET /api/access/audit": { query: { limit?: number }; body: undefined; answer: AuditLog };
   "GET /api/access/tokens": { query: {}; body: undefined; answer: TokenList };
   "GET /api/access/users": { query: {}; body: undefined; answer: UserList };
+  "GET /api/archive": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ArchivePage };
+  "GET /api/archive/{name}": { path: { name: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/auth-cache/{key}": { path: { key: string }; query: { execution_id?: string }; body: undefined; answer: CachedToken };
   "GET /api/auth/me": { query: {}; body: undefined; answer: Myself };
   "GET /api/auth/sessions": { query: {}; body: undefined; answer: SessionList };
@@ -2027,16 +2201,22 @@ export interface Calls {
   "GET /api/executions/{execution_id}/timeline": { path: { execution_id: string }; query: { after?: number; limit?: number; buckets?: number }; body: undefined; answer: Timeline };
   "GET /api/executions/{execution_id}/why": { path: { execution_id: string }; query: { step?: string | null; seq?: number | null }; body: undefined; answer: WhyDocument };
   "GET /api/health": { query: {}; body: undefined; answer: Health };
+  "GET /api/inbox": { query: { cursor?: string | null; limit?: number }; body: undefined; answer: Inbox };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
   "GET /api/openapi.json": { query: {}; body: undefined; answer: unknown };
+  "GET /api/overview": { query: {}; body: undefined; answer: Overview };
   "GET /api/playbooks/{digest}": { path: { digest: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/playbooks/{digest}/layout": { path: { digest: string }; query: {}; body: undefined; answer: Layout };
+  "GET /api/queues": { query: {}; body: undefined; answer: QueueList };
   "GET /api/results/{execution_id}/{key}": { path: { execution_id: string; key: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/retention": { query: { since?: string | null }; body: undefined; answer: RetentionDocument };
   "GET /api/schedules": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ScheduleList };
   "GET /api/schedules/{path}": { path: { path: string }; query: { next?: number; times?: number; before?: string | null }; body: undefined; answer: ScheduleDocument };
   "GET /api/vars/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: Variables };
   "GET /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Variable };
+  "GET /api/version-diff/{path}": { path: { path: string }; query: { from: number; to: number }; body: undefined; answer: VersionDiff };
+  "GET /api/versions/{path}": { path: { path: string }; query: { before?: number | null; limit?: number }; body: undefined; answer: VersionList };
+  "GET /api/views": { query: {}; body: undefined; answer: ViewList };
   "GET /api/worker/pools": { query: {}; body: undefined; answer: PoolList };
   "POST /api/access/tokens": { query: {}; body: NewToken; answer: ApiTokenCreated };
   "POST /api/access/users": { query: {}; body: NewUser; answer: UserKept };
@@ -2052,6 +2232,8 @@ export interface Calls {
   "POST /api/events": { query: {}; body: Addressed | Report | (Addressed | Report)[]; answer: EventsTaken };
   "POST /api/execute": { query: {}; body: StartExecution; answer: Started };
   "POST /api/executions": { query: {}; body: StartExecution; answer: Started };
+  "POST /api/executions/bulk": { query: {}; body: BulkActing; answer: BulkDone };
+  "POST /api/executions/{execution_id}/archive": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionArchived };
   "POST /api/executions/{execution_id}/cancel": { path: { execution_id: string }; query: {}; body: Cancel; answer: Cancelled };
   "POST /api/executions/{execution_id}/events": { path: { execution_id: string }; query: {}; body: External; answer: EventsTaken };
   "POST /api/executions/{execution_id}/fork": { path: { execution_id: string }; query: {}; body: Fork; answer: ForkDocument };
@@ -2071,4 +2253,5 @@ export interface Calls {
   "PUT /api/auth-cache/{key}": { path: { key: string }; query: { execution_id?: string }; body: CachedToken; answer: TokenKept };
   "PUT /api/results/{execution_id}/{key}": { path: { execution_id: string; key: string }; query: {}; body: unknown; answer: ResultKept };
   "PUT /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: Value; answer: Variable };
+  "PUT /api/views/{name}": { path: { name: string }; query: {}; body: SaveView; answer: View };
 }

@@ -5,6 +5,7 @@ import { Ask, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
 import { isOver } from "../parts/status";
 import { go, path } from "../url";
+import { forkDialog } from "./fork";
 
 export function rerunDialog(execution: ExecutionDocument, from: string | null): void {
   const steps = execution.steps.map((one) => one.step);
@@ -63,13 +64,14 @@ function reasonDialog(title: string, does: string, danger: boolean, run: (reason
   ));
 }
 
-export function Actions({ execution, reload }: { execution: ExecutionDocument; reload: () => void }) {
+export function Actions({ execution, seq, reload }: { execution: ExecutionDocument; seq: number; reload: () => void }) {
   if (!may("operate")) return null;
   const which = { path: { execution_id: execution.execution_id } };
   const over = isOver(execution.status);
   return (
     <span class="row">
       <button type="button" onClick={() => rerunDialog(execution, null)}>Rerun</button>
+      <button type="button" onClick={() => forkDialog(execution, seq)}>Fork here</button>
       {!over && execution.status !== "PAUSED" && (
         <button type="button" onClick={() => reasonDialog("Pause", "Pause", false, (reason) => call("POST /api/executions/{execution_id}/pause", { ...which, body: { reason } }), reload)}>Pause</button>
       )}

@@ -1,7 +1,7 @@
 // News of an execution while it runs, and its events page by page: a long log is never held whole.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { address, call } from "../api/client";
-import { follow } from "../api/stream";
+import { follow, type Message } from "../api/stream";
 import type { EventDocument } from "../api/types";
 import { tellProblem } from "../parts/notes";
 
@@ -16,15 +16,29 @@ export function useNews(id: string, isLive: boolean, head: number | undefined, o
   const isKnown = head !== undefined;
   useEffect(() => {
     if (!isLive || !isKnown) return;
-    const stop = new AbortController();
+    let stop = new AbortController();
     let timer = 0;
+    let last = String(head);
     const tell = () => {
       timer = 0;
       if (!stop.signal.aborted) news.current();
     };
-    const url = address("/api/executions/{execution_id}/stream", { execution_id: id }, { after: head });
-    void follow(url, () => (timer ||= window.setTimeout(tell, COALESCE)), stop.signal).then(tell);
+    // A tab that nobody sees holds no connection: a browser has six for each server.
+    const look = () => {
+      stop.abort();
+      if (document.hidden) return;
+      const mine = (stop = new AbortController());
+      const url = address("/api/executions/{execution_id}/stream", { execution_id: id }, { after: last });
+      const take = (message: Message) => {
+        last = message.id || last;
+        timer ||= window.setTimeout(tell, COALESCE);
+      };
+      void follow(url, take, mine.signal).then(tell);
+    };
+    look();
+    document.addEventListener("visibilitychange", look);
     return () => {
+      document.removeEventListener("visibilitychange", look);
       stop.abort();
       clearTimeout(timer);
     };

@@ -13,9 +13,8 @@ export interface Question {
   desc?: string;
   default?: unknown;
   options?: unknown;
-  min?: number | null;
-  max?: number | null;
-  pattern?: string | null;
+  min?: unknown;
+  max?: unknown;
 }
 
 function text(value: unknown): string {
@@ -58,9 +57,8 @@ export function Field({ question }: { question: Question }) {
           required={required}
           {...({ type: type === "secret" || type === "password" ? "password" : type === "number" || type === "integer" ? "number" : type === "date" ? "date" : type === "datetime" ? "datetime-local" : "text" } as object)}
           step={type === "integer" ? "1" : type === "number" ? "any" : undefined}
-          min={question.min ?? undefined}
-          max={question.max ?? undefined}
-          pattern={question.pattern ?? undefined}
+          min={(question.min as string | number | null) ?? undefined}
+          max={(question.max as string | number | null) ?? undefined}
           autocomplete="off"
           defaultValue={text(question.default)}
         />

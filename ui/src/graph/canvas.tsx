@@ -87,7 +87,7 @@ export function Graph({
   const fit = (width: number, height: number): View => {
     const scale = Math.min(1, (width - 2 * MARGIN) / drawing.width, (height - 2 * MARGIN) / drawing.height);
     const readable = Math.max(scale, Math.min(1, DETAIL_FROM));
-    if (readable > scale && drawing.boxes.length > 40) {
+    if (readable > scale && (drawing.boxes.length > 40 || scale < TEXT_FROM)) {
       // Too much to read at once: begin where the flow begins, or at the step that was asked for.
       const start = boxes.get(selected) ?? boxes.get(drawing.entry) ?? drawing.boxes[0]!;
       return { x: start.x + start.width / 2, y: start.y + start.height / 2, scale: readable };

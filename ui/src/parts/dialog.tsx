@@ -46,7 +46,8 @@ export function Ask({
 }: {
   does: string;
   danger?: boolean;
-  run: (data: FormData) => Promise<void>;
+  /** Whatever it has to do; "stay" keeps the dialog open. */
+  run: (data: FormData) => Promise<void | "stay">;
   close: () => void;
   children?: ComponentChildren;
 }) {
@@ -58,8 +59,7 @@ export function Ask({
     setBusy(true);
     setError(undefined);
     try {
-      await run(new FormData(form));
-      close();
+      if ((await run(new FormData(form))) !== "stay") close();
     } catch (problem) {
       setError(problem instanceof Problem ? problem : new Problem(0, "broken", String(problem)));
     } finally {

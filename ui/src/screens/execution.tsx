@@ -117,7 +117,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
         </span>
         {latest.parent_execution_id && <a href={href(path("executions", latest.parent_execution_id))}>called by …{latest.parent_execution_id.slice(-6)}</a>}
         <span class="space" />
-        <Actions execution={latest} reload={reload} />
+        <Actions execution={latest} seq={at ?? head} reload={reload} />
       </div>
       {latest.error && (
         <div class="headline">

@@ -158,6 +158,7 @@ export function Executions() {
       <h1 class="hidden">Executions</h1>
       <div class="query">
         <QueryBar value={query} onChange={(text) => ask({ q: text }, { push: true })} paths={playbooks} />
+        <Views query={query} columns={fields} />
         <button type="button" onClick={() => showDialog("Columns", (close) => <Columns close={close} fields={fields} />)}>Columns</button>
         <span class="quiet num" aria-live="polite">{total === undefined ? "" : `${count(total)} ${total === 1 ? "hit" : "hits"}`}</span>
       </div>
@@ -205,8 +206,11 @@ export function Executions() {
         {selected > 0 ? (
           <>
             <strong>{count(selected)} selected</strong>
+            {!all && total !== undefined && total > chosen.size && (
+              <button type="button" class="link" onClick={() => setAll(true)}>all {count(total)} that match</button>
+            )}
             {may("operate") && (["rerun", "cancel", "pause", "resume"] as const).map((action) => (
-              <button type="button" onClick={() => showDialog(`${action} ${count(selected)}`, (close) => <Bulk close={close} action={action} ids={[...chosen]} done={reload} />)}>
+              <button type="button" onClick={() => showDialog(`${action} ${count(selected)}`, (close) => <Bulk close={close} action={action} ids={all ? null : [...chosen]} query={query} done={reload} />)}>
                 {action}
               </button>
             ))}
@@ -248,16 +252,85 @@ function Columns({ close, fields }: { close: () => void; fields: string[] }) {
 
 type Action = "rerun" | "cancel" | "pause" | "resume";
 
-function Bulk({ close, action, ids, done }: { close: () => void; action: Action; ids: string[]; done: () => void }) {
-  const run = async () => {
-    let failed = 0;
-    for (const id of ids) await call(`POST /api/executions/{execution_id}/${action}`, { path: { execution_id: id }, body: {} }).catch(() => failed++);
-    tell(`${action}: ${count(ids.length - failed)} of ${count(ids.length)}.`, { failed: failed > 0 });
+/** What an action would do is said before it is done. */
+function Bulk({ close, action, ids, query, done }: { close: () => void; action: Action; ids: string[] | null; query: string; done: () => void }) {
+  const which = ids ? { ids } : { q: query };
+  const dry = useLoaded(`${action} ${query} ${ids?.join()}`, () => call("POST /api/executions/bulk", { body: { action, ...which, dry_run: true } }));
+  const run = async (data: FormData) => {
+    const told = await call("POST /api/executions/bulk", { body: { action, ...which, dry_run: false, reason: String(data.get("reason") ?? "") } });
+    const first = told.failed[0];
+    tell(`${action}: ${count(told.done)} of ${count(told.eligible)}.${first ? ` ${first.message}` : ""}`, { failed: told.failed.length > 0 });
     done();
   };
+  if (dry.error) return <Trouble problem={dry.error} />;
+  if (!dry.value) return <p class="quiet">Counting …</p>;
+  if (!dry.value.eligible)
+    return (
+      <>
+        <p>None of these {count(dry.value.matched)} can be acted on so: their status does not allow it.</p>
+        <p class="actions"><button type="button" onClick={close}>Close</button></p>
+      </>
+    );
   return (
-    <Ask does={`${action} ${count(ids.length)}`} danger={action === "cancel"} run={run} close={close}>
-      <p>{count(ids.length)} executions.</p>
+    <Ask does={`${action} ${count(dry.value.eligible)}`} danger={action === "cancel"} run={run} close={close}>
+      <p>
+        {count(dry.value.matched)} chosen; for {count(dry.value.eligible)} of them it makes sense. The others are left alone.
+      </p>
+      {action !== "resume" && action !== "rerun" && (
+        <label>
+          <span>Reason <span class="quiet">(optional, kept in the log)</span></span>
+          <input name="reason" autofocus />
+        </label>
+      )}
     </Ask>
+  );
+}
+
+function Views({ query, columns }: { query: string; columns: string[] }) {
+  const views = useLoaded("views", () => call("GET /api/views", {}));
+  const found = views.value?.views ?? [];
+  const current = found.find((one) => one.q === query && query);
+  const save = (close: () => void) => (
+    <Ask
+      does="Keep"
+      close={close}
+      run={async (data) => {
+        await call("PUT /api/views/{name}", { path: { name: String(data.get("name")) }, body: { q: query, columns } });
+        views.reload();
+      }}
+    >
+      <p>
+        Keep <code>{query || "(all)"}</code> on the server, for everybody:
+      </p>
+      <label>
+        Name
+        <input name="name" required maxLength={100} autofocus />
+      </label>
+    </Ask>
+  );
+  return (
+    <label>
+      <span class="hidden">Saved views</span>
+      <select
+        value={current?.name ?? ""}
+        onChange={(event) => {
+          const chosen = event.currentTarget.value;
+          event.currentTarget.value = current?.name ?? "";
+          if (chosen === "+") showDialog("Keep this view", save);
+          else if (chosen === "-" && current) call("DELETE /api/views/{name}", { path: { name: current.name } }).then(views.reload, tellProblem);
+          else {
+            const view = found.find((one) => one.name === chosen);
+            ask({ q: view?.q ?? "", columns: view?.columns.join(",") ?? "" }, { push: true });
+          }
+        }}
+      >
+        <option value="">views</option>
+        {found.map((one) => (
+          <option value={one.name}>{one.name}</option>
+        ))}
+        {may("operate") && <option value="+">keep this one …</option>}
+        {may("operate") && current && <option value="-">forget “{current.name}”</option>}
+      </select>
+    </label>
   );
 }

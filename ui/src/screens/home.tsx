@@ -1,13 +1,13 @@
-// What needs somebody: what failed, what waits for a person, what nobody takes; and what runs.
+// What needs somebody: what failed, who is asked, what nobody takes, what was missed; and what runs.
+import type { ComponentChildren } from "preact";
 import { call } from "../api/client";
 import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { Command, Empty, Trouble } from "../parts/notes";
-import { Mark, Status } from "../parts/status";
-import { count, Took, When } from "../time";
+import { Mark } from "../parts/status";
+import { count, Took, took, When } from "../time";
 import { href, path } from "../url";
 
-const SHOWN = 8;
 const EVERY = 4000;
 
 function Entry({ one }: { one: ExecutionSummary }) {
@@ -15,59 +15,26 @@ function Entry({ one }: { one: ExecutionSummary }) {
     <li>
       <Mark status={one.waits ? "waiting" : one.status} />
       <a href={href(path("executions", one.execution_id))}>{one.path}</a>
-      <span class="quiet cut">{one.error ?? one.current_steps.join(", ")}</span>
+      <span class="quiet cut" title={one.error ?? ""}>{one.error ? `${one.step ? `${one.step}: ` : ""}${one.error}` : one.current_steps.join(", ")}</span>
       <span class="space" />
-      {one.status === "RUNNING" && !one.waits ? <Took from={one.start_time} /> : <When at={one.end_time ?? one.start_time} />}
+      {one.end_time ? <When at={one.end_time} /> : <Took from={one.start_time} />}
     </li>
   );
 }
 
-function Part({ title, query, none }: { title: string; query: string; none: string }) {
-  const found = useLoaded(query, () => call("GET /api/executions", { query: { q: query, limit: SHOWN } }), EVERY);
-  const total = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), EVERY).value?.count ?? 0;
-  const rows = found.value?.executions;
+function Part({ title, total, query, none, children }: { title: string; total: number; query?: string; none: string; children: ComponentChildren }) {
   return (
     <section>
       <h2>
-        {title} {total > 0 && <span class="quiet num">{count(total)}</span>}
+        {query && total > 0 ? <a href={href(`/executions?q=${encodeURIComponent(query)}`)}>{title}</a> : title} {total > 0 && <span class="quiet num">{count(total)}</span>}
       </h2>
-      {found.error && <Trouble problem={found.error} />}
-      {rows && rows.length === 0 && <p class="quiet">{none}</p>}
-      <ul class={`plain ${found.stale ? "stale" : ""}`}>{rows?.map((one) => <Entry key={one.execution_id} one={one} />)}</ul>
-      {total > SHOWN && (
-        <p>
-          <a href={href(`/executions?q=${encodeURIComponent(query)}`)}>all {count(total)}</a>
-        </p>
-      )}
-    </section>
-  );
-}
-
-function Queues() {
-  const pools = useLoaded("pools", () => call("GET /api/worker/pools", {}), EVERY);
-  const stuck = pools.value?.pools.filter((one) => one.waiting > 0 && one.slots === 0) ?? [];
-  return (
-    <section>
-      <h2>Commands that no worker takes</h2>
-      {pools.error && <Trouble problem={pools.error} />}
-      {pools.value && !stuck.length && <p class="quiet">None.</p>}
-      <ul class="plain">
-        {stuck.map((one) => (
-          <li>
-            <Status status="waiting" />
-            <a href={href("/workers")}>pool {one.pool}</a>
-            <span>{count(one.waiting)} wait, no worker is there</span>
-          </li>
-        ))}
-      </ul>
-      {stuck.map((one) => (
-        <Command>{`noetl worker start --pool ${one.pool}`}</Command>
-      ))}
+      {total ? <ul class="plain">{children}</ul> : <p class="quiet">{none}</p>}
     </section>
   );
 }
 
 export function Home() {
+  const found = useLoaded("overview", () => call("GET /api/overview", {}), EVERY);
   const any = useLoaded("any", () => call("GET /api/executions", { query: { limit: 1 } }), EVERY);
   if (any.value && !any.value.executions.length) {
     return (
@@ -83,16 +50,64 @@ export function Home() {
       </main>
     );
   }
+  const seen = found.value;
   return (
     <main class="page" tabIndex={-1}>
       <h1>What needs you</h1>
-      <div class="columns">
-        <Part title="Failed today" query="status:failed since:1d" none="Nothing failed in the last 24 hours." />
-        <Part title="Waits for people or events" query="status:waiting" none="Nobody is asked for anything." />
-        <Queues />
-        <Part title="Running now" query="status:running -status:waiting" none="Nothing runs." />
-        <Part title="Paused" query="status:paused" none="Nothing is paused." />
-      </div>
+      {found.error && <Trouble problem={found.error} />}
+      {seen && (
+        <div class={`columns ${found.stale ? "stale" : ""}`}>
+          <Part title="Failed today" total={seen.failed.count} query="status:failed since:1d" none="Nothing failed in the last 24 hours.">
+            {seen.failed.executions.map((one) => <Entry key={one.execution_id} one={one} />)}
+          </Part>
+          <Part title="Forms that wait" total={seen.forms.total} none="Nobody is asked for anything.">
+            {seen.forms.forms.map((one) => (
+              <li key={one.step_run_id}>
+                <Mark status="waiting" />
+                <a href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
+                <span class="quiet cut">{one.path}</span>
+                <span class="space" />
+                <When at={one.since} />
+              </li>
+            ))}
+          </Part>
+          <Part title="Commands that no worker takes" total={seen.stuck.length} none="None.">
+            {seen.stuck.map((one) => (
+              <li key={one.pool}>
+                <Mark status="waiting" />
+                <a href={href("/workers")}>pool {one.pool}</a>
+                <span>
+                  {count(one.waiting)} wait{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}
+                </span>
+              </li>
+            ))}
+          </Part>
+          <Part title="Running now" total={seen.running.count} query="status:active" none="Nothing runs.">
+            {seen.running.executions.map((one) => <Entry key={one.execution_id} one={one} />)}
+          </Part>
+          <Part title="Missed times" total={seen.missed.length} none="No schedule missed a time.">
+            {seen.missed.map((one) => (
+              <li>
+                <Mark status="failed" />
+                <a href={href(path("schedules", one.schedule))}>{one.schedule}</a>
+                <span class="quiet cut">{one.reason}</span>
+                <span class="space" />
+                <When at={one.time} />
+              </li>
+            ))}
+          </Part>
+          <Part title="Next times" total={seen.next_times.length} none="No schedule is due.">
+            {seen.next_times.map((one) => (
+              <li>
+                <Mark status="pending" />
+                <a href={href(path("schedules", one.schedule))}>{one.schedule}</a>
+                <span class="space" />
+                <When at={one.time} />
+              </li>
+            ))}
+          </Part>
+        </div>
+      )}
     </main>
   );
 }

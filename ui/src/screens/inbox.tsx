@@ -2,45 +2,23 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { WaitDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { AnswerForm } from "../execution/form";
 import { showDialog } from "../parts/dialog";
 import { Empty, Trouble } from "../parts/notes";
-import { When } from "../time";
+import { count, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 5000;
-const QUERY = "status:waiting";
+const SHOWN = 200;
 const waiting = signal(0);
-
-interface Letter {
-  executionId: string;
-  playbook: string;
-  wait: WaitDocument;
-}
-
-async function letters(): Promise<Letter[]> {
-  const page = await call("GET /api/executions", { query: { q: QUERY, limit: 100 } });
-  const asking = page.executions.filter((one) => one.waits === "form");
-  const found = await Promise.all(
-    asking.map(async (one) => {
-      const why = await call("GET /api/executions/{execution_id}/why", { path: { execution_id: one.execution_id } });
-      return why.waits_for.filter((wait) => wait.form?.length).map((wait) => ({ executionId: one.execution_id, playbook: one.path, wait }));
-    }),
-  );
-  return found.flat();
-}
 
 /** How many forms wait, for the header. */
 export function useInboxCount(): number {
   useEffect(() => {
     const look = () => {
-      if (!document.hidden)
-        call("GET /api/executions", { query: { q: QUERY, limit: 100 } }).then(
-          (page) => (waiting.value = page.executions.filter((one) => one.waits === "form").length),
-          () => undefined,
-        );
+      // The banner of the page says when the server does not answer.
+      if (!document.hidden) call("GET /api/inbox", { query: { limit: 1 } }).then((inbox) => (waiting.value = inbox.total), () => undefined);
     };
     look();
     const timer = setInterval(look, 2 * EVERY);
@@ -50,12 +28,16 @@ export function useInboxCount(): number {
 }
 
 export function Inbox() {
-  const found = useLoaded("inbox", letters, EVERY);
+  const found = useLoaded("inbox", () => call("GET /api/inbox", { query: { limit: SHOWN } }), EVERY);
+  const reload = () => {
+    found.reload();
+    waiting.value = Math.max(0, waiting.value - 1);
+  };
   return (
     <main class="page" tabIndex={-1}>
       <h1>Inbox</h1>
       {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.length && (
+      {found.value && !found.value.forms.length && (
         <Empty title="No form waits for anybody.">
           <p>
             A step with <code>spec.form</code> waits here until somebody answers; see examples/approval.yaml.
@@ -63,39 +45,32 @@ export function Inbox() {
         </Empty>
       )}
       <ul class={`plain ${found.stale ? "stale" : ""}`}>
-        {found.value?.map(({ executionId, playbook, wait }) => (
-          <li key={`${executionId}/${wait.step}`}>
+        {found.value?.forms.map((one) => (
+          <li key={one.step_run_id}>
             <div class="cut">
-              <strong>{wait.form![0]!.label || wait.step}</strong>
+              <strong>{one.form[0]?.label || one.step}</strong>
               <div class="quiet">
-                <a href={href(`${path("executions", executionId)}?step=${encodeURIComponent(wait.step ?? "")}`)}>
-                  {playbook}, {wait.step}
+                <a href={href(`${path("executions", one.execution_id)}?step=${encodeURIComponent(one.step)}`)}>
+                  {one.path}, {one.step}
                 </a>{" "}
-                since <When at={wait.since ?? null} />
-                {wait.until && (
+                since <When at={one.since} />
+                {one.until && (
                   <>
-                    , until <When at={wait.until} />
+                    , until <When at={one.until} />
                   </>
                 )}
               </div>
             </div>
             <span class="space" />
             {may("operate") && (
-              <button
-                type="button"
-                class="primary"
-                onClick={() =>
-                  showDialog(wait.step ?? playbook, (close) => (
-                    <AnswerForm executionId={executionId} step={wait.step ?? ""} questions={wait.form!} event={wait.events?.[0] ?? "approval.received"} close={close} done={found.reload} />
-                  ))
-                }
-              >
+              <button type="button" class="primary" onClick={() => showDialog(one.step, (close) => <AnswerForm executionId={one.execution_id} step={one.step} questions={one.form} event="approval.received" close={close} done={reload} />)}>
                 Answer
               </button>
             )}
           </li>
         ))}
       </ul>
+      {found.value?.next_cursor && <p class="quiet">the first {count(SHOWN)} of {count(found.value.total)}</p>}
     </main>
   );
 }

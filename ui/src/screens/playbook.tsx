@@ -1,8 +1,9 @@
 // One playbook: its graph and text, versions and what changed, how it ran lately, and a form to start it.
 import { useMemo, useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { CatalogResource } from "../api/types";
+import type { CatalogResource, ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
+import { answers, Field, type Question } from "../execution/form";
 import { lineOf } from "../execution/step";
 import { Graph } from "../graph/canvas";
 import { drawn } from "../graph/layout";
@@ -14,7 +15,6 @@ import { toneOf, wordOf } from "../parts/status";
 import { took, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
-const RUNS = 30;
 
 export function Playbook() {
   const name = words.value.slice(1).join("/");
@@ -22,7 +22,7 @@ export function Playbook() {
   const against = asked("against");
   const one = (number: string) => call("GET /api/catalog/{path}", { path: { path: name }, query: { version: number ? Number(number) : null } });
   const found = useLoaded(`${name} ${version}`, () => one(version));
-  const newest = useLoaded(`${name} newest`, () => one(""));
+  const history = useLoaded(`${name} versions`, () => call("GET /api/versions/{path}", { path: { path: name }, query: { limit: 200 } }), 10_000);
   const other = useLoaded(`${name} against ${against}`, () => (against ? one(against) : Promise.resolve(null)));
   const step = asked("step");
   const layout = found.value?.layout;
@@ -41,8 +41,9 @@ export function Playbook() {
     );
   }
   const shown = found.value;
-  const last = newest.value?.version ?? shown.version;
-  const versions = Array.from({ length: last }, (_, index) => last - index).slice(0, 200);
+  const versions = history.value?.versions.map((one) => one.version) ?? [shown.version];
+  const named = (title: string, paths: string[]) => paths.length > 0 && <span>{title} {paths.map((one) => <a href={href(path("playbooks", one))}>{one} </a>)}</span>;
+  const links = [named("called by", history.value?.called_by ?? []), named("calls", history.value?.calls ?? [])].filter(Boolean);
   const first = step ? lineOf(shown.content, step) : -1;
   return (
     <main class="execution" tabIndex={-1}>
@@ -56,7 +57,7 @@ export function Playbook() {
             ))}
           </select>
         </label>
-        {last > 1 && (
+        {versions.length > 1 && (
           <label>
             compare with
             <select value={against} onChange={(event) => ask({ against: event.currentTarget.value })}>
@@ -71,11 +72,15 @@ export function Playbook() {
           registered <When at={shown.created_at} />
         </span>
         <span class="space" />
-        <Strip name={shown.path} />
+        <Strip name={shown.path} runs={history.value?.runs ?? []} />
         {may("author") && <a class="button" href={href(`/editor?path=${encodeURIComponent(shown.path)}`)}>Edit</a>}
         {may("operate") && <button type="button" class="primary" onClick={() => showDialog(`Start ${shown.path}`, (close) => <Start playbook={shown} close={close} />)}>Start</button>}
       </div>
-      {shown.description && <p class="headline quiet">{shown.description}</p>}
+      {(shown.description || links.length > 0) && (
+        <p class="headline quiet">
+          {shown.description} {links}
+        </p>
+      )}
       <div class="panes">
         <div class="left">
           <section class="graph" aria-label="Graph">
@@ -133,8 +138,7 @@ function Text({ content, first }: { content: string; first: number }) {
 }
 
 /** The last runs, oldest first: height is duration, colour is status. */
-function Strip({ name }: { name: string }) {
-  const runs = useLoaded(`runs ${name}`, () => call("GET /api/executions", { query: { path: name, limit: RUNS } }), 10_000).value?.executions ?? [];
+function Strip({ name, runs }: { name: string; runs: ExecutionSummary[] }) {
   if (!runs.length) return null;
   const longest = Math.max(0.001, ...runs.map((one) => one.duration_seconds ?? 0));
   return (
@@ -159,19 +163,24 @@ function Strip({ name }: { name: string }) {
 
 function Start({ playbook, close }: { playbook: CatalogResource; close: () => void }) {
   const [text] = useState(() => workloadOf(playbook.content));
+  const inputs = playbook.inputs as Question[];
   return (
     <Ask
       does="Start"
       close={close}
       run={async (data) => {
-        const given = String(data.get("workload")).trim();
-        const started = await call("POST /api/executions", { body: { path: playbook.path, version: playbook.version, workload: given ? JSON.parse(given) : {} } });
+        const given = String(data.get("workload") ?? "").trim();
+        const workload = { ...(given ? JSON.parse(given) : {}), ...answers(inputs, data) };
+        const started = await call("POST /api/executions", { body: { path: playbook.path, version: playbook.version, workload } });
         go(path("executions", started.execution_id));
       }}
     >
+      {inputs.map((one) => (
+        <Field question={one} />
+      ))}
       <label>
         <span>
-          Workload <span class="quiet">(JSON, put over the playbook's own)</span>
+          {inputs.length ? "More of the workload" : "Workload"} <span class="quiet">(JSON, put over the playbook's own)</span>
         </span>
         <textarea name="workload" rows={6} spellcheck={false} placeholder="{}" />
       </label>

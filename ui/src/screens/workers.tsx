@@ -2,13 +2,15 @@
 import { call } from "../api/client";
 import { useLoaded } from "../data";
 import { Command, Empty, Trouble } from "../parts/notes";
-import { count, now, When } from "../time";
+import { count, now, took, When } from "../time";
+import { href, path } from "../url";
 
 const EVERY = 3000;
 const SILENT_SECONDS = 30;
 
 export function Workers() {
   const pools = useLoaded("pools", () => call("GET /api/worker/pools", {}), EVERY);
+  const queues = useLoaded("queues", () => call("GET /api/queues", {}), EVERY);
   return (
     <main class="page" tabIndex={-1}>
       <h1>Workers</h1>
@@ -19,7 +21,9 @@ export function Workers() {
           <Command>noetl worker start</Command>
         </Empty>
       )}
-      {pools.value?.pools.map((pool) => (
+      {pools.value?.pools.map((pool) => {
+        const queue = queues.value?.queues.find((one) => one.pool === pool.pool);
+        return (
         <section class={pools.stale ? "stale" : ""}>
           <h2>
             pool {pool.pool}{" "}
@@ -30,6 +34,16 @@ export function Workers() {
           <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
             <i class="tone-running" style={{ width: `${Math.min(100, (100 * pool.leased) / Math.max(1, pool.slots))}%` }} />
           </div>
+          {queue && queue.waiting > 0 && (
+            <p>
+              {queue.oldest_seconds !== null && queue.oldest_execution_id && (
+                <>
+                  The oldest waits for {took(queue.oldest_seconds)}: <a class="id" href={href(path("executions", queue.oldest_execution_id))}>…{queue.oldest_execution_id.slice(-6)}</a>.{" "}
+                </>
+              )}
+              <span class="quiet">{Object.entries(queue.kinds).map(([kind, number]) => `${count(number)} ${kind}`).join(" · ")}</span>
+            </p>
+          )}
           {pool.waiting > 0 && pool.workers.length === 0 && (
             <>
               <p class="failed">Nobody takes these commands.</p>
@@ -70,7 +84,8 @@ export function Workers() {
             </table>
           </div>
         </section>
-      ))}
+        );
+      })}
     </main>
   );
 }

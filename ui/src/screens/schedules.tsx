@@ -1,0 +1,201 @@
+// Schedules: when they start what, what became of each time, and what comes next.
+import { useState } from "preact/hooks";
+import { call, may } from "../api/client";
+import type { ScheduleDocument, ScheduleItem } from "../api/types";
+import { useLoaded } from "../data";
+import { Ask, showDialog } from "../parts/dialog";
+import { Json } from "../parts/json";
+import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { Status } from "../parts/status";
+import { count, exact, took, When } from "../time";
+import { go, href, path, words } from "../url";
+
+const EVERY = 10_000;
+const DAYS = 14;
+
+function rhythm(one: ScheduleItem | ScheduleDocument): string {
+  return one.cron.length ? `${one.cron.join(" and ")} ${one.timezone}` : one.every !== null ? `every ${took(one.every)}` : "by hand";
+}
+
+function State({ one }: { one: ScheduleItem | ScheduleDocument }) {
+  return <Status status={one.status === "paused" ? "paused" : one.running.length ? "running" : one.status === "active" ? "done" : one.status} />;
+}
+
+export function Schedules() {
+  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY);
+  return (
+    <main class="page" tabIndex={-1}>
+      <h1>Schedules</h1>
+      {found.error && <Trouble problem={found.error} />}
+      {found.value && !found.value.schedules.length && (
+        <Empty title="Nothing is scheduled.">
+          <p>A document of kind Schedule names a playbook and its times; register it like a playbook:</p>
+          <Command>noetl register nightly.yaml</Command>
+        </Empty>
+      )}
+      {found.value && found.value.schedules.length > 0 && (
+        <div class="tablebox" tabIndex={0} role="group" aria-label="Schedules">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">schedule</th>
+                <th scope="col">state</th>
+                <th scope="col">playbook</th>
+                <th scope="col">times</th>
+                <th scope="col">next</th>
+                <th scope="col">note</th>
+              </tr>
+            </thead>
+            <tbody>
+              {found.value.schedules.map((one) => (
+                <tr key={one.path}>
+                  <td><a href={href(path("schedules", one.path))}>{one.path}</a></td>
+                  <td><span class={one.status === "paused" ? "paused" : "quiet"}>{one.status}</span>{one.running.length > 0 && <span class="running"> {one.running.length} run</span>}</td>
+                  <td><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a></td>
+                  <td class="mono">{rhythm(one)}</td>
+                  <td><When at={one.next_time} /></td>
+                  <td>{one.reason || one.description}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </main>
+  );
+}
+
+export function Schedule() {
+  const name = words.value.slice(1).join("/");
+  const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: 100, times: 200 } }), EVERY);
+  const act = (run: Promise<unknown>, said: string) => run.then(() => { tell(said); found.reload(); }, tellProblem);
+  const one = found.value;
+  return (
+    <main class="page" tabIndex={-1}>
+      <div class="row">
+        <h1>{name}</h1>
+        {one && <State one={one} />}
+        <span class="space" />
+        {one && may("operate") && (
+          <>
+            <button type="button" onClick={() => call("POST /api/schedules/run", { body: { path: name } }).then((started) => go(path("executions", started.execution_id)), tellProblem)}>Run now</button>
+            <button type="button" onClick={() => showDialog("Backfill", (close) => <BackfillForm name={name} close={close} done={found.reload} />)}>Backfill</button>
+            {one.status === "paused" ? (
+              <button type="button" class="primary" onClick={() => act(call("POST /api/schedules/resume", { body: { path: name } }), "Resumed.")}>Resume</button>
+            ) : (
+              <button
+                type="button"
+                onClick={() =>
+                  showDialog("Pause this schedule", (close) => (
+                    <Ask does="Pause" close={close} run={async (data) => { await call("POST /api/schedules/pause", { body: { path: name, reason: String(data.get("reason")) } }); found.reload(); }}>
+                      <label>Note <input name="reason" autofocus /></label>
+                    </Ask>
+                  ))
+                }
+              >
+                Pause
+              </button>
+            )}
+          </>
+        )}
+      </div>
+      {found.error && <Trouble problem={found.error} />}
+      {one && (
+        <>
+          <dl class="facts">
+            <dt>starts</dt>
+            <dd><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> {one.playbook_version !== null && `v${one.playbook_version}`}</dd>
+            <dt>times</dt>
+            <dd class="mono">{rhythm(one)}</dd>
+            <dt>next</dt>
+            <dd><When at={one.next_time} /></dd>
+            <dt>overlap</dt>
+            <dd>{one.overlap}</dd>
+            {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
+          </dl>
+          {Object.keys(one.workload).length > 0 && <Json value={one.workload} label="workload" />}
+          <h2>Two weeks</h2>
+          <Calendar one={one} />
+          <h2>What became of the last times</h2>
+          {!one.times.length && <p class="quiet">It has not come to a time yet.</p>}
+          <div class="tablebox" tabIndex={0} role="group" aria-label="Times">
+            <table>
+              <tbody>
+                {one.times.map((time) => (
+                  <tr>
+                    <td><When at={time.time} /></td>
+                    <td><span class={time.outcome === "missed" || time.outcome === "failed" ? "failed" : time.outcome === "started" ? "done" : "quiet"}>{time.outcome}</span></td>
+                    <td class="quiet">{time.origin}</td>
+                    <td>{time.reason}</td>
+                    <td>{time.execution_id && <a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a>}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+    </main>
+  );
+}
+
+/** Seven days back, seven ahead: what became of each time, and those to come. */
+function Calendar({ one }: { one: ScheduleDocument }) {
+  const today = new Date();
+  today.setHours(0, 0, 0, 0);
+  const days = Array.from({ length: DAYS }, (_, number) => {
+    const day = new Date(today);
+    day.setDate(today.getDate() + number - DAYS / 2);
+    return day;
+  });
+  const keyOf = (moment: Date) => exact(moment, false).slice(0, 10);
+  const past = Map.groupBy(one.times.filter((time) => time.time), (time) => keyOf(new Date(time.time!)));
+  const coming = Map.groupBy(one.next_times, (time) => keyOf(new Date(time)));
+  return (
+    <ol class="calendar">
+      {days.map((day) => {
+        const key = keyOf(day);
+        const been = past.get(key) ?? [];
+        const next = coming.get(key) ?? [];
+        const bad = been.filter((time) => time.outcome !== "started").length;
+        return (
+          <li class={day.getTime() === today.getTime() ? "today" : ""}>
+            <span class="quiet">{day.toLocaleDateString("en", { weekday: "short" })} {day.getDate()}</span>
+            {been.length > 0 && <span class="done">{count(been.length - bad)} started</span>}
+            {bad > 0 && <span class="failed">{count(bad)} not</span>}
+            {next.length > 0 && <span>{next.length >= 4 ? `${count(next.length)} times` : next.map((time) => exact(new Date(time), false).slice(11, 16)).join(", ")}</span>}
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function BackfillForm({ name, close, done }: { name: string; close: () => void; done: () => void }) {
+  const [preview, setPreview] = useState<string[] | null>(null);
+  const span = (data: FormData) => ({ path: name, from: new Date(String(data.get("from"))).toISOString(), to: new Date(String(data.get("to"))).toISOString() });
+  return (
+    <Ask
+      does={preview ? `Start ${preview.length}` : "Preview"}
+      close={close}
+      run={async (data) => {
+        if (!preview) {
+          setPreview((await call("POST /api/schedules/backfill", { body: { ...span(data), dry_run: true } })).times);
+          return "stay";
+        }
+        const told = await call("POST /api/schedules/backfill", { body: { ...span(data), dry_run: false } });
+        tell(`${told.times.length} times are started.`);
+        done();
+        return undefined;
+      }}
+    >
+      <label>From <input name="from" type="datetime-local" required onInput={() => setPreview(null)} /></label>
+      <label>To <input name="to" type="datetime-local" required onInput={() => setPreview(null)} /></label>
+      {preview && (
+        <p>
+          {preview.length ? `${count(preview.length)} times, from ${preview[0]} to ${preview.at(-1)}.` : "No time lies between these that was not started."}
+        </p>
+      )}
+    </Ask>
+  );
+}
