@@ -21,7 +21,7 @@ from noetl.cli.options import (
     set_option,
     settings_for,
 )
-from noetl.cli.printing import counted, print_json, print_line, say
+from noetl.cli.printing import counted, print_json, print_line, printable, say
 from noetl.cli.whoami import local_actor
 
 if TYPE_CHECKING:
@@ -175,12 +175,38 @@ async def _labels(settings: Settings, label: str, since: float | None, *, as_jso
 
 @command.command("show")
 @execution_argument
+@click.option("--critical", is_flag=True, help="The step runs that decided how long it took.")
 @json_option
 @db_option
 @server_option
-def show_command(execution: str, as_json: bool, db: str | None, server: str | None) -> None:
+def show_command(
+    execution: str, critical: bool, as_json: bool, db: str | None, server: str | None
+) -> None:
     """Steps, result or error, and what failed tasks printed."""
+    if critical:
+        asyncio.run(_critical(settings_for(db, server), execution, as_json=as_json))
+        return
     asyncio.run(_show(settings_for(db, server), execution, as_json=as_json))
+
+
+async def _critical(settings: Settings, written: str, *, as_json: bool) -> None:
+    from noetl.api.routes.comparisons import CRITICAL
+    from noetl.cli.acting import calling, find
+    from noetl.cli.lines import length
+
+    execution_id = await find(settings, written)
+    async with calling(settings) as client:
+        found = await client.call(CRITICAL, execution_id=execution_id)
+    if as_json:
+        print_json(found)
+        return
+    for run in found.runs:
+        spent = ", ".join(f"{kind} {length(seconds)}" for kind, seconds in run.by_kind.items())
+        number = f" (run {run.run})" if run.run > 1 else ""
+        waited = f"after {length(run.before)}, " if run.before >= 0.001 else ""
+        print_line(f"{run.step}{number}: {waited}{length(run.seconds)}: {spent or 'no work'}")
+    spent = ", ".join(f"{kind} {length(seconds)}" for kind, seconds in found.by_kind.items())
+    print_line(f"{length(found.seconds)} in all: {spent}")
 
 
 async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
@@ -202,6 +228,58 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
         show(execution_rows(shown, in_use=is_running(settings)))
         if document["status"] == "FAILED":
             await print_output(records, execution_id, source=source)
+
+
+@command.command("diff")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@json_option
+@db_option
+@server_option
+def diff_command(
+    first: str, second: str, as_json: bool, db: str | None, server: str | None
+) -> None:
+    """How two executions differ: the first difference, all others, and times side by side.
+
+    They are aligned by step, run, iteration, task and attempt. Exits with 1 if they differ.
+    """
+    sys.exit(asyncio.run(_diff(settings_for(db, server), first, second, as_json=as_json)))
+
+
+async def _diff(settings: Settings, first: str, second: str, *, as_json: bool) -> int:
+    from noetl.api.routes.comparisons import DIFF, Both
+    from noetl.cli.acting import calling, find
+    from noetl.cli.lines import length
+
+    a, b = await find(settings, first), await find(settings, second)
+    async with calling(settings) as client:
+        found = await client.call(DIFF, query=Both(a=a, b=b))
+    if as_json:
+        print_json(found)
+        return OK if found.same else FAILED
+    for number, one in enumerate(found.differences):
+        print_line(f"{'first: ' if number == 0 else '       '}{one.text}")
+        if one.what in ("workload", "result", "outcome"):
+            print_line(f"         A  {short(one.a)}")
+            print_line(f"         B  {short(one.b)}")
+    if found.same:
+        print_line("they did the same and came to the same")
+    if found.more:
+        say("there are more differences; --json has the first 500")
+    for step in found.steps:
+        print_line(
+            f"{step.step}: {step.runs_a} and {step.runs_b} runs,"
+            f" {length(step.seconds_a)} and {length(step.seconds_b)}"
+        )
+    return OK if found.same else FAILED
+
+
+def short(value: object) -> str:
+    """A value on one line."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return printable(text if len(text) <= 160 else text[:159] + "…")
 
 
 @command.command("result")

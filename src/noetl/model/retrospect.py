@@ -164,3 +164,88 @@ class WhatIfDocument(Document, frozen=True, kw_only=True):
     different: int
     unknown: int
     executions: list[WhatIfExecution]
+
+
+# --- Two executions side by side -----------------------------------------------------------------
+
+
+class ComparedDocument(Document, frozen=True, kw_only=True):
+    """One of two executions that are compared."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    digest: str
+    status: str
+    duration_seconds: float | None
+
+
+class Difference(Document, frozen=True, kw_only=True):
+    """Something that is not the same in both."""
+
+    what: Literal[
+        "playbook", "workload", "status", "only_a", "only_b", "outcome", "result", "route"
+    ]
+    text: str
+    step: str = ""
+    run: int | None = None
+    iteration: int | None = None
+    task: str = ""
+    attempt: int | None = None
+    a: Any = None
+    b: Any = None
+    seq_a: int | None = None
+    seq_b: int | None = None
+
+
+class StepTimes(Document, frozen=True, kw_only=True):
+    """How often a step ran in each, and for how long."""
+
+    step: str
+    runs_a: int
+    runs_b: int
+    seconds_a: float
+    seconds_b: float
+
+
+class DiffDocument(Document, frozen=True, kw_only=True):
+    """Two executions, aligned by step, run, iteration, task and attempt."""
+
+    a: ComparedDocument
+    b: ComparedDocument
+    same: bool
+    differences: list[Difference]
+    """The first one in the order of events is on top."""
+    more: bool
+    """There are more than are listed."""
+    steps: list[StepTimes]
+
+
+# --- The critical path ---------------------------------------------------------------------------
+
+
+class CriticalRun(Document, frozen=True, kw_only=True):
+    """A step run on the critical path, and what its time went to."""
+
+    step: str
+    run: int
+    step_run_id: str
+    seq: int
+    start: str | None
+    end: str | None
+    seconds: float
+    before: float
+    """Seconds between the end of the run before it and its own beginning: a delayed token."""
+    by_kind: dict[str, float]
+    """Seconds by what they were spent with: queue, run, backoff, child, person, event."""
+
+
+class CriticalPath(Document, frozen=True, kw_only=True):
+    """The chain of step runs that decided how long an execution took."""
+
+    execution_id: str
+    status: str
+    seconds: float
+    by_kind: dict[str, float]
+    runs: list[CriticalRun]
+    """In the order of time."""

@@ -1,0 +1,50 @@
+"""/api/executions/diff and /critical-path: two executions side by side, and where time went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noetl.api.route import Caller, Query, Route
+from noetl.control import comparing
+from noetl.model.retrospect import CriticalPath, DiffDocument
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+
+class Both(Query, frozen=True, kw_only=True):
+    """Two executions."""
+
+    a: str
+    b: str
+
+
+async def diff(services: Services, caller: Caller, *, query: Both) -> DiffDocument:
+    """How two executions differ, aligned by step, run, iteration, task and attempt."""
+    return await comparing.diff(services.store, query.a, query.b)
+
+
+async def critical(services: Services, caller: Caller, *, execution_id: str) -> CriticalPath:
+    """The chain of step runs that decided how long an execution took, and what the time went to."""
+    now = services.clock.now()
+    return await comparing.critical_path(services.store, services.timelines, execution_id, now)
+
+
+DIFF = Route(
+    "executions.diff",
+    "GET",
+    "/api/executions/diff",
+    right="read",
+    query=Both,
+    answer=DiffDocument,
+    handler=diff,
+)
+CRITICAL = Route(
+    "executions.critical",
+    "GET",
+    "/api/executions/{execution_id}/critical-path",
+    right="read",
+    answer=CriticalPath,
+    handler=critical,
+)
+ROUTES = (DIFF, CRITICAL)
