@@ -191,6 +191,7 @@ async def embedded(
     """
     from noetl.control.catalog import Catalog
     from noetl.control.children import Family
+    from noetl.control.clock import WallClock
     from noetl.control.executions import Executions
     from noetl.control.hooks import Hooks
     from noetl.control.membership import Membership
@@ -213,9 +214,11 @@ async def embedded(
         stack.push_async_callback(services.close)
         executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
         catalog = Catalog(store, compiler(settings, tools), clock)
-        triggers = Triggers(store, clock, membership.owns)
-        schedules = Schedules(store, catalog, executions, clock, triggers)
-        hooks = Hooks(store, catalog, executions, keys, clock, triggers)
+        # A shared clock follows that of the database.
+        wall = WallClock() if store.exclusive else clock
+        triggers = Triggers(store, wall, membership.owns)
+        schedules = Schedules(store, catalog, executions, wall, triggers)
+        hooks = Hooks(store, catalog, executions, keys, wall, triggers)
         triggers.keeps({"Schedule": schedules.settle_row, "Hook": hooks.settle})
         services.system = system = System(
             executions=executions,
@@ -329,6 +332,8 @@ async def _neighbours(system: System) -> AsyncIterator[None]:
     try:
         async with in_background(neighbours.run()):
             yield
+            # A command that ends at once has something to say, too.
+            await neighbours.flush()
     finally:
         await system.membership.leave()
 

@@ -375,6 +375,42 @@ def test_a_pause_holds_on_servers_that_did_not_hear_of_it(database_url: str):
     run(story)
 
 
+def test_what_a_command_registers_before_it_ends_is_taken_over_at_once(database_url: str):
+    """The server has nothing to wait for, and would look again in half a minute."""
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            [server] = await stack.enter_async_context(servers(database_url, 1))
+            await stack.enter_async_context(wiring.keeping_triggers(server))
+            await register(server, WAITING)
+            given = {"NOETL_DATABASE_URL": database_url, "NOETL_SECRET_KEY": SECRET_KEY}
+            settings = Settings.from_environment(given)
+            async with wiring.embedded(settings, work=False) as visitor:
+                await register(visitor, document())
+            async with asyncio.timeout(10):
+                await started(server, 1)
+
+    run(story)
+
+
+def test_a_machine_that_has_slept_starts_what_was_due_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The clock on the wall is an hour on, and that of leases is not."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h"))
+            before, plain = system.clock.now(), time.time
+            monkeypatch.setattr(time, "time", lambda: plain() + 3600)
+            async with asyncio.timeout(20):
+                await started(system, 1)
+            assert system.clock.now() - before < 60
+
+    run(story)
+
+
 # --- Many --------------------------------------------------------------------------------------
 
 

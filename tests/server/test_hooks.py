@@ -292,13 +292,13 @@ def test_a_server_with_users_lets_deliveries_in_without_an_account(guarded: Guar
     assert {("author", "hook.register"), ("hook hooks/anybody", "execution.start")} <= found
 
 
-def test_of_many_deliveries_half_of_which_are_repeats_each_starts_once(hooks: Server):
+@pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.long)])
+def test_of_many_deliveries_half_of_which_are_repeats_each_starts_once(hooks: Server, count: int):
     """Sent at once by several senders, each delivery twice."""
-    count = 150
     numbers = [number for number in range(count) for _ in range(2)]
 
     def send(number: int) -> tuple[int, str]:
-        answer = call(hooks, "anybody", {"n": number}, query=f"?id=many-{number}")
+        answer = call(hooks, "anybody", {"n": number}, query=f"?id=many-{count}-{number}")
         assert answer.status == 202, answer.raw
         return number, answer.json["execution_id"]
 

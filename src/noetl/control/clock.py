@@ -31,6 +31,22 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+class WallClock(SystemClock):
+    """What the clock on the wall shows, also after the machine has slept or its clock was set.
+
+    For what is due at a time of day. Leases go by a clock that stands still while the machine
+    sleeps, as its workers do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest = 0.0
+
+    def now(self) -> float:
+        self._latest = max(self._latest, time.time())
+        return self._latest
+
+
 class SharedClock(SystemClock):
     """The clock of a database that several machines use, so that they agree on when leases end."""
 

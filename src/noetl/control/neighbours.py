@@ -73,6 +73,10 @@ class Neighbours:
             group.create_task(self._keep_looking())
             group.create_task(self._keep_beating())
 
+    async def flush(self) -> None:
+        """Say what has not been said yet."""
+        await self._wakeup.flush()
+
     def _tell(self, writes: list[Write]) -> None:
         if self._membership.is_alone:
             return

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.005
 """Between two messages at least: what happens meanwhile travels together."""
 RECONNECT_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
 EXECUTIONS_MAX = 120
 STOPS_MAX = 50
 """A message of PostgreSQL holds 8 000 bytes. Executions that do not fit are not named, and the
@@ -114,6 +115,18 @@ class Wakeup:
                     logger.warning("other servers are not told just now: %s", error)
                 reached = False
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def flush(self) -> None:
+        """Pass on at once what was told and not passed on yet; if it takes long, leave it."""
+        if not self._something.is_set():
+            return
+        self._something.clear()
+        news, self._untold = self._untold, News(sender=self._name)
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._channel.send(msgspec.json.encode(news).decode())
+        except (StoreError, TimeoutError) as error:
+            logger.warning("other servers are not told: %s", error or "no answer")
 
     async def listen(self) -> None:
         """Hear what the others say, for ever."""
