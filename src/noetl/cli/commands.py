@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "hooks": "Look at what others may call, and end it.",
     },
     "Serve": {
-        "dev": "Run a server with a worker in it, in this process.",
+        "dev": "Run a server with a worker and the web UI, in this process.",
         "server": "Run a server that workers and commands talk to.",
         "worker": "Run a worker that takes commands from a server.",
         "execute": "Start a playbook on a server.",

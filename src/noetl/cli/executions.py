@@ -92,8 +92,9 @@ def list_command(
     db: str | None,
     server: str | None,
 ) -> None:
-    """Executions, newest first, perhaps those that match a QUERY only.
+    """Executions, newest first.
 
+    With a QUERY, those that match it.
     A query has terms that must all hold; a comma means or, a minus before a term not. A word
     without a key is looked for in the path, the error and the id.
 
@@ -406,7 +407,9 @@ def logs_command(
 @db_option
 @server_option
 def export_command(execution: str, output: str | None, db: str | None, server: str | None) -> None:
-    """Write an execution into one file, with its log, playbook and results.
+    """Write an execution into one file.
+
+    It has the log, the playbook and the results.
 
     `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
     """
@@ -888,9 +891,10 @@ async def _rerun(
 @db_option
 @server_option
 def delete_command(execution: str, yes: bool, db: str | None, server: str | None) -> None:
-    """Remove an execution that has ended, with all that it called, for good.
+    """Remove an execution for good.
 
-    Its log, results and variables go with it; the audit log keeps who did that.
+    It must have ended, and all that it called goes with it. Its log, results and variables go
+    with it; the audit log keeps who did that.
     """
     asyncio.run(_delete(settings_for(db, server), execution, yes=yes))
 
@@ -916,9 +920,10 @@ async def _delete(settings: Settings, written: str, *, yes: bool) -> None:
 def prune_command(
     keep: str | None, dry_run: bool, as_json: bool, db: str | None, server: str | None
 ) -> None:
-    """Remove executions that ended long enough ago, each with all that it called.
+    """Remove executions that ended long enough ago.
 
-    Servers do this by themselves where NOETL_KEEP says how long executions are kept. What has not
+    Each goes with all that it called. Servers do this by themselves where NOETL_KEEP says how
+    long executions are kept. What has not
     ended, is held, or has results that a rerun stands on, stays.
 
     \b
@@ -958,7 +963,7 @@ async def _prune(settings: Settings, keep: str | None, *, dry_run: bool, as_json
 @db_option
 @server_option
 def hold_command(execution: str, note: str, db: str | None, server: str | None) -> None:
-    """Keep an execution, whatever its age, until it is released."""
+    """Keep an execution until it is released."""
     execution_id = asyncio.run(_hold(settings_for(db, server), execution, note))
     say(f"execution {execution_id} is kept until it is released")
 
@@ -978,7 +983,7 @@ async def _hold(settings: Settings, written: str, note: str) -> str:
 @db_option
 @server_option
 def release_command(execution: str, db: str | None, server: str | None) -> None:
-    """Let an execution that is held go when its time is over."""
+    """Hold an execution no longer."""
     execution_id = asyncio.run(_release(settings_for(db, server), execution))
     say(f"execution {execution_id} is not held any more")
 
@@ -998,7 +1003,7 @@ async def _release(settings: Settings, written: str) -> str:
 @db_option
 @server_option
 def holds_command(as_json: bool, db: str | None, server: str | None) -> None:
-    """List the executions that are held, with who wants that and why."""
+    """List what is held, by whom and why."""
     asyncio.run(_holds(settings_for(db, server), as_json=as_json))
 
 
@@ -1022,9 +1027,10 @@ async def _holds(settings: Settings, *, as_json: bool) -> None:
 @db_option
 @server_option
 def archive_command(execution: str, db: str | None, server: str | None) -> None:
-    """Record an execution that has ended, with all that it called, in the archive.
+    """Record an execution in the archive.
 
-    NOETL_ARCHIVE_URL says where that is. The execution is kept; `noetl ui` opens a recording.
+    It must have ended, and all that it called is recorded with it. NOETL_ARCHIVE_URL says where
+    that is. The execution is kept; `noetl ui` opens a recording.
     """
     for name in asyncio.run(_archive(settings_for(db, server), execution)):
         print_line(name)
@@ -1045,7 +1051,10 @@ async def _archive(settings: Settings, written: str) -> list[str]:
 @db_option
 @server_option
 def archived_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """List the recordings in the archive, perhaps those whose names begin with PREFIX."""
+    """List the recordings in the archive.
+
+    With PREFIX, those whose names begin with it.
+    """
     asyncio.run(_archived(settings_for(db, server), prefix, as_json=as_json))
 
 
