@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,15 +20,6 @@ def generated(examples: int) -> settings:
     )
 
 
-def sample(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Cases for `parametrize`: always the same `count` of them in `make test`, all in the long one.
-
-    For families whose members go through the same code in other words. What stands for a behaviour
-    of its own is not sampled.
-    """
-    found = list(cases)
-    kept = set(random.Random(0).sample(range(len(found)), min(count, len(found))))
-    return [
-        case if number in kept else pytest.param(case, marks=pytest.mark.long)
-        for number, case in enumerate(found)
-    ]
+def later(cases: Iterable[Any]) -> list[Any]:
+    """Cases for `parametrize` that prove again what others prove: in `make test-long` only."""
+    return [pytest.param(case, marks=pytest.mark.long) for case in cases]

@@ -81,7 +81,9 @@ def test_s1_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarded
     if row.right == "anyone":
         return
     for path in variants(written(row.path)):
-        for token in ("", "wrong", "noetl_t_wrong", "noetl_s_wrong"):
+        # What is wrong with a token does not depend on how the path is spelled.
+        tokens = ("", "wrong", "noetl_t_wrong", "noetl_s_wrong")
+        for token in tokens if path == written(row.path) else tokens[:1]:
             reply = guarded.server.ask(row.method, path, token=token, raw=body_for(row))
             assert reply.status in (401, 400), (path, reply.status)
             if reply.status == 401:

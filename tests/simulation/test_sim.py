@@ -9,7 +9,7 @@ import pytest
 from noetl.engine.evolve import evolve
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
-from tests.simulation.world import World, simulate
+from tests.simulation.world import BLOCK, World, check_block, simulate
 
 MIXED = """
 apiVersion: noetl.io/v2
@@ -78,15 +78,15 @@ def check(seed: int) -> None:
         assert (state.status, state.result) == ("COMPLETED", EXPECTED), state.failure
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_everything_ends_right_whatever_breaks(seed: int) -> None:
     check(seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 3000))
-def test_everything_ends_right_whatever_breaks_for_long(seed: int) -> None:
-    check(seed)
+@pytest.mark.parametrize("first", range(0, 2000, BLOCK))
+def test_everything_ends_right_whatever_breaks_for_long(first: int) -> None:
+    check_block(check, first)
 
 
 def test_a_calm_world_runs_every_call_exactly_as_often_as_it_must() -> None:

@@ -10,7 +10,7 @@ from noetl.engine.evolve import evolve
 from noetl.model.events import TaskDone, decode
 from noetl.model.rule_events import SinkProcessed
 from noetl.model.state import ExecutionState
-from tests.simulation.world import World, simulate
+from tests.simulation.world import BLOCK, World, check_block, simulate
 
 RULES = """
 apiVersion: noetl.io/v2
@@ -82,15 +82,15 @@ async def story(world: World) -> None:
         assert len(set(ended)) == len(ended), "a call that was recorded was made again"
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(10))
 def test_rules_end_right_and_repeat_no_recorded_call_whatever_breaks(seed: int) -> None:
     simulate(story, seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1500))
-def test_rules_end_right_whatever_breaks_for_long(seed: int) -> None:
-    simulate(story, seed)
+@pytest.mark.parametrize("first", range(0, 500, BLOCK))
+def test_rules_end_right_whatever_breaks_for_long(first: int) -> None:
+    check_block(lambda seed: simulate(story, seed), first)
 
 
 def test_in_a_calm_world_every_call_of_a_chain_is_made_once() -> None:

@@ -489,6 +489,19 @@ async def _killed(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
+BLOCK = 100
+
+
+def check_block(check: Callable[[int], object], first: int) -> None:
+    """A hundred seeds in one test; the one that fails is named."""
+    for seed in range(first, first + BLOCK):
+        try:
+            check(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
 def simulate(story: Callable[[World], Awaitable[T]], seed: int, **options: int) -> T:
     """Run a story in a world of its own."""
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.templates import (
@@ -20,6 +20,7 @@ from noetl.templates import (
     compile_text,
     view,
 )
+from tests.effort import generated
 from tests.templates.generated import COMPARISONS, data, expressions, literals, paths
 from tests.templates.scopes import outcome, scope
 
@@ -86,19 +87,19 @@ def both_codes_agree(text: str, around: Scope) -> None:
         assert repr(outcome(one, around)) == repr(outcome(other, around))
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(150)
 @given(simple, roots)
 def test_simple_expressions_agree_on_any_scope(expression, around):
     both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(100)
 @given(st.lists(st.one_of(simple, paths), min_size=1, max_size=3), roots)
 def test_texts_agree_on_any_scope(parts, around):
     both_codes_agree("<" + "-".join(f"{{{{ {part} }}}}" for part in parts) + ">", scope(**around))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(100)
 @given(expressions, roots)
 def test_all_other_expressions_agree_too(expression, around):
     both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
@@ -113,7 +114,7 @@ STATEMENTS = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@generated(100)
 @given(st.sampled_from(STATEMENTS), simple, simple, roots)
 def test_statements_agree_on_any_scope(text, one, other, around):
     both_codes_agree(text.format(one, other), scope(**around))

@@ -7,6 +7,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def contracts() -> Iterator[type[ToolContract]]:
                 yield case
 
 
+@cache
 def kinds_of(path: Path) -> set[str]:
     """The kinds that an example uses."""
     net = compile_text(path.read_text(), tools=shapes()).unwrap()
