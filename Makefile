@@ -9,13 +9,14 @@ DEVELOPED := $(VENV)/.developed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --progress-bar off --editable
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser test test-long lint bench clean
+.PHONY: help install demo ui pictures browser test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
 	@echo "make demo       install into .venv and run an example playbook"
 	@echo "make test       install what developers need, too; everything that must pass"
 	@echo "make test-long  the same, longer: more fuzzing, more seeds"
+	@echo "make house      what might be simplified: it reports and fails nothing"
 	@echo "make ui         build the web UI into the package (needs Node)"
 	@echo "make pictures   make the pictures of the documentation (needs Chromium)"
 	@echo "make bench      measure this machine"
@@ -63,6 +64,9 @@ test: lint browser
 
 test-long: lint browser
 	EFFORT=long $(BIN)/pytest -n 3 --dist worksteal
+
+house: $(DEVELOPED)
+	@$(BIN)/python -m tests.house_report
 
 ui: $(DEVELOPED)
 	cd ui && npm install --no-audit --no-fund
