@@ -513,3 +513,12 @@ def test_one_at_a_time_is_bounded_and_frees_its_slot():
     assert done.result == "the orders of ann are loaded"
     [bounded] = done.of(ExecutionBounded)
     assert bounded.slots == {"key orders of ann": 1, "playbook examples/one_at_a_time": 10}
+
+
+def test_on_failure_says_what_happened_and_fails_all_the_same():
+    done = run("on_failure")
+
+    assert "orders.csv is not there" in done.error["message"]
+    told = done.step("tell_us")["result"]
+    assert told.startswith("start failed:")
+    assert "orders.csv is not there" in told

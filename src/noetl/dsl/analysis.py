@@ -30,6 +30,8 @@ def steps_are_reachable(building: Building, net: Net) -> None:
         return
     reached = reachable(graph, net.entry)
     undoing = {step.compensate for step in net.steps if step.compensate is not None}
+    if net.executor.on_failure is not None:
+        undoing.add(net.executor.on_failure)
     for name in undoing:
         reached |= reachable(graph, name)
     for step in net.steps:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from noetl.dsl import nodes
 from noetl.dsl.building import (
     Building,
@@ -21,7 +23,16 @@ from noetl.dsl.building import (
 from noetl.dsl.layers import combine, executor_knobs, written_limits
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.steps import form_fields, step, workbook
-from noetl.model.net import Concurrency, Executor, FormField, KeychainEntry, Net, Values
+from noetl.model.net import (
+    Concurrency,
+    Executor,
+    FormField,
+    KeychainEntry,
+    Net,
+    Step,
+    Task,
+    Values,
+)
 
 ROOT = Home()
 
@@ -45,6 +56,11 @@ def build(building: Building, root: Mapping) -> Net:
     )
     built = _executor(building, executor)
     name, path = _names(root)
+    handler = _on_failure(building, field(field(executor, "spec"), "on_failure"), steps, path)
+    if handler is not None:
+        built = msgspec.structs.replace(built, on_failure=handler.name)
+        if handler not in steps:
+            steps = (*steps, handler)
     metadata = field(root, "metadata")
     net = Net(
         name=name,
@@ -67,6 +83,47 @@ def build(building: Building, root: Mapping) -> Net:
         workflow=root.keys.get("workflow"),
     )
     return net
+
+
+def _on_failure(
+    building: Building, node: Node | None, steps: tuple[Step, ...], path: str
+) -> Step | None:
+    """The step that runs when an execution fails; for a playbook, one is made that calls it."""
+    wanted = nodes.text_of(node) if node is not None else None
+    if not wanted or node is None:
+        return None
+    names = [one.name for one in steps]
+    for one in steps:
+        if one.name == wanted:
+            return one
+    if hint := building.report.suggest(wanted, names):
+        building.report.add(
+            "unknown-step",
+            f'`on_failure` names "{wanted}", which is neither a step nor the path of a'
+            f" playbook.{hint}",
+            node.place,
+        )
+        return None
+    name = next(
+        one
+        for one in ("on_failure", *(f"on_failure_{n}" for n in range(2, 1000)))
+        if one not in names
+    )
+    call = Task(
+        name=f"{name}_task",
+        kind="playbook",
+        config={"path": wanted},
+        inputs={
+            "error": "{{ args.error }}",
+            "failed_step": "{{ args.failed_step }}",
+            "execution_id": "{{ execution_id }}",
+            "path": path,
+        },
+    )
+    made = Step(name=name, description=f"Runs {wanted} when the execution fails.", tasks=(call,))
+    building.mark(call, node.place)
+    building.mark(made, node.place)
+    return made
 
 
 def _workload(building: Building, root: Mapping, inputs: tuple[FormField, ...]) -> Values:

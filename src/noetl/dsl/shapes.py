@@ -200,6 +200,9 @@ EXECUTOR = Record(
                         ),
                         "What bounds its executions.",
                     ),
+                    "on_failure": Field(
+                        Text(), "The step, or the path of a playbook, that runs when it fails."
+                    ),
                     "priority": Field(
                         Number(whole=True, templates=False),
                         "Higher ones go first where commands or executions wait.",

@@ -32,7 +32,7 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
             step=run.step,
             result=result,
             tasks=tasks,
-            undo=step.compensate if run.compensates is None else None,
+            undo=step.compensate if run.compensates is None and not run.handles_failure else None,
             emitted=step.emit,
             undone=run.undoes,
         )

@@ -19,7 +19,7 @@ from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenConsum
 from noetl.model.facts import Undefined
 from noetl.model.ids import StepRunId, derive
 from noetl.model.net import Values
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import TaskError, error_value
 from noetl.model.state import Run, Token, Undo
 from noetl.templates import EventView, Scope
 
@@ -110,6 +110,36 @@ def start_undoing(turn: Turn, undo: Undo) -> None:
             command_id=derive(run_id, 1) if one_command else None,
             compensates=undo.step_run_id,
             block=block,
+        )
+    )
+    if wrong is not None:
+        fail_run(turn, run_id, wrong)
+    else:
+        _begin(turn, turn.state.runs[run_id], limits)
+
+
+def start_handling(turn: Turn, step: str, error: TaskError) -> None:
+    """Run what the playbook says for a failure, once. Nothing is routed from there, and how it
+    ends does not change how the execution ends."""
+    program = turn.program.steps[step]
+    run_id = derive(turn.execution_id, "on_failure")
+    args: Values = {"error": error_value(error), "failed_step": turn.state.failed_step}
+    limits: list[Limit] = []
+    wrong: TaskError | None = None
+    try:
+        args, scope = seen_on_entry(turn, program, run_id, [], args)
+        limits = _limits(turn, program, scope)
+    except EvaluationFailed as failure:
+        wrong = error_from(failure)
+    turn.record(
+        StepScheduled(
+            at=turn.at,
+            step_run_id=run_id,
+            step=step,
+            number=_next_number(turn, step),
+            args=args,
+            command_id=derive(run_id, 1) if program.has_one_command and wrong is None else None,
+            handles_failure=True,
         )
     )
     if wrong is not None:

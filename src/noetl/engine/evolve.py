@@ -236,7 +236,8 @@ def _beginning(
 
 TAKEN_OVER = (
     *("ctx", "vars", "runs", "timers", "results", "steps", "arc_keys", "arrivals", "last_step"),
-    *("signals", "heard", "undo", "failure", "failed_step", "compensating", "cancelling"),
+    *("signals", "heard", "undo", "failure", "failed_step", "failure_handled", "compensating"),
+    "cancelling",
 )
 """Fields that a fork takes over; its tokens are placed by facts of their own."""
 _state = msgspec.json.Decoder(ExecutionState).decode

@@ -185,6 +185,8 @@ def _ran(
             continue
         conditions.append(mine)
         reasons.append(f"token from `{name}` over arc {_number(token.arc)}{_held(mine)}")
+    if fact.handles_failure:
+        reasons.append("the execution failed, and this runs when it does")
     if fact.compensates is not None:
         reasons.append("the execution failed, and it undoes what was done")
     admission = _admission(program, execution_id, entered)

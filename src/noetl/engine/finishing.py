@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from noetl.engine.entering import start_undoing
+from noetl.engine.entering import start_handling, start_undoing
 from noetl.engine.turn import TellParent, Turn
 from noetl.model.events import (
     ExecutionProcessed,
@@ -22,19 +22,25 @@ END = "end"
 def finish_if_over(turn: Turn) -> bool:
     """An execution is over exactly when it has no token, no open run, no timer, no listener.
 
-    Says whether it was: then it has ended, or begins to undo.
+    Says whether it was: then it has ended, begins to undo, or does what its playbook says for a
+    failure.
     """
     state = turn.state
     if state.runs or state.tokens or state.timers or state.queued is not None:
         return False
     if state.failure is None:
         finish(turn, "COMPLETED")
-    elif not state.undo or _end_of(state) not in turn.program.net.executor.compensate_on:
+        return True
+    undoes = bool(state.undo) and _end_of(state) in turn.program.net.executor.compensate_on
+    handler = None if state.failure_handled or state.cancelling else turn.program.on_failure
+    if not undoes and handler is None:
         finish(turn, "CANCELLED" if state.cancelling else "FAILED", error=state.failure)
     elif state.status == "PAUSED":
         return False
-    else:
+    elif undoes:
         start_undoing(turn, state.undo[-1])
+    elif handler is not None:
+        start_handling(turn, handler, state.failure)
     return True
 
 

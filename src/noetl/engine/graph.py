@@ -43,7 +43,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     back: frozenset[tuple[str, str]]
     """Pairs (source, target) that lead back to where a token has been."""
     dispatched: tuple[str, ...]
-    """Steps no arc leads to, which a templated target may name at run time."""
+    """Steps no arc leads to, which a templated target may name at run time, and the step that runs
+    when an execution fails."""
     unreachable: tuple[str, ...]
 
     @property
@@ -62,14 +63,15 @@ def graph_of(net: Net) -> Graph:
     rest = tuple(name for name in steps if name not in reached)
     # A target known only at run time may be any step, so none can be called unreachable.
     any_step = any(edge.target not in steps for name in order for edge in out[name])
+    handler = tuple(name for name in rest if name == net.executor.on_failure)
     return Graph(
         entry=net.entry,
         steps=steps,
         out=out,
         order=order,
         back=back | _walk_rest(rest, out),
-        dispatched=rest if any_step else (),
-        unreachable=() if any_step else rest,
+        dispatched=rest if any_step else handler,
+        unreachable=() if any_step else tuple(name for name in rest if name not in handler),
     )
 
 

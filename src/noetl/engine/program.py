@@ -207,6 +207,8 @@ class Program:
         )
         self.is_bounded = executor.concurrency is not None or executor.max_running is not None
         """Its executions may have to wait for their turn."""
+        self.on_failure = executor.on_failure
+        """The step that runs once when one of them fails."""
         self.steps = {
             step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
         }

@@ -30,6 +30,7 @@ def scheduled(state: ExecutionState, fact: StepScheduled) -> None:
         scheduled_at=fact.at,
         compensates=fact.compensates,
         block=fact.block,
+        handles_failure=fact.handles_failure,
         priority=fact.priority,
         past=fact.past,
         commands={fact.command_id: 1} if fact.command_id else {},
@@ -43,6 +44,8 @@ def scheduled(state: ExecutionState, fact: StepScheduled) -> None:
         summary = state.steps[fact.step] = StepSummary()
     summary.runs, summary.status = fact.number, "running"
     summary.started_at, summary.ended_at, summary.error = fact.at, None, None
+    if fact.handles_failure:
+        state.failure_handled = True
     if fact.compensates is not None:
         state.compensating = True
         state.runs[fact.step_run_id].undoes = state.undo.pop().step

@@ -210,6 +210,8 @@ class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
     """It runs this workbook entry instead of the step's tasks: a compensation."""
     priority: int = 0
     past: dict[str, int] = {}
+    handles_failure: bool = False
+    """The execution has failed, and this is what its playbook does then."""
     released: bool = False
     """Two joins waited for each other; the oldest was let go."""
     partition: str = ""

@@ -445,6 +445,8 @@ class Executor(Record, frozen=True, kw_only=True):
     concurrency: Concurrency | None = None
     max_running: int | None = None
     """So many executions of the playbook may run at the same time."""
+    on_failure: str | None = None
+    """The step that runs once when an execution fails."""
     priority: int = 0
     """Of what waits in a pool, and of executions that wait for their turn, the highest is first."""
     inputs: tuple[FormField, ...] = ()

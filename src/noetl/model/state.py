@@ -145,6 +145,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     undoes: str = ""
     """The step of the run that it compensates."""
     block: str | None = None
+    handles_failure: bool = False
     priority: int = 0
     past: dict[str, int] = {}
     order: int = 0
@@ -310,6 +311,8 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     failure: TaskError | None = None
     """Why the execution is failing; compensation may still be under way."""
     failed_step: str = ""
+    failure_handled: bool = False
+    """What its playbook does when it fails has begun: it happens once."""
     compensating: bool = False
     cancelling: bool = False
     """Somebody has cancelled it; if it undoes what is done, that is under way."""
