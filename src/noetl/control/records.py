@@ -38,9 +38,16 @@ LOOK_SECONDS = 0.2
 LAST = "last"
 WIDTHS = (
     *(1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0),
-    *(hours * 3600.0 for hours in (1, 3, 6, 12, 24, 48, 168, 336, 720, 2160, 8760)),
+    *(hours * 3600.0 for hours in (1, 3, 6, 12, 24, 168, 672, 2016, 8064)),
 )
-"""Seconds that a bucket of a histogram may span."""
+"""Seconds that a bucket of a histogram may span, each a multiple of the one before."""
+FINE_BUCKETS = 2000
+
+
+def _width(first: float, last: float, buckets: int) -> float:
+    """The width of at most so many buckets. A bucket begins at a round moment, so there is one
+    more than would fit from the first to the last."""
+    return next((one for one in WIDTHS if (last - first) / one + 2 <= buckets), WIDTHS[-1])
 
 
 def cursor_of(row: Summary) -> str:
@@ -191,30 +198,51 @@ class Records:
         return ExecutionCount(count=await self._store.count(wanted, now=now))
 
     async def histogram(self, wanted: Wanted, *, now: float, buckets: int) -> Histogram:
-        """Executions that match by time and status, in at most so many buckets of a round width."""
-        span = await self._store.span(wanted, now=now)
+        """Executions that match by time and status, in at most so many buckets of a round width.
+
+        Most queries are answered by one look at the executions that match, in fine buckets from the
+        first execution there is to the last. Only what lies close together is looked at again.
+        """
+        span = await self._store.span()
         if span is None:
             return Histogram(start=None, end=None, bucket_seconds=0.0, total=0, buckets=[])
-        first, last = span
-        # One more than fit: a bucket begins at a round moment, not at the first execution.
-        width = next((one for one in WIDTHS if (last - first) / one + 2 <= buckets), WIDTHS[-1])
-        begin = math.floor(first / width) * width
-        end = (math.floor(last / width) + 1) * width
-        counted: dict[int, dict[str, int]] = {}
-        for number, status, count in await self._store.histogram(
-            wanted, now=now, begin=begin, width=width, end=end
-        ):
-            counted.setdefault(number, {})[status] = count
+        fine = _width(*span, FINE_BUCKETS)
+        counted = await self._counted(wanted, now, *span, fine)
+        if not counted:
+            return Histogram(start=None, end=None, bucket_seconds=0.0, total=0, buckets=[])
+        first, last = min(counted) * fine, (max(counted) + 1) * fine
+        width = _width(first, last, buckets)
+        if width < fine:
+            counted = await self._counted(wanted, now, first, last, width)
+            first, last = min(counted) * width, (max(counted) + 1) * width
+        merged: dict[int, dict[str, int]] = {}
+        for number, counts in counted.items():
+            place = merged.setdefault(math.floor(number * min(fine, width) / width), {})
+            for status, count in counts.items():
+                place[status] = place.get(status, 0) + count
         return Histogram(
-            start=documents.moment(begin),
-            end=documents.moment(end),
+            start=documents.moment(min(merged) * width),
+            end=documents.moment((max(merged) + 1) * width),
             bucket_seconds=width,
-            total=sum(sum(counts.values()) for counts in counted.values()),
+            total=sum(sum(counts.values()) for counts in merged.values()),
             buckets=[
-                HistogramBucket(start=documents.moment(begin + number * width), counts=counts)
-                for number, counts in counted.items()
+                HistogramBucket(start=documents.moment(number * width), counts=merged[number])
+                for number in sorted(merged)
             ],
         )
+
+    async def _counted(
+        self, wanted: Wanted, now: float, first: float, last: float, width: float
+    ) -> dict[int, dict[str, int]]:
+        """Counts by status in buckets of a width; a bucket's number is its time by the width."""
+        begin = math.floor(first / width)
+        end = math.floor(last / width) + 1
+        found: dict[int, dict[str, int]] = {}
+        for number, status, count in await self._store.histogram(
+            wanted, now=now, begin=begin * width, width=width, end=end * width
+        ):
+            found.setdefault(begin + number, {})[status] = count
+        return found
 
     async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]:
         """The values of a label, and how many executions have each."""
