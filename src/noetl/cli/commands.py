@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "migrate": "Rewrite older dialects to the canonical one.",
     },
     "Set up": {
+        "lsp": "Help editors with playbooks: a language server.",
         "schema": "Print the JSON Schema of the language, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
         "tools": "List the tool kinds, show one, or begin one of your own.",

@@ -1,0 +1,94 @@
+"""/api/language: help while a playbook is written: completion, hover, problems, an expression."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from noetl.api.route import Body, Caller, Route
+from noetl.api.routes.context import Render, render
+from noetl.dsl import assist
+from noetl.dsl.schema import playbook_schema
+from noetl.errors import BadRequest
+from noetl.model.language import AboutDocument, LanguageDocument, OfferDocument
+from noetl.tools.registry import shapes
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+TEXT_MAX = 512 * 1024
+Position = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+
+
+class Language(Body, frozen=True, kw_only=True):
+    """A text as it is being written, and a place in it."""
+
+    content: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+    want: Literal["completion", "hover", "problems", "value"] = "completion"
+    line: Position = 1
+    column: Position = 1
+    """Both count from 1; the column is that of the cursor."""
+    expression: str | None = None
+    """With `want: value`: a template to evaluate, as a step of a recorded execution sees it."""
+    execution_id: str | None = None
+    step: str | None = None
+    iteration: int | None = None
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
+    """The event after which it is evaluated; by default now."""
+
+
+async def language(services: Services, caller: Caller, *, body: Language) -> LanguageDocument:
+    """What may stand at a place of a playbook, what stands there, or what is wrong with the text.
+
+    With `want: value` the value of an expression in a recorded execution. No secret is in scope.
+    """
+    match body.want:
+        case "completion":
+            found = assist.offers(body.content, body.line, body.column, _schema())
+            return LanguageDocument(
+                completions=[OfferDocument(text=o.text, kind=o.kind, about=o.about) for o in found]
+            )
+        case "hover":
+            told = assist.about(body.content, body.line, body.column, _schema())
+            if told is None:
+                return LanguageDocument()
+            return LanguageDocument(
+                hover=AboutDocument(text=told.text, word=told.word, column=told.column)
+            )
+        case "problems":
+            compiled = await services.evaluator.compiled(body.content, caller.name)
+            return LanguageDocument(problems=list(compiled.problems))
+        case "value":
+            return LanguageDocument(value=await _value(services, caller, body))
+
+
+async def _value(services: Services, caller: Caller, body: Language) -> Any:
+    if body.expression is None or body.execution_id is None:
+        raise BadRequest("a value needs an `expression` and the `execution_id` to read from.")
+    wish = Render(
+        execution_id=body.execution_id,
+        step=body.step,
+        iteration=body.iteration,
+        template=body.expression,
+        seq=body.seq,
+    )
+    return (await render(services, caller, body=wish)).rendered
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return playbook_schema(shapes())
+
+
+LANGUAGE = Route(
+    "language.assist",
+    "POST",
+    "/api/language",
+    right="read",
+    body=Language,
+    answer=LanguageDocument,
+    handler=language,
+)
+ROUTES = (LANGUAGE,)

@@ -1,0 +1,419 @@
+"""Help while a playbook is written: what may stand at a place of the text, and what stands there.
+
+The text is looked at as it is being typed, so it need not be right: places are found by indentation
+and brackets, keys come from the JSON Schema, names from the text itself. What is wrong with a text
+the compiler says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from noetl.dsl.grammar import Schema
+from noetl.templates.filters import FILTERS
+from noetl.templates.functions import FUNCTIONS
+from noetl.templates.operators import TESTS
+
+Kind = Literal["key", "value", "step", "name", "filter", "test", "function"]
+ROOTS: Mapping[str, str] = {
+    "ctx": "What the execution has written so far.",
+    "workload": "What the execution was started with, over the playbook's defaults.",
+    "vars": "Variables of the execution.",
+    "args": "What the token or the step handed over.",
+    "iter": "The element of a loop's iteration, by the name of the iterator.",
+    "event": "What has just happened: `event.name`, `event.data`.",
+    "error": "Why the step or call failed.",
+    "result": "What the call or step yielded.",
+    "output": "The outcome of the call: `output.status`, `output.result`, `output.error`.",
+    "keychain": "Secrets of the playbook's keychain, on workers only.",
+    "steps": "Results of steps by their names.",
+    "execution_id": "The id of the execution.",
+}
+STEP_KEYS = frozenset({"step", "next", "to_step", "compensate"})
+OFFERED_MAX = 200
+_KEY = re.compile(r"^(?P<indent>\s*)(?P<dashes>(?:-\s+)*)(?P<key>[\w.$-]+|\"[^\"]*\"):(?:\s|$)")
+_STEP = re.compile(r"^\s*(?:-\s+)?\{?\s*(?:-\s+)?step:\s*[\"']?([A-Za-z_][\w-]*)", re.MULTILINE)
+_CTX = re.compile(r"\bctx\.([A-Za-z_]\w*)")
+_WORD = re.compile(r"[\w$-]+")
+
+
+class Offer(NamedTuple):
+    """Something that may be written."""
+
+    text: str
+    kind: Kind
+    about: str = ""
+
+
+class About(NamedTuple):
+    """What stands at a place."""
+
+    text: str
+    """In Markdown."""
+    word: str
+    column: int
+    """Where the word begins, from 1."""
+
+
+class Place(NamedTuple):
+    """A place of the text."""
+
+    path: tuple[str, ...]
+    """Keys from the root; `[]` for the entry of a list."""
+    siblings: Mapping[str, str]
+    """Keys beside it, with their values where they are plain."""
+    key: str | None
+    """The key whose value is being written; None where a key is."""
+    typed: str
+    """What is there of the word already."""
+    template: str | None
+    """The text of the template before the place, if it is inside one."""
+
+
+# --- Where --------------------------------------------------------------------------------------
+
+
+def place_of(text: str, line: int, column: int) -> Place:
+    """What a place of the text is; line and column count from 1."""
+    lines = text.splitlines() or [""]
+    line = max(1, min(line, len(lines)))
+    before = lines[line - 1][: max(0, column - 1)]
+    typed = _typed(before)
+    opened = before.rfind("{{")
+    template = before[opened + 2 :] if opened >= 0 and "}}" not in before[opened:] else None
+    path, siblings = _block(lines, line - 1, before)
+    if template is None and (flow := _flow(before)) is not None:
+        return _in_flow(path, flow, typed)
+    found = _KEY.match(before)
+    key = found["key"].strip('"') if found else None
+    return Place(path, siblings, key, typed, template)
+
+
+def _typed(before: str) -> str:
+    words = re.findall(r"[\w-]*$", before)
+    return words[0] if words else ""
+
+
+def _indent(line: str) -> int:
+    """Where the first key of a line stands, behind its dashes."""
+    return len(line) - len(line.lstrip(" -")) if line.strip(" -") else len(line)
+
+
+def _block(lines: list[str], at: int, before: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The keys above a line, and the keys beside it."""
+    depth = _indent(before) if before.strip() else len(before)
+    entry = _dash(before) if before.lstrip().startswith("-") else None
+    path: list[str] = []
+    siblings: dict[str, str] = {}
+    limit = depth
+    in_entry = entry is not None
+    if in_entry:
+        path.append("[]")
+    for line in reversed(lines[:at]):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _KEY.match(line)
+        start = _indent(line)
+        if found is None:
+            continue
+        dash = _dash(line)
+        if start == limit and not (in_entry and not path[:-1] and entry == dash):
+            if not path or path == ["[]"]:
+                if not (in_entry and dash is not None):
+                    siblings[found["key"].strip('"')] = _value(line, found)
+                if dash is not None and not in_entry:
+                    path.append("[]")
+                    limit = dash
+                    in_entry = True
+            elif dash is not None and path[-1] != "[]" and dash < limit:
+                path.append("[]")
+                limit = dash
+            continue
+        if start < limit or (path and path[-1] == "[]" and start <= limit and dash is None):
+            path.append(found["key"].strip('"'))
+            limit = start
+            if dash is not None:
+                path.append("[]")
+                limit = dash
+    path.reverse()
+    siblings |= _below(lines, at, depth)
+    return tuple(path), siblings
+
+
+def _dash(line: str) -> int | None:
+    """Where the dash of a list's entry stands."""
+    rest = line.lstrip(" ")
+    return len(line) - len(rest) if rest.startswith("- ") or rest.strip() == "-" else None
+
+
+def _value(line: str, found: re.Match[str]) -> str:
+    return line[found.end() :].strip().strip("\"'")
+
+
+def _below(lines: list[str], at: int, depth: int) -> dict[str, str]:
+    """Keys beside it on the lines after."""
+    found: dict[str, str] = {}
+    for line in lines[at + 1 :]:
+        if not line.strip():
+            continue
+        if _indent(line) < depth or (_dash(line) is not None and _indent(line) <= depth):
+            break
+        match = _KEY.match(line)
+        if match is not None and _indent(line) == depth:
+            found[match["key"].strip('"')] = _value(line, match)
+    return found
+
+
+def _flow(before: str) -> list[str] | None:
+    """What stands in the open brackets before a place, outermost first; None if there are none."""
+    parts: list[str] = []
+    current, quote = "", ""
+    stack: list[str] = []
+    for letter in before:
+        if quote:
+            quote = "" if letter == quote else quote
+            current += letter
+        elif letter in "\"'":
+            quote = letter
+            current += letter
+        elif letter in "{[":
+            stack.append(letter)
+            parts.append(current)
+            current = "" if letter == "{" else "[]"
+        elif letter in "}]" and stack:
+            stack.pop()
+            current = parts.pop() + "…"
+        else:
+            current += letter
+    return [*parts, current] if stack else None
+
+
+def _in_flow(path: tuple[str, ...], flow: list[str], typed: str) -> Place:
+    found = list(path)
+    for number, part in enumerate(flow[:-1]):
+        key = _last_key(part)
+        if key is not None:
+            found.append(key)
+        if part.startswith("[]") or (
+            number == 0 and key is None and part.lstrip(" ").startswith("-")
+        ):
+            found.append("[]")
+    inside = flow[-1]
+    if inside.startswith("[]"):
+        return Place((*found, "[]"), {}, None, typed, None)
+    siblings: dict[str, str] = {}
+    for piece in inside.split(","):
+        key, colon, value = piece.partition(":")
+        if colon:
+            siblings[key.strip().strip("\"'")] = value.strip().strip("\"'")
+    key, colon, _ = inside.rpartition(",")[2].partition(":")
+    return Place(tuple(found), siblings, key.strip() if colon else None, typed, None)
+
+
+def _last_key(part: str) -> str | None:
+    match = re.search(r"([\w.$-]+)\s*:\s*$", part)
+    return match[1] if match else None
+
+
+# --- The schema -----------------------------------------------------------------------------------
+
+
+def schemas_at(schema: Schema, path: tuple[str, ...], siblings: Mapping[str, str]) -> list[Schema]:
+    """What the schema says of a mapping at a path; several where several forms are allowed."""
+    current = [schema]
+    for depth, key in enumerate(path):
+        beside = siblings if depth == len(path) - 1 else {}
+        following: list[Schema] = []
+        for one in _resolved(schema, current, beside):
+            if key == "[]":
+                items = one.get("items")
+                following += [items] if isinstance(items, dict) else []
+            elif key in one.get("properties", {}):
+                following.append(one["properties"][key])
+            elif isinstance(one.get("additionalProperties"), dict):
+                following.append(one["additionalProperties"])
+        current = following
+    return list(_resolved(schema, current, siblings))
+
+
+def _resolved(root: Schema, found: list[Schema], siblings: Mapping[str, str]) -> Iterator[Schema]:
+    """Every form that is meant: references followed, choices taken apart."""
+    waiting, seen = list(found), 0
+    while waiting and seen < 500:
+        one = waiting.pop(0)
+        seen += 1
+        if "$ref" in one:
+            waiting.insert(0, _looked_up(root, one["$ref"]))
+            one = {key: value for key, value in one.items() if key != "$ref"}
+        for choice in ("anyOf", "oneOf", "allOf"):
+            for part in one.get(choice, ()):
+                chosen = part.get("if", {}).get("properties", {}).get("kind", {}).get("const")
+                if chosen is None:
+                    waiting.append(part)
+                elif siblings.get("kind") == chosen:
+                    waiting.append(part["then"])
+        yield one
+
+
+def _looked_up(root: Schema, reference: str) -> Schema:
+    found: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- What may be written --------------------------------------------------------------------------
+
+
+def offers(text: str, line: int, column: int, schema: Schema) -> list[Offer]:
+    """What may stand at this place, the likeliest first."""
+    place = place_of(text, line, column)
+    if place.template is not None:
+        found = list(_in_template(text, place))
+    elif place.key is not None:
+        found = list(_values(text, place, schema))
+    else:
+        found = list(_keys(place, schema))
+    typed = place.typed.lower()
+    return [one for one in found if one.text.lower().startswith(typed)][:OFFERED_MAX]
+
+
+def _keys(place: Place, schema: Schema) -> Iterator[Offer]:
+    seen = set(place.siblings) - {place.typed}
+    for one in schemas_at(schema, place.path, place.siblings):
+        for key, part in one.get("properties", {}).items():
+            if key not in seen and not part.get("deprecated"):
+                seen.add(key)
+                yield Offer(key, "key", _description(schema, part))
+
+
+def _values(text: str, place: Place, schema: Schema) -> Iterator[Offer]:
+    assert place.key is not None
+    if place.key in STEP_KEYS and place.path != ("workflow", "[]"):
+        yield from (Offer(name, "step") for name in step_names(text))
+    siblings = {key: value for key, value in place.siblings.items() if key != place.key}
+    seen: set[str] = set()
+    for one in schemas_at(schema, place.path, siblings):
+        part = one.get("properties", {}).get(place.key)
+        for form in _resolved(schema, [part], {}) if isinstance(part, dict) else ():
+            words = [*form.get("enum", ()), *([form["const"]] if "const" in form else ())]
+            words += ["true", "false"] if form.get("type") == "boolean" else []
+            for word in map(str, words):
+                if word not in seen:
+                    seen.add(word)
+                    yield Offer(word, "value", _kind_summary(schema, place.key, word))
+
+
+def _kind_summary(schema: Schema, key: str, word: str) -> str:
+    if key != "kind":
+        return ""
+    return str(schema.get("$defs", {}).get(f"task_{word}", {}).get("description", ""))
+
+
+def _in_template(text: str, place: Place) -> Iterator[Offer]:
+    before = place.template or ""
+    head = before[: len(before) - len(place.typed)].rstrip(" ")
+    if head.endswith("|"):
+        yield from (Offer(name, "filter", _doc(FILTERS[name])) for name in sorted(FILTERS))
+    elif re.search(r"\bis(?:\s+not)?$", head):
+        yield from (Offer(name, "test", _doc(TESTS[name])) for name in sorted(TESTS))
+    elif head.endswith("."):
+        root = re.search(r"([A-Za-z_]\w*)\.$", head)
+        yield from _members(text, root[1] if root else "")
+    else:
+        yield from (Offer(name, "step", "The result of this step.") for name in step_names(text))
+        yield from (Offer(name, "name", about) for name, about in ROOTS.items())
+        yield from (Offer(name, "function", _doc(FUNCTIONS[name])) for name in sorted(FUNCTIONS))
+
+
+def _members(text: str, root: str) -> Iterator[Offer]:
+    """Keys of ctx and workload, as far as the text tells them."""
+    if root == "ctx":
+        yield from (Offer(name, "name", "Of ctx.") for name in dict.fromkeys(_CTX.findall(text)))
+    elif root == "workload":
+        yield from (Offer(name, "name", "Of the workload.") for name in section_keys(text, root))
+    elif root == "steps":
+        yield from (Offer(name, "step") for name in step_names(text))
+    elif root == "iter":
+        names = re.findall(r"\biterator:\s*([A-Za-z_]\w*)", text)
+        yield from (Offer(name, "name", "Of the iteration.") for name in dict.fromkeys(names))
+
+
+def step_names(text: str) -> list[str]:
+    """The steps of the playbook, as far as the text tells them, in their order."""
+    _, _, workflow = text.partition("workflow:")
+    return list(dict.fromkeys(_STEP.findall(workflow)))
+
+
+def section_keys(text: str, section: str) -> list[str]:
+    """The keys of a section of the root, in block or in brackets."""
+    match = re.search(rf"^{section}:[ \t]*(.*)$", text, re.MULTILINE)
+    if match is None:
+        return []
+    if match[1].startswith("{"):
+        return re.findall(r"[{,]\s*([A-Za-z_]\w*)\s*:", match[1])
+    found: list[str] = []
+    width: int | None = None
+    for line in text[match.end() :].splitlines()[1:]:
+        if line.strip() and not line.startswith((" ", "\t")):
+            break
+        key = _KEY.match(line)
+        if key is not None:
+            width = len(key["indent"]) if width is None else width
+            if len(key["indent"]) == width:
+                found.append(key["key"])
+    return found
+
+
+# --- What stands there ----------------------------------------------------------------------------
+
+
+def about(text: str, line: int, column: int, schema: Schema) -> About | None:
+    """What the word at this place means; None if nothing is known of it."""
+    lines = text.splitlines() or [""]
+    if not 1 <= line <= len(lines):
+        return None
+    written = lines[line - 1]
+    word = next(
+        (one for one in _WORD.finditer(written) if one.start() < column <= one.end() + 1), None
+    )
+    if word is None:
+        return None
+    place = place_of(text, line, word.end() + 1)
+    said = _said(text, place, word[0], written[word.end() :], schema)
+    return About(said, word[0], word.start() + 1) if said else None
+
+
+def _said(text: str, place: Place, word: str, behind: str, schema: Schema) -> str:
+    if place.template is not None:
+        for table in (FILTERS, TESTS, FUNCTIONS):
+            if word in table:
+                return f"`{word}`: {_doc(table[word])}"
+        if word in ROOTS:
+            return f"`{word}`: {ROOTS[word]}"
+        return f"The result of step `{word}`." if word in step_names(text) else ""
+    is_key = behind.lstrip().startswith(":") and (place.key is None or place.key != word)
+    key = word if is_key else place.key
+    if not is_key and place.key == "kind":
+        summary = _kind_summary(schema, "kind", word)
+        return f"`kind: {word}`: {summary}" if summary else ""
+    if not is_key and place.key in STEP_KEYS and word in step_names(text):
+        return f"Step `{word}`."
+    for one in schemas_at(schema, place.path, place.siblings):
+        part = one.get("properties", {}).get(key)
+        if isinstance(part, dict) and (said := _description(schema, part)):
+            return f"`{key}`: {said}"
+    return ""
+
+
+def _description(schema: Schema, part: Schema) -> str:
+    found = str(part.get("description", ""))
+    if not found and "$ref" in part:
+        found = str(_looked_up(schema, part["$ref"]).get("description", ""))
+    return found
+
+
+def _doc(what: Any) -> str:
+    return (getattr(what, "__doc__", None) or "").strip().partition("\n")[0]

@@ -1,0 +1,35 @@
+"""Answers to questions about a playbook that is being written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.model.answers import Document
+from noetl.model.problems import Problem
+
+
+class OfferDocument(Document, frozen=True, kw_only=True):
+    """Something that may be written at a place."""
+
+    text: str
+    kind: str
+    """`key`, `value`, `step`, `name`, `filter`, `test` or `function`."""
+    about: str
+
+
+class AboutDocument(Document, frozen=True, kw_only=True):
+    """What stands at a place."""
+
+    text: str
+    """In Markdown."""
+    word: str
+    column: int
+
+
+class LanguageDocument(Document, frozen=True, kw_only=True):
+    """Help while a playbook is written; what was not asked for is empty."""
+
+    completions: list[OfferDocument] = []
+    hover: AboutDocument | None = None
+    problems: list[Problem] = []
+    value: Any = None

@@ -1,0 +1,223 @@
+"""Help while a playbook is written: completion, hover and problems, over HTTP and for editors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noetl import wiring
+from noetl.dsl.assist import about, offers
+from tests.examples.system import EXAMPLES
+
+TEXT = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: shop, path: shop/orders}
+workload: {total: 17, rate: 3}
+workflow:
+  - step: start
+    tool:
+      kind: http
+      me
+    next:
+      arcs:
+        - step: ch
+          when: "{{ ctx.total | le"
+  - step: check
+    tool: {kind: python, co
+    next: {arcs: [{step: st
+    spec:
+      on
+"""
+SCHEMA = wiring.schema()
+
+
+def at(needle: str, text: str = TEXT) -> tuple[int, int]:
+    """The place behind a piece of the text."""
+    end = text.index(needle) + len(needle)
+    return text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end)
+
+
+@pytest.mark.parametrize(
+    ("needle", "wanted", "kind"),
+    [
+        ("      me", "method", "key"),
+        ("kind: ht", "http", "value"),
+        ("python, co", "code", "key"),
+        ("step: ch", "check", "step"),
+        ("{step: st", "start", "step"),
+        ("| le", "length", "filter"),
+        ("{{ ctx.", "total", "name"),
+        ("      on", "on_error", "key"),
+    ],
+)
+def test_what_fits_is_offered(needle, wanted, kind):
+    line, column = at(needle)
+
+    found = {one.text: one for one in offers(TEXT, line, column, SCHEMA)}
+
+    assert found[wanted].kind == kind, list(found)
+
+
+def test_keys_that_are_there_are_not_offered_again():
+    text = TEXT.replace("      me\n", "      url: http://x\n      \n")
+    line, column = at("http://x\n      ", text)
+
+    found = [one.text for one in offers(text, line, column, SCHEMA)]
+
+    assert "method" in found
+    assert not {"url", "kind"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("needle", "said"),
+    [
+        ("kind: htt", "Sends one HTTP request"),
+        ("      kin", "The tool to run"),
+        ("          whe", "guard"),
+    ],
+)
+def test_what_stands_there_is_explained(needle, said):
+    told = about(TEXT, *at(needle), SCHEMA)
+
+    assert told is not None
+    assert said in told.text
+
+
+def test_every_key_of_every_example_is_offered_where_it_stands():
+    """The schema is walked the right way wherever examples write a plain key in a block."""
+    checked = missed = 0
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        if ".test." in path.name:
+            continue
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            key, colon, _ = line.strip().removeprefix("- ").partition(":")
+            if line.lstrip().startswith("#") or not colon or key not in ("step", "tool", "next"):
+                continue
+            column = line.index(key) + 2
+            found = [one.text for one in offers("\n".join(lines), number, column, SCHEMA)]
+            checked += 1
+            missed += key not in found
+    assert checked > 200
+    assert missed <= checked * 0.02, (missed, checked)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=300), st.integers(1, 20), st.integers(1, 80))
+def test_no_text_breaks_it(text, line, column):
+    offers(text, line, column, SCHEMA)
+    about(text, line, column, SCHEMA)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(TEXT)))
+def test_no_beginning_of_a_playbook_breaks_it(length):
+    text = TEXT[:length]
+    line, column = text.count("\n") + 1, length - text.rfind("\n")
+
+    offers(text, line, column, SCHEMA)
+    about(text, line, column, SCHEMA)
+
+
+# --- Over HTTP ------------------------------------------------------------------------------------
+
+
+def test_the_route_completes_explains_checks_and_evaluates(dev):
+    def ask(**body):
+        return dev.post("/api/language", body)
+
+    line, column = at("kind: ht")
+    offered = ask(content=TEXT, line=line, column=column)["completions"]
+    assert offered[0]["text"] == "http"
+    assert offered[0]["about"].startswith("Sends one HTTP request")
+    assert ask(content=TEXT, line=line, column=column, want="hover")["hover"]["word"] == "http"
+    problems = ask(content="kind: Playbook\n", want="problems")["problems"]
+    assert any(problem["severity"] == "error" for problem in problems)
+    execution_id = dev.start(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: v, path: tests/value}\n"
+        "workload: {total: 4}\nworkflow: [{step: start, tool: {kind: noop, result: 3}}]\n"
+    )
+    dev.ended(execution_id)
+    value = ask(want="value", expression="{{ start + workload.total }}", execution_id=execution_id)
+    assert value["value"] == 7
+    assert dev.ask("POST", "/api/language", {"want": "value"}).status == 400
+    assert dev.ask("POST", "/api/language", {"want": "everything"}).status == 400
+
+
+# --- For editors ----------------------------------------------------------------------------------
+
+
+class Editor:
+    """The other side of a language server."""
+
+    def __init__(self, tmp_path) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "noetl.cli", "lsp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
+        )
+        self._number = 0
+
+    def tell(self, method: str, **params) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def ask(self, method: str, **params):
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self._send(request)
+        answer = self.hear()
+        assert answer["id"] == self._number, answer
+        return answer.get("result", answer.get("error"))
+
+    def _send(self, message: dict) -> None:
+        body = json.dumps(message).encode()
+        self._server.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self._server.stdin.flush()
+
+    def hear(self) -> dict:
+        length = 0
+        while (line := self._server.stdout.readline()).strip():
+            length = int(line.partition(b":")[2])
+        return json.loads(self._server.stdout.read(length))
+
+    def end(self) -> int:
+        self._server.stdin.close()
+        code = self._server.wait(30)
+        self._server.stdout.close()
+        return code
+
+
+def test_an_editor_gets_problems_completion_hover_and_formatting(tmp_path):
+    editor = Editor(tmp_path)
+    uri = {"uri": "file:///orders.yaml"}
+
+    assert editor.ask("initialize", capabilities={})["capabilities"]["hoverProvider"] is True
+    editor.tell("initialized")
+    editor.tell("textDocument/didOpen", textDocument={**uri, "text": TEXT})
+    assert editor.hear()["params"]["diagnostics"]
+    line, column = at("kind: ht")
+    position = {"line": line - 1, "character": column - 1}
+    offered = editor.ask("textDocument/completion", textDocument=uri, position=position)
+    assert offered[0]["label"] == "http"
+    hover = editor.ask("textDocument/hover", textDocument=uri, position=position)
+    assert "HTTP request" in hover["contents"]["value"]
+    fine = (
+        "apiVersion: noetl.io/v2\nkind:   Playbook\nmetadata: {name: v, path: tests/v}\n"
+        "workflow: [{step: start, tool: {kind: noop}}]\n"
+    )
+    editor.tell("textDocument/didChange", textDocument=uri, contentChanges=[{"text": fine}])
+    assert editor.hear()["params"]["diagnostics"] == []
+    [edit] = editor.ask("textDocument/formatting", textDocument=uri, options={})
+    assert "kind: Playbook\n" in edit["newText"]
+    assert editor.ask("textDocument/unknown")["code"] == -32601
+    assert editor.ask("textDocument/hover", textDocument={"uri": "x"})["code"] == -32600
+    assert editor.ask("shutdown") is None
+    editor.tell("exit")
+    assert editor.end() == 0
