@@ -7,13 +7,21 @@ import os
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import pytest
 
+from noetl import wiring
+from noetl.api.stream import Streams
 from noetl.cli.workloads import chain
+from noetl.errors import NotFound
+from noetl.settings import Settings
+from noetl.store.base import Store
 from tests.examples.system import temporary_folder
 from tests.server.processes import SECONDS_MAX, Server, serving, working
 from tests.server.test_routes import HELLO, SLOW, WAITING
@@ -239,3 +247,49 @@ def test_a_stream_of_nothing_is_not_found(dev):
     assert dev.ask("GET", "/api/executions/77/stream").status == 404
     assert dev.ask("GET", "/api/executions/77/events").status == 404
     assert dev.ask("GET", "/api/executions/77/events", wait=1).status == 404
+
+
+class Counted:
+    """A store that counts what is read of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reads: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.reads[name] += 1
+        return getattr(self._store, name)
+
+
+def test_readers_that_come_together_share_also_what_was_there_before_them(tmp_path):
+    async def read() -> tuple[list[bytes], Counter[str]]:
+        settings = Settings.from_environment({})
+        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
+        async with wiring.embedded(here, work=False, serves=True) as system:
+            services = system.services()
+            entry, _ = await services.catalog.register(WAITING)
+            started = await services.executions.start(entry.digest, entry.path, entry.version, {})
+            store = Counted(system.store)
+            streams = Streams(
+                cast(Store, store),
+                system.orchestrator.audience,
+                services.metrics,
+                services.draining,
+            )
+
+            async def first() -> bytes:
+                assert await streams.look(started, 0)
+                async with aclosing(streams.frames(started, 0)) as frames:
+                    return await anext(frames)
+
+            found = await asyncio.gather(*(first() for _ in range(20)))
+            with pytest.raises(NotFound):
+                await streams.look("1", 0)
+            return found, store.reads
+
+    found, reads = asyncio.run(read())
+
+    assert len(set(found)) == 1
+    assert b"\nevent: playbook.execution.requested\n" in found[0]
+    assert reads["summary"] == reads["heads"] == 2
+    assert reads["events"] <= 2

@@ -66,10 +66,11 @@ class Access:
 
     async def is_open(self) -> bool:
         """Whether nobody is configured yet. Once closed, this server stays so."""
-        now = self._clock.now()
-        if not self._closed and abs(now - self._looked_at) >= KNOWN_SECONDS:
-            self._looked_at = now
-            self._closed = bool(await self._store.users() or await self._store.tokens())
+        if not self._closed:
+            now = self._clock.now()
+            if abs(now - self._looked_at) >= KNOWN_SECONDS:
+                self._looked_at = now
+                self._closed = bool(await self._store.users() or await self._store.tokens())
         return not self._closed
 
     def _look_again(self) -> None:
@@ -79,7 +80,7 @@ class Access:
 
     async def who(self, secret: str | None) -> Principal:
         """Whoever shows this; NOBODY for what we do not know."""
-        if await self.is_open():
+        if not self._closed and await self.is_open():
             return OPEN
         if not secret:
             return NOBODY

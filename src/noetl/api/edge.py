@@ -113,7 +113,16 @@ class Edge:
             elif (page := self._page(request)) is not None:
                 response = Response(page.status, [*page.headers], page.body)
             else:
-                caller = await self._admit(request, request_id, is_guest=is_guest)
+                principal = await self._admit(request, is_guest=is_guest)
+                address, scheme = self._proxies.behind(request.address, headers)
+                caller = Caller(
+                    principal,
+                    request_id=request_id,
+                    headers=headers,
+                    gone=partial(self._gone, request, principal),
+                    address=address,
+                    scheme=scheme,
+                )
                 _refuse_nul(request)
                 if request.method == "OPTIONS":
                     response = self._methods_of(request.path)
@@ -139,20 +148,8 @@ class Edge:
 
     # --- Who asks ---
 
-    async def _admit(self, request: Request, request_id: str, *, is_guest: bool) -> Caller:
+    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
-        principal = await self._known(request, is_guest=is_guest)
-        address, scheme = self._proxies.behind(request.address, request.headers)
-        return Caller(
-            principal,
-            request_id=request_id,
-            headers=request.headers,
-            gone=partial(self._gone, request, principal),
-            address=address,
-            scheme=scheme,
-        )
-
-    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
         method, headers = request.method, request.headers
         if not is_guest:
             _refuse_other_sites(method, headers)
@@ -263,9 +260,10 @@ class Edge:
         begun: float,
     ) -> None:
         took = time.perf_counter() - begun
-        self._metrics.requests_of(request.method, template, status).inc()
+        counted = self._metrics.requests
+        counted.count(request.method, template, status)
         if found is None or not found.route.patient:
-            self._metrics.seconds_of(request.method, template).observe(took)
+            counted.time(request.method, template, took)
         if not logger.isEnabledFor(logging.DEBUG):
             return
         logger.debug(
@@ -287,16 +285,16 @@ class LocalEdge(Edge):
     Only who may write the file can open it, and no browser does.
     """
 
-    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
+    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
         return local(request.address)
 
 
 class ShowingEdge(Edge):
     """Answers those who look at a recording on this machine: everybody may look, nobody may act."""
 
-    async def _known(self, request: Request, *, is_guest: bool) -> Principal:
+    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
         _refuse_rebinding(request.headers.get(b"host", b"").decode("latin-1"))
-        return await super()._known(request, is_guest=is_guest)
+        return await super()._admit(request, is_guest=is_guest)
 
     async def _who(self, headers: dict[bytes, bytes]) -> Principal:
         return VISITOR

@@ -1,9 +1,11 @@
 """Server-sent events: what happens to an execution, as it happens.
 
 An event is read and encoded once, however many read it. Each execution that somebody reads has one
-feed, which keeps the newest events as they are sent. A reader that is behind that reads pages of
-the store by itself, until it has caught up. The reader sets the pace and nothing is queued for it,
-so a slow one costs no more memory than a fast one.
+feed, which keeps the newest events as they are sent. It begins with what its first reader asks for,
+unless that is far behind, so those who come together share also what was there before them. A
+reader that is behind the feed reads pages of the store by itself, until it has caught up. The
+reader sets the pace and nothing is queued for it, so a slow one costs no more memory than a fast
+one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import msgspec
 from noetl.api.metrics import Metrics
 from noetl.control import documents
 from noetl.control.audience import Audience
+from noetl.errors import NotFound
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
@@ -33,6 +36,10 @@ PAGE_BYTES = 256 * 1024
 ENCODED_AT_ONCE = 100
 """After so many events, whoever else is in this process has a turn."""
 KEPT_BYTES = 512 * 1024
+SHARED_EVENTS = 500
+"""A first reader that is behind by more reads by itself what came before it."""
+UNREAD_SECONDS = 1.0
+"""So long a feed stays without readers: some come and go together, or look before they read."""
 PAUSE_SECONDS = 0.1
 """Between two pieces of a feed: what is stored meanwhile is read and sent together."""
 HEARTBEAT_SECONDS = 15.0
@@ -99,10 +106,20 @@ def piece(execution_id: ExecutionId, rows: Sequence[EventRow]) -> Piece:
 class Feed:
     """The newest events of one execution, while somebody reads them."""
 
-    def __init__(self, store: Store, audience: Audience, execution_id: ExecutionId) -> None:
+    def __init__(
+        self, store: Store, audience: Audience, execution_id: ExecutionId, after: int | None
+    ) -> None:
+        """`after` is where its first reader begins; None: with what comes next."""
         self._store = store
         self._audience = audience
         self._execution_id = execution_id
+        self._first = after
+        self.is_known = False
+        """There is such an execution."""
+        self.was_over = False
+        """It had ended before the feed began."""
+        self.head = 0
+        """The last event when the feed began."""
         self._pieces: deque[Piece] = deque()
         self._size = 0
         self._end = 0
@@ -119,8 +136,8 @@ class Feed:
 
     @property
     def end(self) -> int:
-        """The last event that it has seen."""
-        return self._end
+        """The last event that it knows of."""
+        return max(self._end, self.head)
 
     def after(self, seq: int) -> Piece | None:
         """The oldest of the pieces that go on after that event."""
@@ -150,12 +167,16 @@ class Feed:
             self._audience.unwatch(self._execution_id, signal)
 
     async def _begin(self) -> None:
-        """Begin where the log ends now."""
+        """Begin with what the first reader asks for, or where the log ends now."""
         summary = await self._store.summary(self._execution_id)
         heads = await self._store.heads([self._execution_id])
-        self._end = heads.get(self._execution_id, 0)
+        self.is_known = summary is not None
+        self.was_over = summary is not None and summary.status in TERMINAL
+        self.has_ended = self.was_over or not self.is_known
+        self.head = heads.get(self._execution_id, 0)
+        first = self.head if self._first is None or self.has_ended else self._first
+        self._end = first if self.head - SHARED_EVENTS <= first <= self.head else self.head
         self.start = self._end
-        self.has_ended = summary is not None and summary.status in TERMINAL
         self.begun.set()
 
     def _add(self, new: Piece) -> None:
@@ -184,12 +205,22 @@ class Streams:
         self.draining = draining
         self._feeds: dict[ExecutionId, Feed] = {}
 
+    async def look(self, execution_id: ExecutionId, after: int) -> bool:
+        """Whether events will come after that number. Raises NotFound if there is no execution."""
+        async with self.fed(execution_id, after) as feed:
+            await feed.begun.wait()
+            if feed.failure is not None:
+                raise feed.failure
+            if not feed.is_known:
+                raise NotFound(f"there is no execution {execution_id}.")
+            return not feed.was_over or after < feed.head
+
     async def frames(self, execution_id: ExecutionId, after: int) -> AsyncGenerator[bytes, None]:
         """The events after that number as they are sent, until the execution has ended."""
         first = RETRY
         with self.counted():
             async with (
-                self.fed(execution_id) as feed,
+                self.fed(execution_id, after) as feed,
                 aclosing(self._read(feed, execution_id, after)) as found,
             ):
                 async for frames in found:
@@ -213,6 +244,7 @@ class Streams:
     ) -> AsyncGenerator[bytes, None]:
         draining = asyncio.ensure_future(self.draining.wait())
         try:
+            await feed.begun.wait()
             while not draining.done():
                 changed = feed.changed
                 if after < feed.start:
@@ -246,18 +278,25 @@ class Streams:
             draining.cancel()
 
     @asynccontextmanager
-    async def fed(self, execution_id: ExecutionId) -> AsyncIterator[Feed]:
-        """The feed of an execution, for as long as somebody reads it."""
+    async def fed(self, execution_id: ExecutionId, after: int | None = None) -> AsyncIterator[Feed]:
+        """The feed of an execution, for as long as somebody reads it; see `Feed`."""
         feed = self._feeds.get(execution_id)
         if feed is None or feed.has_ended:
-            feed = Feed(self._store, self._audience, execution_id)
+            feed = Feed(self._store, self._audience, execution_id, after)
             self._feeds[execution_id] = feed
         feed.readers += 1
         try:
             yield feed
         finally:
             feed.readers -= 1
-            if not feed.readers:
-                feed.filling.cancel()
-                if self._feeds.get(execution_id) is feed:
-                    del self._feeds[execution_id]
+            if feed.has_ended:
+                self._let_go(execution_id, feed)
+            elif not feed.readers:
+                loop = asyncio.get_running_loop()
+                loop.call_later(UNREAD_SECONDS, self._let_go, execution_id, feed)
+
+    def _let_go(self, execution_id: ExecutionId, feed: Feed) -> None:
+        if not feed.readers:
+            feed.filling.cancel()
+            if self._feeds.get(execution_id) is feed:
+                del self._feeds[execution_id]

@@ -12,7 +12,7 @@ from noetl.api.waiting import seconds, while_wanted
 from noetl.control import documents, forking, task_logs
 from noetl.control.explaining import inquiry
 from noetl.control.recording import recorded
-from noetl.errors import BadRequest, NotFound
+from noetl.errors import BadRequest
 from noetl.model.answers import (
     Cancelled,
     EventPage,
@@ -366,13 +366,8 @@ async def stream(
     """
     last = caller.header(LAST_EVENT_ID)
     begin = query.after if last is None else _event_number(last)
-    summary = await services.store.summary(execution_id)
-    if summary is None:
-        raise NotFound(f"there is no execution {execution_id}.")
-    if summary.status in TERMINAL:
-        heads = await services.store.heads([execution_id])
-        if begin >= heads[execution_id]:
-            return Reply(None, status=204)
+    if not await services.streams.look(execution_id, begin):
+        return Reply(None, status=204)
     frames = services.streams.frames(execution_id, begin)
     return Reply(frames, headers=(("X-Accel-Buffering", "no"),))
 
