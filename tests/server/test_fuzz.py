@@ -30,8 +30,8 @@ WAITS = {"/api/commands/lease", "/api/commands/cancelled"}
 """They wait for work that never comes here."""
 LOCKS_OUT = {"/api/access/users", "/api/access/tokens"}
 """The first user closes the server to whoever is asking."""
-NOTHING_TO_SPOIL = {"/", "/health", "/api/health"}
-"""They take neither parameters nor a body, and anyone may ask."""
+NOTHING_TO_SPOIL = {"/", "/health", "/api/health", "/hooks/{path}"}
+"""They take neither parameters nor a body, or any body at all, and anyone may ask."""
 OPERATIONS = sorted(
     (route.method, path)
     for route in TABLE
