@@ -83,7 +83,7 @@ async def test_who_only_looks_creates_nothing(new_database_url: str):
 
 
 READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes", "runtimes"}
-READS_EVERYTHING |= {"users", "tokens", "forget_cached_secrets"}
+READS_EVERYTHING |= {"users", "tokens", "forget_cached_secrets", "holds"}
 STATEMENTS = {name for name in QUERIES if not name.startswith("where_")}
 
 
