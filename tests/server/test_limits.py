@@ -119,6 +119,18 @@ def test_one_that_waits_can_be_cancelled_and_leaves_nothing(dev):
     line.end(last)
 
 
+def test_one_that_waits_cannot_be_paused_and_hears_why(dev):
+    line = Line(dev, "unpaused", "concurrency: {key: unpaused, limit: 1}")
+    holder, waiting = line.start(), line.start()
+
+    reply = dev.ask("POST", f"/api/executions/{waiting}/pause", {})
+
+    assert (reply.status, reply.code) == (409, "conflict")
+    assert "waits for its turn" in reply.json["error"]["message"]
+    line.end(holder)
+    line.end(waiting)
+
+
 def test_a_paused_execution_keeps_its_slot(dev):
     line = Line(dev, "paused", "concurrency: {key: paused, limit: 1}")
     holder, waiting = line.start(), line.start()

@@ -325,6 +325,11 @@ class Executions:
         those that have not within a few seconds: what they report counts until their leases lapse.
         """
         await self._refuse_finished(execution_id)
+        if (await self._orchestrator.state(execution_id)).queued is not None:
+            raise Conflict(
+                f"execution {execution_id} waits for its turn and has begun nothing that could be"
+                " paused. `noetl executions why` names what it waits for; `cancel` takes it out."
+            )
         await self._orchestrator.pause(execution_id, reason, actor=actor)
         return await self._orchestrator.held_back(execution_id, patience=PAUSE_PATIENCE)
 
