@@ -167,3 +167,53 @@ def test_a_paused_cursor_claims_nothing_until_it_is_resumed() -> None:
     played.resume()
 
     assert len(frames(played)) == 1
+
+
+def bounded(frames: int = 3, pending: int = 3) -> Play:
+    text = CURSOR.format(frames=frames, on_error="continue")
+    policy = f", policy: {{backpressure: {{max_pending: {pending}}}}}}}"
+    return play(text.replace("on_error: continue}", f"on_error: continue{policy}"))
+
+
+def test_with_backpressure_one_frame_claims_at_a_time_and_none_while_too_many_are_unfinished() -> (
+    None
+):
+    played = bounded()
+    [first] = frames(played)
+    played.report(first, claimed(played, first, 2))
+    [_, second] = frames(played)
+    played.report(second, claimed(played, second, 2))
+    assert len(frames(played)) == 2, "four rows have not ended"
+
+    played.report(first, played.iteration(first, 0, "a"))
+    assert len(frames(played)) == 2, "three are as many as may be"
+    played.report(second, played.iteration(second, 1, "b"))
+    assert len(frames(played)) == 3, "two have not ended"
+
+
+def test_rows_that_wait_count_and_those_of_a_lost_frame_do_not() -> None:
+    played = bounded(frames=2, pending=2)
+    [first] = frames(played)
+    played.report(first, claimed(played, first, 2))
+    assert len(frames(played)) == 1
+    played.suspend(first, iteration=0, until=played.at + 10, closes=False)
+    assert len(frames(played)) == 1, "one waits, one runs"
+    played.report(first, played.iteration(first, 1, "b"), closes=True)
+    [second] = frames(played)
+    played.report(second, claimed(played, second, 5))
+    assert frames(played) == [second]
+    played.lapse(second)
+
+    [again] = frames(played)
+    assert again.command_id != second.command_id, "it claims anew, and its rows are forgotten"
+    played.report(again, claimed(played, again, 0), closes=True)
+    played.fire()
+    [woken] = frames(played)[:1]
+    while frames(played):
+        [one, *_] = frames(played)
+        if one.iteration is not None:
+            played.report(one, played.iteration(one, one.iteration, "a"), closes=True)
+        else:
+            frame(played, one)
+    assert played.steps == ["last"]
+    assert woken

@@ -53,6 +53,19 @@ LOOP_POLICY = Record(
         "reduce": Field(MapOf(OneOf(*REDUCERS)), "How parallel writes of a ctx key combine."),
         "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
         "max_in_flight": _MAX_IN_FLIGHT,
+        "backpressure": Field(
+            Record(
+                "`backpressure`",
+                {
+                    "max_pending": Field(
+                        Number(whole=True, least=1, templates=False),
+                        "A cursor claims no more while so many rows have not ended.",
+                        required=True,
+                    )
+                },
+            ),
+            "How far a cursor may run ahead.",
+        ),
     }
     | older_keys(results="Results are always in the order of the collection; leave it out."),
     astray=astray_policies("a loop", "results"),
@@ -120,6 +133,16 @@ class LoopShape(Record):
                 "`mode` of the loop and of its `spec` are the same thing. Keep one of them.",
                 max(node.keys["mode"], spec.keys["mode"]),
             )
+        policy = spec.get("policy") if isinstance(spec, Mapping) else None
+        bounded = isinstance(policy, Mapping) and "backpressure" in policy.entries
+        if bounded and "cursor" not in node.entries:
+            assert isinstance(policy, Mapping)
+            look.report.add(
+                "policy-out-of-place",
+                "`backpressure` bounds what a `cursor` claims. A loop over a collection is bounded"
+                " by `max_in_flight`.",
+                policy.keys["backpressure"],
+            )
         if not {"iterator", "element"} & set(node.entries):
             look.report.add(
                 "loop-incomplete",
@@ -132,8 +155,15 @@ class LoopShape(Record):
             "allOf": [
                 {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
                 {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
+                {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
             ]
         }
+
+
+def _has(key: str, *below: str) -> Schema:
+    """What holds of mappings with this path of keys."""
+    found: Schema = {"type": "object", "required": [key]}
+    return found | ({"properties": {key: _has(*below)}} if below else {})
 
 
 def refuse_both(

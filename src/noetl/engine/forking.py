@@ -318,6 +318,7 @@ def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
         chunks={},
         widths={},
         frames={},
+        claimed={},
         dry=loop.dry + sum(first == DRY for first in loop.frames.values()),
         alone={},
         returned=sorted(returned),

@@ -45,6 +45,7 @@ def fold_loop(
             lanes=fact.lanes,
             size=fact.size,
             segment=fact.segment,
+            max_pending=fact.max_pending,
         )
         summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
         summary.loop_errors = {}
@@ -95,7 +96,10 @@ def _ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) 
     loop.weight += refs.weight(result)
     number = iteration // loop.segment
     loop.filled[number] = loop.filled.get(number, 0) + 1
-    loop.suspended.pop(iteration, None)
+    if iteration in loop.suspended:
+        del loop.suspended[iteration]
+    elif loop.claimed:
+        _no_longer_claimed(loop, iteration)
     if fact.ctx:
         loop.patches[iteration] = fact.ctx
 
@@ -103,6 +107,17 @@ def _ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) 
 def _claimed(loop: LoopState, fact: FrameClaimed) -> None:
     loop.frames[fact.command_id] = loop.given if fact.iterations else DRY
     loop.given += fact.iterations
+    if loop.max_pending is not None:
+        loop.claimed[fact.command_id] = fact.iterations
+
+
+def _no_longer_claimed(loop: LoopState, iteration: int) -> None:
+    """An element of an open frame has ended, or waits: elements are numbered frame by frame."""
+    firsts = {command: first for command, first in loop.frames.items() if first is not None}
+    ahead = [command for command in loop.claimed if firsts.get(command, DRY) <= iteration]
+    if ahead:
+        command = max(ahead, key=lambda one: firsts.get(one, DRY))
+        loop.claimed[command] = max(0, loop.claimed[command] - 1)
 
 
 def _put_away(loop: LoopState, fact: ResultsKept) -> None:
@@ -117,6 +132,8 @@ def _put_away(loop: LoopState, fact: ResultsKept) -> None:
 
 def suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
     """A waiting iteration is still in flight: its chunk runs one less beside it."""
+    if loop.claimed and iteration not in loop.suspended:
+        _no_longer_claimed(loop, iteration)
     loop.suspended[iteration] = fact.progress
     loop.suspends = True
     if fact.command_id in loop.widths:
@@ -146,6 +163,7 @@ def chunk_issued(loop: LoopState, fact: CommandIssued) -> None:
 def chunk_moved(loop: LoopState, fact: CommandRequeued) -> None:
     """The work of a lost command goes on under a new one; a frame will claim anew."""
     if fact.lost in loop.frames:
+        loop.claimed.pop(fact.lost, None)
         del loop.frames[fact.lost]
         loop.frames[fact.command_id] = None
     for held in (loop.chunks, loop.widths, loop.alone):
@@ -165,6 +183,7 @@ def _rename(held: dict[str, Any], old: str, new: str) -> None:
 
 
 def chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
+    loop.claimed.pop(fact.command_id, None)
     if loop.frames.pop(fact.command_id, None) == DRY:
         loop.dry += 1
     loop.alone.pop(fact.command_id, None)

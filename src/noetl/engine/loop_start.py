@@ -49,7 +49,7 @@ def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
     }
     if loop.cursor is not None:
         frames = int(min(asked or FRAMES_DEFAULT, limit))
-        return LoopStarted(in_flight=frames, lanes=frames, **names)
+        return LoopStarted(in_flight=frames, lanes=frames, max_pending=loop.max_pending, **names)
     items: Any = None
     begin: Any = 0
     by: Any = 1

@@ -99,7 +99,7 @@ def hand_out(turn: Turn, run: Run) -> None:
 
 def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
     """A cursor: as many frames as may be out, until each of them has found nothing left."""
-    while len(loop.frames) < loop.lanes - loop.dry:
+    while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
         command_id = derive(run.step_run_id, "frame", len(loop.frames), turn.state.seq)
         turn.record(CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
         issue_part(turn, run, command_id)

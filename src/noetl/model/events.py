@@ -321,6 +321,8 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     """Iterations of a chunk."""
     segment: int = 100
     """Results that are kept together, where they are too many for the state."""
+    max_pending: int | None = None
+    """A cursor claims no more while so many of its elements have not ended."""
 
 
 class FrameClaimed(Reported, frozen=True, kw_only=True, tag="loop.frame.claimed"):

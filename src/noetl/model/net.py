@@ -246,6 +246,8 @@ class Loop(Record, frozen=True, kw_only=True):
     on_error: Literal["fail", "continue"] = "fail"
     placement: Literal["local", "distributed"] = "distributed"
     reduce: dict[str, Reducer] = {}
+    max_pending: int | None = None
+    """A cursor claims no more while so many of its elements have not ended."""
 
 
 class Block(Record, frozen=True, kw_only=True):

@@ -78,6 +78,9 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Open frames of a cursor: command → its first iteration, once it has claimed; -1 if none."""
     dry: int = 0
     """Frames of a cursor that found nothing left."""
+    max_pending: int | None = None
+    claimed: dict[CommandId, int] = {}
+    """With `max_pending`, open frames → how many of their elements neither ended nor wait."""
     returned: list[tuple[int, int]] = []
     """Iterations that were handed out and came back without having begun: (start, stop)."""
     alone: dict[CommandId, int] = {}
@@ -112,6 +115,16 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def ended(self) -> int:
         return self.success + self.failed
+
+    @property
+    def may_claim(self) -> bool:
+        """Whether another frame of a cursor may be issued. With `max_pending` one claims at a
+        time, so that the next one knows how many have not ended.
+        """
+        if self.max_pending is None:
+            return True
+        pending = sum(self.claimed.values()) + len(self.suspended)
+        return pending < self.max_pending and None not in self.frames.values()
 
 
 class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
