@@ -1,8 +1,9 @@
-// Server-sent events by fetch: any event name, resumed after the last one, ended by 204.
+// Server-sent events by fetch: any event name, connected again after a break, ended by 204.
+//
+// What was missed meanwhile is not asked for: whoever listens looks again when the stream opens.
 import { reachable } from "./client";
 
 export interface Message {
-  id: string;
   event: string;
   data: string;
 }
@@ -11,19 +12,18 @@ const RETRY_MIN = 1000;
 const RETRY_MAX = 15_000;
 
 /** Follow a stream until it has ended or `stop` says so; breaks are mended by connecting again. */
-export async function follow(url: string, onMessage: (message: Message) => void, stop: AbortSignal): Promise<void> {
-  let last = "";
+export async function follow(url: string, onMessage: (message: Message) => void, stop: AbortSignal, onOpen: () => void = () => undefined): Promise<void> {
   let pause = RETRY_MIN;
   while (!stop.aborted) {
     try {
-      const response = await fetch(url, { headers: { Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) }, signal: stop, credentials: "same-origin" });
+      const response = await fetch(url, { headers: { Accept: "text/event-stream" }, signal: stop, credentials: "same-origin" });
       if (response.status === 204) return;
       if (response.status >= 400 && response.status < 500 && response.status !== 429) return;
       if (!response.ok || !response.body) throw new Error(String(response.status));
       reachable.value = true;
+      onOpen();
       await read(response.body, (message) => {
         pause = RETRY_MIN;
-        if (message.id) last = message.id;
         onMessage(message);
       });
     } catch (error) {
@@ -43,14 +43,14 @@ async function read(body: ReadableStream<Uint8Array>, onMessage: (message: Messa
     if (done) return;
     text += value;
     for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-      const message: Message = { id: "", event: "message", data: "" };
+      const message: Message = { event: "message", data: "" };
       for (const line of text.slice(0, end).split("\n")) {
         const colon = line.indexOf(":");
         const value = line.slice(colon + 1).replace(/^ /, "");
         if (colon <= 0) continue;
         const name = line.slice(0, colon);
         if (name === "data") message.data += message.data ? `\n${value}` : value;
-        else if (name === "id" || name === "event") message[name] = value;
+        else if (name === "event") message.event = value;
       }
       text = text.slice(end + 2);
       if (message.data) onMessage(message);

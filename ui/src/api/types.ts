@@ -385,6 +385,15 @@ export interface CommandRequeued {
   stop?: number | null;
 }
 
+export interface ComparedDocument {
+  execution_id: string;
+  path: string;
+  version: number | null;
+  digest: string;
+  status: string;
+  duration_seconds: number | null;
+}
+
 export interface ConditionDocument {
   source: string;
   target: string;
@@ -416,6 +425,26 @@ export interface CredentialList {
   credentials: CredentialDocument[];
 }
 
+export interface CriticalPath {
+  execution_id: string;
+  status: string;
+  seconds: number;
+  by_kind: Record<string, number>;
+  runs: CriticalRun[];
+}
+
+export interface CriticalRun {
+  step: string;
+  run: number;
+  step_run_id: string;
+  seq: number;
+  start: string | null;
+  end: string | null;
+  seconds: number;
+  before: number;
+  by_kind: Record<string, number>;
+}
+
 export interface CtxPatched {
   type: "ctx.patched";
   at: number;
@@ -431,6 +460,37 @@ export interface CtxPatched {
 
 export interface Deleted {
   deleted: string;
+}
+
+export interface DiffDocument {
+  a: ComparedDocument;
+  b: ComparedDocument;
+  same: boolean;
+  differences: Difference[];
+  more: boolean;
+  steps: StepTimes[];
+}
+
+export interface Difference {
+  what: "only_a" | "only_b" | "outcome" | "playbook" | "result" | "route" | "status" | "workload";
+  text: string;
+  step?: string;
+  run?: number | null;
+  iteration?: number | null;
+  task?: string;
+  attempt?: number | null;
+  a?: unknown;
+  b?: unknown;
+  seq_a?: number | null;
+  seq_b?: number | null;
+}
+
+export interface Divergence {
+  step: string;
+  run: number;
+  text: string;
+  recorded?: string[];
+  now?: string[];
 }
 
 export interface Ending {
@@ -764,6 +824,29 @@ export interface HoldDocument {
 
 export interface HoldIt {
   note?: string;
+}
+
+export interface HookDeleted {
+  path: string;
+}
+
+export interface HookItem {
+  path: string;
+  url: string;
+  version: number;
+  description: string;
+  verify: string;
+  credentials: string[];
+  missing_credentials: string[];
+  playbook: string | null;
+  signal: string | null;
+  wait: number;
+  debounced: boolean;
+}
+
+export interface HookList {
+  hooks: HookItem[];
+  next_after: string | null;
 }
 
 export interface Inbox {
@@ -1614,6 +1697,11 @@ export interface SignalConsidered {
   reason?: string;
 }
 
+export interface SignalMatched {
+  execution_ids: string[];
+  duplicates: number;
+}
+
 export interface SignedIn {
   token: string;
   expires_at: string | null;
@@ -1787,6 +1875,14 @@ export interface StepStarted {
   step_run_id: string;
   step: string;
   worker?: string;
+}
+
+export interface StepTimes {
+  step: string;
+  runs_a: number;
+  runs_b: number;
+  seconds_a: number;
+  seconds_b: number;
 }
 
 export interface StepWaiting {
@@ -2114,6 +2210,42 @@ export interface WarningDocument {
   count: number;
 }
 
+export interface WhatIf {
+  content?: string | null;
+  path?: string | null;
+  version?: number | "latest" | null;
+  executions?: string[] | null;
+  query?: string | null;
+  last?: number;
+}
+
+export interface WhatIfDocument {
+  path: string;
+  digest: string;
+  same: number;
+  different: number;
+  unknown: number;
+  executions: WhatIfExecution[];
+}
+
+export interface WhatIfExecution {
+  execution_id: string;
+  verdict: "different" | "same" | "unknown";
+  text: string;
+  status: string;
+  now?: string | null;
+  where?: Divergence | null;
+}
+
+export interface WhomToSignal {
+  name: string;
+  data?: unknown;
+  match?: string;
+  labels?: Record<string, string> | null;
+  path?: string | null;
+  event_id?: string | null;
+}
+
 export interface WhyDocument {
   execution_id: string;
   status: string;
@@ -2172,6 +2304,7 @@ export interface Calls {
   "DELETE /api/credentials/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDeleted };
   "DELETE /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: undefined; answer: Released };
+  "DELETE /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookDeleted };
   "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: ScheduleDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/views/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
@@ -2188,9 +2321,11 @@ export interface Calls {
   "GET /api/credentials/{name}": { path: { name: string }; query: { include_data?: boolean; execution_id?: string | null; parent_execution_id?: string | null }; body: undefined; answer: CredentialDocument };
   "GET /api/executions": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string; cursor?: string | null; limit?: number; workload?: string[] }; body: undefined; answer: ExecutionPage };
   "GET /api/executions/count": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string }; body: undefined; answer: ExecutionCount };
+  "GET /api/executions/diff": { query: { a: string; b: string }; body: undefined; answer: DiffDocument };
   "GET /api/executions/histogram": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string; buckets?: number }; body: undefined; answer: Histogram };
   "GET /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDocument };
   "GET /api/executions/{execution_id}/calls/{action_id}": { path: { execution_id: string; action_id: string }; query: { after?: number }; body: undefined; answer: CallDocument };
+  "GET /api/executions/{execution_id}/critical-path": { path: { execution_id: string }; query: {}; body: undefined; answer: CriticalPath };
   "GET /api/executions/{execution_id}/events": { path: { execution_id: string }; query: { after?: number; limit?: number; type?: string[]; step?: string | null; wait?: number }; body: undefined; answer: EventPage };
   "GET /api/executions/{execution_id}/export": { path: { execution_id: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/executions/{execution_id}/logs": { path: { execution_id: string }; query: { step?: string | null; grep?: string | null; after?: number; limit?: number; wait?: number }; body: undefined; answer: Logs };
@@ -2201,6 +2336,8 @@ export interface Calls {
   "GET /api/executions/{execution_id}/timeline": { path: { execution_id: string }; query: { after?: number; limit?: number; buckets?: number }; body: undefined; answer: Timeline };
   "GET /api/executions/{execution_id}/why": { path: { execution_id: string }; query: { step?: string | null; seq?: number | null }; body: undefined; answer: WhyDocument };
   "GET /api/health": { query: {}; body: undefined; answer: Health };
+  "GET /api/hooks": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: HookList };
+  "GET /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookItem };
   "GET /api/inbox": { query: { cursor?: string | null; limit?: number }; body: undefined; answer: Inbox };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
   "GET /api/openapi.json": { query: {}; body: undefined; answer: unknown };
@@ -2212,6 +2349,7 @@ export interface Calls {
   "GET /api/retention": { query: { since?: string | null }; body: undefined; answer: RetentionDocument };
   "GET /api/schedules": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ScheduleList };
   "GET /api/schedules/{path}": { path: { path: string }; query: { next?: number; times?: number; before?: string | null }; body: undefined; answer: ScheduleDocument };
+  "GET /api/stream": { query: { topics?: string[] }; body: undefined; answer: unknown };
   "GET /api/vars/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: Variables };
   "GET /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Variable };
   "GET /api/version-diff/{path}": { path: { path: string }; query: { from: number; to: number }; body: undefined; answer: VersionDiff };
@@ -2247,6 +2385,8 @@ export interface Calls {
   "POST /api/schedules/pause": { query: {}; body: PauseSchedule; answer: ScheduleDocument };
   "POST /api/schedules/resume": { query: {}; body: NamedSchedule; answer: ScheduleDocument };
   "POST /api/schedules/run": { query: {}; body: NamedSchedule; answer: ScheduleStarted };
+  "POST /api/signals": { query: {}; body: WhomToSignal; answer: SignalMatched };
+  "POST /api/whatif": { query: {}; body: WhatIf; answer: WhatIfDocument };
   "POST /api/worker/pool/deregister": { query: {}; body: Farewell; answer: WorkerGone };
   "POST /api/worker/pool/heartbeat": { query: {}; body: Presence; answer: WorkerKnown };
   "POST /api/worker/pool/register": { query: {}; body: Presence; answer: WorkerKnown };

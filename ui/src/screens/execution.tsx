@@ -62,7 +62,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
   const head = latest.last_seq;
   const timeline = useLoaded(`timeline ${id}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
   const tokens = useLoaded(`tokens ${id}`, () => tokensOf(id));
-  useNews(id, !isOver(latest.status), head, () => {
+  useNews(id, !isOver(latest.status), () => {
     reload();
     timeline.reload();
     tokens.reload();

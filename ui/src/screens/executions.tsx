@@ -1,6 +1,7 @@
 // The list of executions: one query in the address decides the rows, the pictures and what is acted on.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, may } from "../api/client";
+import { subscribe } from "../api/live";
 import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
@@ -15,7 +16,7 @@ import { ask, asked, go, href, path } from "../url";
 
 const PAGE = 100;
 const LOADED_MAX = 5000;
-const REFRESH = 4000;
+const REFRESH = 15_000;
 
 interface Page {
   rows: ExecutionSummary[];
@@ -33,6 +34,7 @@ function useRows(query: string, fields: string[]) {
       cursor: found.next_cursor,
     }));
   const first = useLoaded<Page>(key, () => ask(null), REFRESH);
+  useEffect(() => subscribe("executions", first.reload), []);
   const rows = useMemo(() => {
     const newest = first.value?.rows ?? [];
     if (!more || more.key !== key) return newest;

@@ -2,10 +2,11 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, may } from "../api/client";
+import { subscribe } from "../api/live";
 import { useLoaded } from "../data";
 import { AnswerForm } from "../execution/form";
 import { showDialog } from "../parts/dialog";
-import { Empty, Trouble } from "../parts/notes";
+import { Empty, tellProblem, Trouble } from "../parts/notes";
 import { count, When } from "../time";
 import { href, path } from "../url";
 
@@ -16,13 +17,8 @@ const waiting = signal(0);
 /** How many forms wait, for the header. */
 export function useInboxCount(): number {
   useEffect(() => {
-    const look = () => {
-      // The banner of the page says when the server does not answer.
-      if (!document.hidden) call("GET /api/inbox", { query: { limit: 1 } }).then((inbox) => (waiting.value = inbox.total), () => undefined);
-    };
-    look();
-    const timer = setInterval(look, 2 * EVERY);
-    return () => clearInterval(timer);
+    call("GET /api/inbox", { query: { limit: 1 } }).then((inbox) => (waiting.value = inbox.total), tellProblem);
+    return subscribe("inbox", (said) => (waiting.value = (said as { total: number } | null)?.total ?? waiting.value));
   }, []);
   return waiting.value;
 }

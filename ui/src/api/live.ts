@@ -1,0 +1,130 @@
+// News over one connection for the whole browser: a browser has six for each server, and many tabs.
+//
+// One tab, elected by a lock that ends with it, reads the stream of all topics that any tab wants and
+// tells the others over a channel. Where pages may not take locks (plain HTTP over a network), each
+// tab reads for itself while somebody sees it.
+import { address } from "./client";
+import { follow } from "./stream";
+
+type Listener = (said: unknown) => void;
+type Word =
+  | { kind: "want"; tab: string; topics: string[] }
+  | { kind: "gone"; tab: string }
+  | { kind: "leads" }
+  | { kind: "news"; topic: string; said: unknown };
+
+const COALESCE = 250;
+const SETTLE = 150;
+const AGAIN = 20_000;
+const SILENT = 70_000;
+const RETRY = 5_000;
+
+const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
+const listeners = new Map<string, Set<Listener>>();
+const wanted = new Map<string, { topics: string[]; heard: number }>();
+const waiting = new Map<string, number>();
+const latest = new Map<string, unknown>();
+const channel = "BroadcastChannel" in window ? new BroadcastChannel("noetl.live") : null;
+const shares = channel !== null && "locks" in navigator;
+let leads = false;
+let reading: AbortController | null = null;
+let topicsRead = "";
+let settling = 0;
+
+function hear(topic: string, said: unknown): void {
+  if (!listeners.has(topic)) return;
+  latest.set(topic, said);
+  if (waiting.has(topic)) return;
+  waiting.set(
+    topic,
+    window.setTimeout(() => {
+      waiting.delete(topic);
+      for (const listener of listeners.get(topic) ?? []) listener(latest.get(topic));
+    }, COALESCE),
+  );
+}
+
+function tell(topic: string, said: unknown): void {
+  hear(topic, said);
+  channel?.postMessage({ kind: "news", topic, said } satisfies Word);
+}
+
+function announce(): void {
+  const topics = [...listeners.keys()];
+  if (leads || !shares) settle();
+  else channel?.postMessage({ kind: "want", tab: me, topics } satisfies Word);
+}
+
+function settle(): void {
+  clearTimeout(settling);
+  settling = window.setTimeout(read, SETTLE);
+}
+
+/** Read the topics that somebody wants, if this tab is the one that reads. */
+function read(): void {
+  if (!leads && (shares || document.hidden)) {
+    reading?.abort();
+    topicsRead = "";
+    return;
+  }
+  const now = Date.now();
+  for (const [tab, one] of wanted) if (now - one.heard > SILENT) wanted.delete(tab);
+  const topics = [...new Set([...listeners.keys(), ...[...wanted.values()].flatMap((one) => one.topics)])].sort().slice(0, 50);
+  if (topics.join() === topicsRead && !reading?.signal.aborted) return;
+  reading?.abort();
+  topicsRead = topics.join();
+  if (!topics.length) return;
+  const mine = (reading = new AbortController());
+  const stream = follow(
+    address("/api/stream", {}, { topics: topicsRead }),
+    (message) => {
+      if (message.event === "position") return;
+      if (message.event === "reset") tell((JSON.parse(message.data) as { topic: string }).topic, null);
+      else if (message.event === "inbox") tell("inbox", JSON.parse(message.data));
+      else if (message.event === "event") tell(`execution:${/"execution_id":"(\w+)"/.exec(message.data)?.[1]}`, null);
+      else tell(message.event, null);
+    },
+    mine.signal,
+    // What happened while nobody read may not be told again: look once.
+    () => topics.forEach((topic) => tell(topic, null)),
+  );
+  void stream.then(() => {
+    if (mine.signal.aborted) return;
+    topicsRead = "";
+    setTimeout(settle, RETRY);
+  });
+}
+
+if (shares) {
+  channel!.onmessage = ({ data }: MessageEvent<Word>) => {
+    if (data.kind === "news") hear(data.topic, data.said);
+    else if (data.kind === "leads") announce();
+    else if (leads) {
+      if (data.kind === "want") wanted.set(data.tab, { topics: data.topics, heard: Date.now() });
+      else wanted.delete(data.tab);
+      settle();
+    }
+  };
+  void navigator.locks.request("noetl.live", () => {
+    leads = true;
+    channel!.postMessage({ kind: "leads" } satisfies Word);
+    settle();
+    return new Promise(() => undefined); // for as long as this tab lives
+  });
+  setInterval(announce, AGAIN);
+  addEventListener("pagehide", () => channel!.postMessage({ kind: "gone", tab: me } satisfies Word));
+} else document.addEventListener("visibilitychange", settle);
+
+/** Hear of a topic, at most four times per second: `executions`, `execution:ID`, `inbox`, `workers`. */
+export function subscribe(topic: string, listener: Listener): () => void {
+  const known = listeners.get(topic);
+  if (known) known.add(listener);
+  else listeners.set(topic, new Set([listener]));
+  announce();
+  return () => {
+    const left = listeners.get(topic);
+    left?.delete(listener);
+    if (!left?.size) listeners.delete(topic);
+    announce();
+  };
+}
