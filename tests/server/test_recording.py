@@ -13,7 +13,7 @@ import pytest
 from noetl.control.recording import read_bytes
 from noetl.errors import BadRequest, Corrupted
 from tests.canaries import assert_clean
-from tests.server.processes import Process
+from tests.server.processes import Process, working
 
 SECRET = "canary-hunter2-canary"
 TEXT = """
@@ -134,3 +134,38 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
 def document_key(document: dict) -> str:
     start = next(step for step in document["steps"] if step["step"] == "start")
     return start["result"]["_ref"]["key"]
+
+
+def test_no_answer_about_it_has_a_secret_and_rights_are_asked_for(guarded):
+    server, tokens, folder = guarded
+    server.token = tokens["admin"]
+    with working(folder, server.url, NOETL_TOKEN=tokens["worker"]):
+        ids = [server.start(TEXT) for _ in range(2)]
+        for execution_id in ids:
+            assert server.ended(execution_id)["status"] == "COMPLETED"
+    one = f"/api/executions/{ids[0]}"
+    asked = [
+        ("GET", f"{one}/why?step=tell", None),
+        ("GET", f"{one}/critical-path", None),
+        ("GET", f"/api/executions/diff?a={ids[0]}&b={ids[1]}", None),
+        ("GET", f"{one}/export", None),
+        ("POST", "/api/whatif", {"content": TEXT, "executions": ids}),
+        (
+            "POST",
+            "/api/language",
+            {"want": "value", "expression": "{{ tell }}", "execution_id": ids[0]},
+        ),
+    ]
+    for method, path, body in asked:
+        answer = server.ask(method, path, body, token=tokens["viewer"])
+        assert answer.status == 200, (path, answer.raw)
+        text = gzip.decompress(answer.raw) if path.endswith("export") else answer.raw
+        assert_clean((SECRET,), text)
+        assert server.ask(method, path, body, token=tokens["worker"]).status == 403, path
+        assert server.ask(method, path, body, token="wrong").status == 401, path
+    plan = {"seq": 5, "dry_run": True}
+    assert server.ask("POST", f"{one}/fork", plan, token=tokens["viewer"]).status == 403
+    answer = server.ask("POST", f"{one}/fork", plan, token=tokens["operator"])
+    assert answer.status == 200
+    assert_clean((SECRET,), answer.raw)
+    server.token = None

@@ -240,9 +240,10 @@ async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
 def diff_command(
     first: str, second: str, as_json: bool, db: str | None, server: str | None
 ) -> None:
-    """How two executions differ: the first difference, all others, and times side by side.
+    """How two executions differ.
 
-    They are aligned by step, run, iteration, task and attempt. Exits with 1 if they differ.
+    The first difference, all others, and the times of steps side by side. They are aligned by step,
+    run, iteration, task and attempt. Exits with 1 if they differ.
     """
     sys.exit(asyncio.run(_diff(settings_for(db, server), first, second, as_json=as_json)))
 

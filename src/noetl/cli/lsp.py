@@ -25,6 +25,10 @@ def command() -> None:
     It speaks the Language Server Protocol over standard input and output: problems as you type,
     completion of keys, kinds, steps, names and filters, hover, and formatting. Editors start it
     themselves.
+
+    \b
+    Example:
+      noetl lsp
     """
     from noetl import wiring
     from noetl.cli.surroundings import current_settings

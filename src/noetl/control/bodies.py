@@ -18,6 +18,7 @@ from noetl.model.state import ExecutionState
 from noetl.store.base import Store, Write
 from noetl.templates import LostView
 
+NO_STEPS: tuple[str, ...] = ()
 OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcome"})
 """Names under which a step's templates read the result that it ended with."""
 
@@ -28,7 +29,7 @@ async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
     What the same `write` is about to keep is not in the store yet.
     """
     coming, names = _brought_by(given)
-    state, ended = live.state, tuple[str, ...]()
+    state, ended = live.state, NO_STEPS
     if type(given) is Start and given.seed is not None:
         # What a fork begins with is not in its state yet.
         state, ended = given.seed.state, tuple(fact.step for fact, _ in given.seed.ended)

@@ -526,7 +526,7 @@ EXPORT = Route(
     "executions.export",
     "GET",
     f"{ONE}/export",
-    right="results.read",
+    right="read",
     answer=bytes,
     handler=export,
     media="application/gzip",
