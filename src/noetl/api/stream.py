@@ -38,8 +38,8 @@ ENCODED_AT_ONCE = 100
 KEPT_BYTES = 512 * 1024
 SHARED_EVENTS = 500
 """A first reader that is behind by more reads by itself what came before it."""
-UNREAD_SECONDS = 1.0
-"""So long a feed stays without readers: some come and go together, or look before they read."""
+UNREAD_SECONDS = 0.01
+"""So long a feed stays without readers: between a look and the reading of what was looked at."""
 PAUSE_SECONDS = 0.1
 """Between two pieces of a feed: what is stored meanwhile is read and sent together."""
 HEARTBEAT_SECONDS = 15.0

@@ -290,12 +290,11 @@ class _EventReader:
                 return b""
             self.seq = rows[-1].seq
             return piece(self.execution_id, rows).named_after(0)
-        found = feed.after(self.seq)
-        if found is None:
-            return b""
-        said = found.named_after(self.seq)
-        self.seq = found.last
-        return said
+        said = []
+        while (found := feed.after(self.seq)) is not None:
+            said.append(found.named_after(self.seq))
+            self.seq = found.last
+        return b"".join(said)
 
 
 def _position(readers: Sequence[_EventReader]) -> bytes:
