@@ -149,6 +149,14 @@ ACTS = {
         "execution.fork", the("execution_id"), lambda _: {"seq": 1}
     ),
     "POST /api/executions/{execution_id}/cancel": Act("execution.cancel", the("execution_id")),
+    "POST /api/executions/bulk": Act(
+        "execution.cancel",
+        the("execution_id"),
+        lambda names: {"action": "cancel", "ids": [names["execution_id"]]},
+    ),
+    "POST /api/executions/{execution_id}/hold": Act("execution.hold", the("execution_id")),
+    "DELETE /api/executions/{execution_id}/hold": Act("execution.release", the("execution_id")),
+    "DELETE /api/executions/{execution_id}": Act("execution.delete", the("execution_id")),
     "POST /api/executions/{execution_id}/pause": Act("execution.pause", the("execution_id")),
     "POST /api/executions/{execution_id}/resume": Act("execution.resume", the("execution_id")),
     "POST /api/executions/{execution_id}/events": Act(
@@ -192,6 +200,8 @@ ACTS = {
         "variable.put", the("name"), lambda _: {"value": SECRET}
     ),
     "DELETE /api/vars/{execution_id}/{name}": Act("variable.delete", the("name")),
+    "PUT /api/views/{name}": Act("view.put", the("name"), lambda _: {"q": "status:failed"}),
+    "DELETE /api/views/{name}": Act("view.delete", the("name")),
     "POST /api/credentials": Act(
         "credential.put",
         the("name"),
@@ -216,7 +226,15 @@ ACTS = {
     "DELETE /api/auth/sessions/{session_id}": Act("logout", the("session_id"), who="user"),
     "DELETE /api/auth/sessions": Act("logout", the("other_session_id"), who="user"),
 }
+ELSEWHERE = {
+    "POST /api/executions/{execution_id}/archive",
+    "POST /api/retention/prune",
+}
+"""Tried in test_retention.py, on servers of their own."""
 BEFORE = {
+    "DELETE /api/views/{name}": "PUT /api/views/{name}",
+    "DELETE /api/executions/{execution_id}/hold": "POST /api/executions/{execution_id}/hold",
+    "DELETE /api/executions/{execution_id}": "POST /api/executions/{execution_id}/cancel",
     "POST /api/executions/{execution_id}/resume": "POST /api/executions/{execution_id}/pause",
     "DELETE /api/vars/{execution_id}/{name}": "PUT /api/vars/{execution_id}/{name}",
     "DELETE /api/credentials/{name}": "POST /api/credentials",
@@ -239,7 +257,7 @@ def changing() -> set[str]:
 
 
 def test_every_route_that_changes_something_is_tried_here():
-    assert changing() == {
+    assert changing() - ELSEWHERE == {
         route.replace("{schedule}", "{path}").replace("{hook}", "{path}") for route in ACTS
     }
 

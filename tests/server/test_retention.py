@@ -121,6 +121,8 @@ def test_what_is_forgotten_is_archived_first_and_opens_again(tmp_path):
         assert name.endswith(f"/{first}.noetl")
         assert server.get(f"/api/executions/{first}")["status"] == "COMPLETED"
         assert server.post("/api/retention/prune", {"keep": "1ms"})["executions"] == 2
+        acts = [one["action"] for one in server.get("/api/access/audit")["entries"]]
+        assert acts.count("execution.archive") == acts.count("executions.prune") == 1
         listed = [one["name"] for one in server.get("/api/archive")["recordings"]]
         assert sorted(listed) == sorted([name, name.replace(first, second)])
         page = server.get("/api/archive", limit=1)

@@ -153,6 +153,7 @@ async def save_view(services: Services, caller: Caller, *, name: str, body: Save
         raise BadRequest("the name of a view has 1 to 100 characters.")
     row = SavedView(name=name, q=body.q, columns=body.columns, owner=caller.name, updated_at=now)
     await services.store.put_view(row)
+    await services.access.note(caller.name, "view.put", name)
     return _view(row)
 
 
@@ -160,6 +161,7 @@ async def delete_view(services: Services, caller: Caller, *, name: str) -> Delet
     """Remove a saved query."""
     if not await services.store.delete_view(name):
         raise NotFound(f'there is no view "{name}".')
+    await services.access.note(caller.name, "view.delete", name)
     return Deleted(deleted=name)
 
 
