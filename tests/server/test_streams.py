@@ -122,6 +122,26 @@ def test_t44_twenty_readers_of_a_stream_cost_an_execution_little(server):
 
 
 @needs_proc
+def test_t44_twenty_browsers_that_watch_the_list_cost_an_execution_little(server):
+    entry = server.post("/api/catalog/register", {"content": chain(100)})
+
+    async def several() -> float:
+        return min([await cost(server, entry) for _ in range(5)])
+
+    alone = asyncio.run(several())
+    with ExitStack() as stack:
+        for _ in range(20):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            one.sendall(request("/api/stream?topics=executions,inbox,workers"))
+            assert one.recv(12) == b"HTTP/1.1 200"
+        be_quiet(server)
+        watched = asyncio.run(several())
+
+    # 1.1 on a quiet machine: rows are read and encoded once, four times a second at most.
+    assert watched < 2.5 * alone, (alone, watched)
+
+
+@needs_proc
 def test_t44_five_hundred_idle_streams_cost_nothing(server):
     entry = server.post("/api/catalog/register", {"content": chain(100)})
     waiting = server.start(WAITING)

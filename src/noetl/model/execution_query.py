@@ -232,7 +232,9 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
     is_any = text == "*" and not value.quoted
     match key:
         case "":
-            return [Condition("text", text)]
+            # Ids are numbers: other words need not be looked for in them.
+            in_id = [Condition("id", text)] if text.isascii() and text.isdecimal() else []
+            return [Condition("text", text), *in_id]
         case "status":
             return _status(value)
         case "path":

@@ -403,7 +403,6 @@ execution_id IN (SELECT execution_id FROM noetl.label WHERE name = %(key)s)
 
 -- where_text --
 path ILIKE %(within)s ESCAPE '\' OR error ILIKE %(within)s ESCAPE '\'
-   OR execution_id LIKE %(begin)s ESCAPE '\' OR execution_id LIKE %(end)s ESCAPE '\'
 
 -- openings --
 -- The first row of each log.

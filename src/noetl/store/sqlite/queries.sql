@@ -292,7 +292,6 @@ execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key)
 
 -- where_text --
 path LIKE :within ESCAPE '\' OR error LIKE :within ESCAPE '\'
-   OR execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
 
 -- openings --
 -- The first row of each log.
