@@ -167,7 +167,7 @@ class PostgresStore(AccessMethods, TriggerMethods):
     ) -> list[tuple[int, str, int]]:
         chosen = {"begin": begin, "width": width, "end": end}
         rows = await self._database.found("executions_histogram", wanted, now, chosen)
-        return [(row["bucket"], row["status"], row["count"]) for row in rows]
+        return sorted((row["bucket"], row["status"], row["count"]) for row in rows)
 
     async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
         rows = await self._database.all("openings", {"executions": list(execution_ids)})

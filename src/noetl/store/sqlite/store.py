@@ -278,14 +278,10 @@ class SqliteStore(AccessMethods, TriggerMethods):
         self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
     ) -> list[tuple[int, str, int]]:
         chosen = {"begin": begin, "width": width, "end": end}
-        return await self._read(
-            lambda db: [
-                (bucket, status, count)
-                for bucket, status, count in reading.found(
-                    db, "executions_histogram", wanted, now, chosen
-                )
-            ]
+        rows = await self._read(
+            lambda db: reading.found(db, "executions_histogram", wanted, now, chosen)
         )
+        return sorted((bucket, status, count) for bucket, status, count in rows)
 
     async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
         return await self._read(lambda db: reading.openings(db, execution_ids))
