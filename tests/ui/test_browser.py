@@ -38,7 +38,7 @@ def screens(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "inbox": ("/inbox", "Pay 4200 to Nordic Paper?"),
         "workers": ("/workers", "pool default"),
         "schedules": ("/schedules", "Nothing is scheduled."),
-        "compare": (f"/compare?a={done}&b={failed}", "First difference: load"),
+        "compare": (f"/compare?a={done}&b={failed}", "First difference"),
         "admin": ("/admin?part=health", "not configured"),
         "editor": ("/editor?path=ops/invoice", "No problems"),
     }

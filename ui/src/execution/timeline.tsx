@@ -1,6 +1,6 @@
 // One line for each run of a step: queue, run, backing off, waiting, child. Long waits are squeezed.
 import { useMemo } from "preact/hooks";
-import type { RunLine, Span } from "../api/types";
+import type { CriticalPath, RunLine, Span } from "../api/types";
 import { Mark } from "../parts/status";
 import { now, took } from "../time";
 
@@ -60,11 +60,13 @@ function scale(bars: Bar[], begin: number, end: number): { place: (moment: numbe
   return { place, squeezed };
 }
 
-export function Timeline({ runs, at, begin, end, selected, onSelect }: { runs: RunLine[]; at: number | null; begin: number; end: number | null; selected: string; onSelect: (step: string) => void }) {
+export function Timeline({ runs, critical, at, begin, end, selected, onSelect }: { runs: RunLine[]; critical: CriticalPath | undefined; at: number | null; begin: number; end: number | null; selected: string; onSelect: (step: string) => void }) {
   const finish = Math.max(end ?? now.value, begin + 1);
   const lines = useMemo(() => runs.filter((run) => at === null || run.seq <= at).map((run) => ({ run, bars: barsOf(run, finish) })), [runs, at, finish]);
   const { place, squeezed } = useMemo(() => scale(lines.flatMap((line) => line.bars), begin, finish), [lines, begin, finish]);
   const shown = lines.slice(-LINES_MAX);
+  const decisive = new Set(critical && critical.runs.length < runs.length ? critical.runs.map((run) => run.step_run_id) : []);
+  const spent = Object.entries(critical?.by_kind ?? {}).filter(([, seconds]) => seconds >= 0.001);
   return (
     <section class="timeline" aria-label="Timeline" tabIndex={0}>
       {lines.length > LINES_MAX && <p class="quiet note">the last {LINES_MAX} of {lines.length} runs</p>}
@@ -76,6 +78,7 @@ export function Timeline({ runs, at, begin, end, selected, onSelect }: { runs: R
           <button type="button" key={run.step_run_id} class={`line ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
             <span class="cut">
               <Mark status={status} /> {run.step}
+              {decisive.has(run.step_run_id) && <span class="critical" title="on the critical path"> ◆<span class="hidden">on the critical path</span></span>}
               {run.number > 1 && <span class="quiet"> run {run.number}</span>}
             </span>
             <span class="bars">
@@ -91,7 +94,12 @@ export function Timeline({ runs, at, begin, end, selected, onSelect }: { runs: R
           </button>
         );
       })}
-      {squeezed && <p class="quiet note">long waits are squeezed</p>}
+      {(squeezed || spent.length > 0) && (
+        <p class="quiet note">
+          {spent.length > 0 && <>critical path: {spent.map(([kind, seconds]) => `${WORDS[kind] ?? kind} ${took(seconds)}`).join(", ")}. </>}
+          {squeezed && "Long waits are squeezed."}
+        </p>
+      )}
     </section>
   );
 }

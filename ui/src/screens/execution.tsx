@@ -61,6 +61,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
   const id = latest.execution_id;
   const head = latest.last_seq;
   const timeline = useLoaded(`timeline ${id}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
+  const critical = useLoaded(`critical ${id} ${latest.status}`, () => (isOver(latest.status) ? call("GET /api/executions/{execution_id}/critical-path", { path: { execution_id: id } }) : Promise.resolve(undefined)));
   const tokens = useLoaded(`tokens ${id}`, () => tokensOf(id));
   useNews(id, !isOver(latest.status), () => {
     reload();
@@ -154,7 +155,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
               layout.error && <Trouble problem={layout.error} />
             )}
           </section>
-          <Timeline runs={runs} at={at} begin={begin} end={at === null ? end : (cursor ?? end)} selected={step} onSelect={select} />
+          <Timeline runs={runs} critical={at === null ? critical.value : undefined} at={at} begin={begin} end={at === null ? end : (cursor ?? end)} selected={step} onSelect={select} />
         </div>
         <section class="panel" aria-label="Details">
           <div class="tabs" role="tablist" aria-label="Panes">
