@@ -219,6 +219,7 @@ def event_line(row: EventRow) -> str:
 
 _UNSAID = frozenset(
     {"type", "at", "step", "step_run_id", "digest", "progress", "settled", "report", "action_id"}
+    | {"recorded_at", "seal"}
 )
 
 
