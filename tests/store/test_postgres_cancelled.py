@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import psycopg
+
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.connections import CONNECTIONS_MAX, Connection
 
@@ -47,3 +49,14 @@ def test_cancelling_whoever_waits_costs_no_connection(database_url: str):
         await store.close()
 
     asyncio.run(story())
+
+
+async def test_two_that_send_news_at_once_open_one_connection(database_url: str):
+    store = await PostgresStore.open(database_url)
+    assert store.channel is not None
+    await asyncio.gather(store.channel.send("a"), store.channel.send("b"))
+
+    with psycopg.connect(database_url) as db:
+        telling = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%'"
+        assert db.execute(telling).fetchone() == (1,)
+    await store.close()

@@ -340,7 +340,7 @@ def test_s12_the_code_sees_neither_secrets_nor_environment_of_the_worker(monkeyp
     }
 
 
-def test_what_is_printed_reaches_the_log_live_and_in_order():
+def test_what_is_printed_reaches_the_log_live_and_in_order(tmp_path):
     async def work(bench):
         seen = asyncio.Event()
         parts = []
@@ -350,10 +350,11 @@ def test_what_is_printed_reaches_the_log_live_and_in_order():
             if "live" in text:
                 seen.set()
 
-        code = """
+        code = f"""
 import os, sys, time, subprocess
 print("live")
-time.sleep(0.2)
+while not os.path.exists({str(tmp_path / "read")!r}):
+    time.sleep(0.01)
 sys.stderr.write("half ")
 sys.stderr.flush()
 os.write(1, "ü\\n".encode())
@@ -363,6 +364,7 @@ print("end", end="")
         task = asyncio.create_task(bench.run("python", {"code": code}, log=log))
         await asyncio.wait_for(seen.wait(), 10)
         assert not task.done()
+        (tmp_path / "read").touch()
         assert (await task).is_ok
         return "".join(parts)
 

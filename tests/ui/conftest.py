@@ -60,9 +60,11 @@ class Tab:
         self.context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium."""
+    """Debian's Chromium. Not for longer than these tests: playwright keeps an event loop running in
+    this thread, and no other test could have one of its own.
+    """
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api")

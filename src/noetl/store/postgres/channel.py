@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from noetl.store.postgres.connections import Connection, connect, place_of
@@ -20,14 +21,17 @@ class PostgresChannel:
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
         self._sender: Connection | None = None
+        self._opening = asyncio.Lock()
 
     async def send(self, text: str) -> None:
         try:
-            if self._sender is None or self._sender.closed:
-                self._sender = await connect(self._conninfo)
+            async with self._opening:  # Two that send at once open one connection.
+                if self._sender is None or self._sender.closed:
+                    self._sender = await connect(self._conninfo)
+                sender = self._sender
             values = {"channel": NAME, "text": text}
-            with limited(self._sender, SEND_SECONDS):
-                await self._sender.execute("SELECT pg_notify(%(channel)s, %(text)s)", values)
+            with limited(sender, SEND_SECONDS):
+                await sender.execute("SELECT pg_notify(%(channel)s, %(text)s)", values)
         except FORESEEN as error:
             raise fault(error, place_of(self._conninfo)) from error
 
