@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 import msgspec
@@ -381,3 +382,16 @@ def test_a_flood_of_output_is_kept_to_its_end():
     assert len(text) < 70_000
     assert text.startswith("[… earlier output dropped]")
     assert text.endswith("the end\n")
+
+
+def test_code_sees_the_path_of_now_not_of_when_the_first_process_began(monkeypatch):
+    async def work(bench):
+        first = await bench.run("python", {"code": "import os; result = os.environ['PATH']"})
+        monkeypatch.setenv("PATH", "/somewhere")
+        other = await bench.run(
+            "python", {"code": "import os; result = os.environ['PATH']"}, playbook="another"
+        )
+        return first.result, other.result
+
+    before = os.environ["PATH"]
+    assert on_bench(work) == (before, "/somewhere")

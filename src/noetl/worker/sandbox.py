@@ -28,7 +28,7 @@ import msgspec
 from noetl.tools.files.results import link_or_copy
 from noetl.tools.limits import to_thread, waiting
 from noetl.tools.processes.namespaces import INPUTS, OUTPUTS, Room
-from noetl.tools.processes.programs import Spawned, spawner
+from noetl.tools.processes.programs import Spawned, let_seen, spawner
 from noetl.tools.processes.sandbox import Answer, Call, Crashed
 from noetl.tools.processes.spawner import Bounds, Spawn
 from noetl.tools.processes.tree import ending
@@ -104,7 +104,13 @@ class Child:
             self.folder, room = _furnished(room, key)
         self._line, theirs = socket.socketpair()
         self._output, their_output = os.pipe()
-        spawn = Spawn(bounds, message_max=message_max, packages=key[1], room=room)
+        spawn = Spawn(
+            bounds,
+            environment=let_seen(),
+            message_max=message_max,
+            packages=key[1],
+            room=room,
+        )
         with theirs:
             try:
                 self._process = Spawned(spawn, [theirs.fileno(), their_output])

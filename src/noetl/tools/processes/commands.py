@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.failures import Refused
 from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.processes.namespaces import Room
-from noetl.tools.processes.programs import LET_SEEN, Program
+from noetl.tools.processes.programs import LET_SEEN, Program, let_seen
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.processes.tree import ending
 
@@ -36,7 +35,7 @@ def environment(
 
     `allowed` is what the task asks for, `opened` what the operator lets tasks have.
     """
-    seen = {name: os.environ[name] for name in LET_SEEN if name in os.environ}
+    seen = let_seen()
     for name in allowed:
         if name in LET_SEEN:
             continue

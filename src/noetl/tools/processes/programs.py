@@ -39,6 +39,13 @@ from noetl.tools.processes.tree import kill_all
 
 LET_SEEN = ("PATH", "HOME", "LANG")
 """Of the worker's environment, what every process of a task sees."""
+
+
+def let_seen() -> dict[str, str]:
+    """These, as they are now."""
+    return {name: os.environ[name] for name in LET_SEEN if name in os.environ}
+
+
 STUBBORN_SECONDS = 5.0
 """After so long without an answer of a supervisor we kill what we know of ourselves."""
 
@@ -196,7 +203,7 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env={name: os.environ[name] for name in LET_SEEN if name in os.environ},
+                env=let_seen(),
                 # A signal to our own group is not for it: it is there for what comes after.
                 start_new_session=True,
             )

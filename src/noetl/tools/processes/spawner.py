@@ -326,6 +326,8 @@ def _as_task(
         os.close(output)
         if spawn.packages is not None:
             sys.path.insert(0, spawn.packages)
+        os.environ.clear()
+        os.environ.update(spawn.environment)
         if spawn.room is not None:
             os.environ["HOME"] = HOME
         serve(messages, spawn.message_max, PRIVATE if spawn.room is not None else ())
