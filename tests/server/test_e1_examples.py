@@ -81,6 +81,7 @@ def the_end(name: str, document: dict[str, Any]) -> Any:
     if name in RACES:
         steps = [{key: step[key] for key in ("step", "status", "runs")} for step in steps]
     if name in APPENDING:
+        steps = [{key: step[key] for key in ("step", "runs")} for step in steps]
         document = {key: in_order(value) for key, value in document.items()}
     return told({**{k: v for k, v in document.items() if k not in left_out}, "steps": steps})
 
