@@ -64,5 +64,5 @@ def test_what_says_nothing_clear_is_refused_with_the_reason(text, why):
 
 def test_the_setting_is_checked_when_a_process_starts():
     assert Settings.from_environment({"NOETL_KEEP": "90d,shop/=30d"}).keep == "90d,shop/=30d"
-    with pytest.raises(BadSetting, match="NOETL_KEEP"):
+    with pytest.raises(BadSetting, match=r"NOETL_KEEP is .* use the default \(none\)"):
         Settings.from_environment({"NOETL_KEEP": "90 days"})

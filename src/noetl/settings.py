@@ -68,7 +68,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             raise BadSetting(
                 f"{self.name} is {self._quoted(text)}, but must be {self.kind.expected}."
                 " Correct it, or unset it to use the default"
-                f" ({'none' if self.default is None else self.default})."
+                f" ({'none' if self.default in (None, '') else self.default})."
             ) from None
 
     def shown(self, value: Any) -> Any:

@@ -17,6 +17,7 @@ from noetl.model.retention import keep_rules
 from noetl.settings import Settings
 from noetl.store.base import Member
 from noetl.wiring import System
+from tests.control.servers import servers, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 CHILD = (
@@ -212,3 +213,18 @@ def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split():
     tree = [member("a", half), member("b", half), member("c", 1), member("d", 10 * half)]
     assert _parts(tree) == [["a", "b"], ["c"], ["d"]]
     assert _parts([]) == []
+
+
+def test_what_one_server_forgot_another_does_not_show_from_memory(database_url: str):
+    async def work() -> None:
+        async with servers(database_url, 2) as (one, other), working(one, "w"):
+            entry, _ = await one.catalog.register(CHILD)
+            execution_id = await one.executions.start(entry.digest, entry.path, entry.version, {})
+            await one.orchestrator.wait_for_end(execution_id)
+            assert (await other.orchestrator.state(execution_id)).is_finished
+
+            assert await Retention(one.store, one.clock, SOON).delete(execution_id) == 1
+            with pytest.raises(NotFound):
+                await other.orchestrator.state(execution_id)
+
+    asyncio.run(work())
