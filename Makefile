@@ -9,7 +9,7 @@ DEVELOPED := $(VENV)/.developed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --progress-bar off --editable
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser test test-long lint house bench clean
+.PHONY: help install demo ui pictures browser units test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
@@ -58,11 +58,17 @@ browser:
 		&& apt-get install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; } \
 		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
 
+# Units of the web UI are tested where Node is, and where their packages are there or can be had.
+units:
+	@command -v npm >/dev/null && { test -d ui/node_modules/vitest || (cd ui && npm ci --no-audit --no-fund --loglevel=error); } \
+		>/dev/null 2>&1 || { echo "Node or its packages are missing: the unit tests of the web UI are left out"; exit 0; }; \
+		cd ui && npm run --silent check && npm run --silent test
+
 # A third of the time tests wait for processes, leases and clocks: three at once keep two cores busy.
-test: lint browser
+test: lint browser units
 	$(BIN)/pytest -n 3 --dist worksteal -m "not long"
 
-test-long: lint browser
+test-long: lint browser units
 	EFFORT=long $(BIN)/pytest -n 3 --dist worksteal
 
 house: $(DEVELOPED)

@@ -1,14 +1,17 @@
-"""What clients see: W9, W10 and W11, over HTTP and with a client of somebody else's making.
+"""What clients see: W9 to W11 and W13, over HTTP and with a client of somebody else's making.
 
 W9   one execution of 100 no-op steps, from the request that starts it to the answer of the one long
      poll that waits for its end: ms per step
 W10  the same while 1 and while 20 streams of it are read: speed as a share of the unwatched one
 W11  executions started per second, 64 requests at a time; nothing works on them meanwhile
+W13  how long an execution waits for its first step while another runs a parallel loop over 100 000
+     no-ops, and how much longer that is than on the idle system: ms
 
-Run `python bench/over_http.py [--json] [--runs N] [--postgres] [--dev] [--directory DIR]`. The
-server and the worker are processes of their own (with `--dev` they are one), each commit is flushed
-to disk, and the client is aiohttp with its defaults. What is compared takes turns, so that a
-machine that gets slower gets slower for all. Medians.
+Run `python bench/over_http.py [--json] [--runs N] [--only-w13] [--postgres] [--dev] [--directory
+DIR]`. The server and the worker are processes of their own (with `--dev` they are one), each commit
+is flushed to disk, and the client is aiohttp with its defaults. What is compared takes turns, so
+that a machine that gets slower gets slower for all; only W13 is idle first. Medians. Exits with 1
+if the loop delays the first step of the others by more than 100 ms.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ import base64
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +35,16 @@ import aiohttp
 from cluster import asked_through, process
 from postgres import server_in
 
-from noetl.cli.workloads import chain, machine
+from noetl.cli.workloads import LOOP, chain, machine, of_length
 
 STEPS = 100
 READERS = (0, 1, 20)
 SUBMISSIONS = 2_000
 AT_A_TIME = 64
 END = "playbook.processed"
+ITERATIONS = 100_000
+IDLE_TRIES = 100
+DELAY_MS_MAX = 100.0
 
 
 class Server:
@@ -77,6 +85,14 @@ class Server:
                 count += joined.count(mark)
                 tail = joined[1 - len(mark) :]
         return count
+
+    async def first_step(self, wanted: dict[str, Any]) -> float:
+        """Milliseconds from the request until the first step of that execution has begun."""
+        asked = time.time()
+        started = await self.ask("POST", "/api/execute", wanted)
+        path = f"/api/executions/{started['execution_id']}/events?type=task.started&wait=60"
+        [began] = (await self.ask("GET", path))["events"]
+        return 1000 * (datetime.fromisoformat(began["timestamp"]).timestamp() - asked)
 
     async def submitted(self, wanted: dict[str, Any], count: int) -> float:
         """Seconds until so many executions have been started."""
@@ -127,12 +143,34 @@ async def submissions(server: Server, runs: int) -> dict[str, float]:
     return {"w11_submissions_per_second": SUBMISSIONS / statistics.median(seconds)}
 
 
+async def first_steps(server: Server) -> dict[str, float]:
+    """W13. What begins while the loop is being started counts, too."""
+    small = await server.registered(chain(1))
+    idle = sorted([await server.first_step(small) for _ in range(IDLE_TRIES)])
+    wanted = await server.registered(of_length(LOOP, ITERATIONS))
+    loop = asyncio.create_task(server.watched(wanted, 0))
+    beside = []
+    while not loop.done():
+        beside.append(await server.first_step(small))
+    beside.sort()
+    await loop
+    return {
+        "w13_idle_p50_ms": statistics.median(idle),
+        "w13_idle_p95_ms": idle[len(idle) * 95 // 100],
+        "w13_beside_loop_p50_ms": statistics.median(beside),
+        "w13_beside_loop_p95_ms": beside[len(beside) * 95 // 100],
+        "w13_delay_ms": statistics.median(beside) - statistics.median(idle),
+    }
+
+
 async def figures(options: argparse.Namespace, folder: Path, database: str) -> dict[str, float]:
     key = base64.b64encode(os.urandom(32)).decode()
     about = {"NOETL_SECRET_KEY": key, **({"NOETL_DATABASE_URL": database} if database else {})}
     words = ("dev",) if options.dev else ("server", "worker")
     async with served(folder / "worked", about, *words) as server:
-        found = await seen_by_clients(server, options.runs)
+        if options.only_w13:
+            return await first_steps(server)
+        found = await seen_by_clients(server, options.runs) | await first_steps(server)
     async with served(folder / "idle", about, "server") as server:
         return found | await submissions(server, min(options.runs, 3))
 
@@ -151,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--only-w13", action="store_true", help="first steps beside a loop only")
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
     parser.add_argument("--dev", action="store_true", help="server and worker in one process")
     parser.add_argument("--directory", help="on the disk that counts; default: a temporary one")
@@ -161,9 +200,11 @@ def main() -> None:
             found = asyncio.run(figures(options, folder, database))
     if options.json:
         print(json.dumps({"machine": machine(), "figures": found}, indent=2))
-        return
-    for key, value in found.items():
-        print(f"{key:28} {value:12,.2f}")
+    else:
+        for key, value in found.items():
+            print(f"{key:28} {value:12,.2f}")
+    if found["w13_delay_ms"] > DELAY_MS_MAX:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import time
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
 from noetl.tools.python import TOOL, Python
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.resources import ToolResources
-from noetl.worker.sandbox import SandboxPool
 
 CALLS = 5000
 AT_ONCE = 4

@@ -28,7 +28,10 @@ from postgres import server_in
 
 from noetl.model.commands import Command
 from noetl.model.ids import derive
-from noetl.store.base import Facts, NewCommand, Store, Summary, Write
+from noetl.store.base import Store
+from noetl.store.log import Facts, Write
+from noetl.store.queue import NewCommand
+from noetl.store.records import Summary
 from noetl.wiring import open_store
 
 NOW = 1_760_000_000.0
@@ -92,7 +95,7 @@ async def round_trip(store: Store, rounds: int) -> dict[str, float]:
     times = []
     for write in writes:
         started = perf_counter()
-        await store.commit([write])
+        await store.log.commit([write])
         times.append((perf_counter() - started) * 1e6)
     times.sort()
     return {"round trip p50 µs": times[rounds // 2], "round trip p95 µs": times[rounds * 95 // 100]}
@@ -105,7 +108,7 @@ async def throughput(store: Store, rounds: int) -> dict[str, float]:
     ]
     started = perf_counter()
     for batch in batches:
-        moved = await store.commit(batch)
+        moved = await store.log.commit(batch)
         assert not moved
     return {"events/s, 100 per commit": rounds * 100 * EVENTS / (perf_counter() - started)}
 
@@ -113,7 +116,7 @@ async def throughput(store: Store, rounds: int) -> dict[str, float]:
 async def group_commit(store: Store, rounds: int) -> dict[str, float]:
     async def caller(number: int) -> None:
         for write in [decision(execution(5000 + number), round_) for round_ in range(rounds)]:
-            await store.commit([write])
+            await store.log.commit([write])
 
     started = perf_counter()
     await asyncio.gather(*(caller(number) for number in range(100)))
@@ -136,10 +139,10 @@ async def claims(store: Store, count: int) -> dict[str, float]:
         )
         for number in range(count)
     ]
-    await store.commit([write])
+    await store.log.commit([write])
     started = perf_counter()
     taken = 0
-    while leases := await store.claim("w1", pool="bench", limit=50, expires_at=NOW + 60):
+    while leases := await store.queue.claim("w1", pool="bench", limit=50, expires_at=NOW + 60):
         taken += len(leases)
     assert taken == count
     return {"claims/s, 50 at a time": count / (perf_counter() - started)}
@@ -149,7 +152,7 @@ async def loads(store: Store) -> dict[str, float]:
     started = perf_counter()
     events = 0
     for number in range(100):
-        loaded = await store.load(execution(1000 + number))
+        loaded = await store.log.load(execution(1000 + number))
         assert loaded is not None
         events += EVENTS * len(loaded.events)
     return {"events/s loaded": events / (perf_counter() - started)}
@@ -183,7 +186,7 @@ async def measure(directory: Path, url: str) -> dict[str, float]:
 async def round_trip_warm_up(store: Store) -> None:
     """Let the log reach its size: a file that grows is slower to flush."""
     for number in range(200):
-        await store.commit([decision(execution(100), number)])
+        await store.log.commit([decision(execution(100), number)])
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:

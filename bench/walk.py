@@ -65,7 +65,7 @@ class Walk:
         came_from = caller.f_code.co_filename if caller is not None else ""
         place = path.removeprefix(HOUSE)
         name = frame.f_code.co_qualname
-        if place == "engine/entering.py" and name == "start_run":
+        if place == "engine/entry.py" and name == "start_run":
             self._marks.append(len(self.calls))
         self.calls.append((came_from.removeprefix(HOUSE), place, name))
 

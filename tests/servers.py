@@ -73,7 +73,8 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 _TABLES = """
 SELECT oid::regclass::text FROM pg_class
-WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'r' AND relname <> 'schema'
+WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'r'
+  AND relname NOT IN ('schema', 'partition')
 """
 _SEQUENCES = """
 SELECT setval(oid::regclass, 1, false) FROM pg_class

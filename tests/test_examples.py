@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.dsl.fmt import format_text
 from noetl.dsl.walk import all_actions, all_tasks, bodies
 from noetl.model.net import Call, Collect, Jump, Net
+from noetl.rewrite.fmt import format_text
 from noetl.tools.registry import shapes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

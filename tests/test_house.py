@@ -30,7 +30,7 @@ CODE = [
     *sorted((ROOT / "tests").rglob("*.py")),
     *sorted((ROOT / "bench").rglob("*.py")),
 ]
-PURE_PACKAGES = ("model", "dsl", "templates", "engine")
+PURE_PACKAGES = ("model", "dsl", "rewrite", "templates", "engine")
 PURE = [path for path in SOURCES if path.relative_to(SRC).parts[0] in PURE_PACKAGES]
 
 

@@ -19,9 +19,9 @@ from noetl import wiring
 from noetl.version import __version__
 
 if TYPE_CHECKING:
-    from noetl.api.client import HttpControl
     from noetl.api.protocol import App
-    from noetl.control.recording import Recording
+    from noetl.api.worker_control import HttpControl
+    from noetl.control.recordings import Recording
     from noetl.settings import Settings
     from noetl.wiring import System
     from noetl.worker.worker import Worker
@@ -52,8 +52,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     While nobody is configured who may come in, it listens on this machine only.
     """
     from noetl.api.edge import Edge
-    from noetl.api.serving import is_loopback, listening
-    from noetl.control.timekeeping import recover
+    from noetl.api.listener import is_loopback, listening
     from noetl.errors import BadSetting
     from noetl.ui import Pages
 
@@ -73,7 +72,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             served = Served(app, listener, services.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
-                await recover(system.orchestrator, store=system.store, prefix=wiring.EMBEDDED)
+                await system.orchestrator.leases.recover(prefix=wiring.EMBEDDED)
             async with (
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_triggers(system),
@@ -95,8 +94,8 @@ async def showing(
 ) -> AsyncIterator[Served]:
     """A recording behind the same routes as on a server. Nothing runs, and nobody may act."""
     from noetl.api.edge import ShowingEdge
-    from noetl.api.serving import listening
-    from noetl.control.recording import keep
+    from noetl.api.listener import listening
+    from noetl.control.recordings import keep
 
     with tempfile.TemporaryDirectory(prefix="noetl-recording-") as folder:
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
@@ -144,7 +143,7 @@ async def worker(
     settings: Settings, *, pool: str, slots: int, worker_id: str, kinds: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Worker, HttpControl]]:
     """A worker for servers somewhere else: the same class, another control."""
-    from noetl.api.client import HttpControl
+    from noetl.api.worker_control import HttpControl
     from noetl.control.clock import SystemClock
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker
@@ -152,7 +151,10 @@ async def worker(
     wiring.look_rarely_for_cycles()
     resources, sources = wiring.for_worker(settings, slots)
     try:
-        async with HttpControl(settings.server_urls, settings.token, kinds) as control:
+        async with (
+            wiring.tracing(worker_id) as spans,
+            HttpControl(settings.server_urls, settings.token, kinds) as control,
+        ):
             made = Worker(
                 control,
                 tools(),
@@ -162,6 +164,7 @@ async def worker(
                 slots=slots,
                 now=SystemClock().now,
                 sources=sources,
+                spans=spans,
             )
             yield made, control
     finally:

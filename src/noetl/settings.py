@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl.errors import BadSetting
+from noetl.model.labels import of_worker
 from noetl.model.net import Limits
 from noetl.model.retention import keep_rules
 from noetl.model.spelling import did_you_mean
@@ -138,6 +139,22 @@ def _level(text: str) -> str:
     return text.lower()
 
 
+def _amounts(text: str) -> dict[str, int]:
+    written = (part.strip().partition("=") for part in text.split(",") if part.strip())
+    found = {name: _count(amount) for name, _, amount in written}
+    if found.keys() - {"calls", "bytes", "seconds"}:
+        raise ValueError
+    return found
+
+
+def _quotas(text: str) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in _amounts(text).items())
+
+
+def _labels(text: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in of_worker(text).items())
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", name) for name in names):
@@ -211,6 +228,8 @@ NATS = Kind(
 )
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
 LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
+QUOTAS = Kind(_quotas, "calls, bytes or seconds, e.g. calls=1000,seconds=3600")
+LABELS = Kind(_labels, "labels with commas between, e.g. gpu=a100,zone=eu")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
 ORIGINS = Kind(_origins, "origins with commas between, e.g. https://ui.example.com")
 NETWORKS = Kind(_networks, "addresses or networks with commas between, e.g. 10.0.0.7,10.1.0.0/16")
@@ -371,6 +390,13 @@ TABLE: tuple[Setting, ...] = (
         help="How many commands a worker runs at the same time.",
     ),
     Setting(
+        name="NOETL_LABELS",
+        field="labels",
+        kind=LABELS,
+        default="",
+        help="What workers say of themselves: gpu=a100,zone=eu; steps may ask for it.",
+    ),
+    Setting(
         name="NOETL_PYTHON_PROCESSES",
         field="python_processes",
         kind=COUNT,
@@ -455,6 +481,12 @@ TABLE: tuple[Setting, ...] = (
         help="Most jumps between the tasks of one step run.",
     ),
     Setting(
+        name="NOETL_QUOTAS",
+        field="quotas",
+        kind=QUOTAS,
+        help="What one execution may use: calls=1000,bytes=1000000,seconds=3600.",
+    ),
+    Setting(
         name="NOETL_MAX_DEPTH",
         field="max_depth",
         kind=COUNT,
@@ -516,6 +548,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: str
     python_libs: str
     slots: int
+    labels: str
     python_processes: int | None
     task_memory_bytes: int | None
     task_processes: int | None
@@ -528,6 +561,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     max_in_flight: int | None
     max_jumps: int | None
+    quotas: str | None
     max_depth: int
     max_children: int
     keep: str
@@ -557,6 +591,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             max_in_flight=self.max_in_flight,
             max_jumps=self.max_jumps,
             timeout=self.timeout,
+            **{f"max_{name}": amount for name, amount in _amounts(self.quotas or "").items()},
         )
 
 

@@ -16,35 +16,38 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
-    from noetl.api.evaluating import Evaluator
+    from noetl.api.evaluation import Evaluator
     from noetl.api.metrics import AskNats
     from noetl.api.protocol import App
     from noetl.api.services import Services
     from noetl.control.catalog import Catalog
     from noetl.control.clock import Clock
+    from noetl.control.consumers import Consumers
     from noetl.control.executions import Executions
     from noetl.control.hooks import Hooks
     from noetl.control.keys import Keys
-    from noetl.control.membership import Membership
+    from noetl.control.notifications import Notifications
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.peers import Membership
     from noetl.control.schedules import Schedules
     from noetl.control.tokens import Tokens
     from noetl.control.triggers import Triggers
     from noetl.dsl import Compiled
-    from noetl.dsl.migrate import Migration as Migration
     from noetl.model.ids import ExecutionId
+    from noetl.model.rewrites import Migration
     from noetl.secrets.keychain import Sources
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
     from noetl.settings import Settings
-    from noetl.store.access import SessionStore
+    from noetl.store.access import Sessions
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.base import Tool
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from noetl.tools.registry import Known
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
+    from noetl.worker.spans import Spans
     from noetl.worker.worker import Worker
 
 
@@ -65,7 +69,7 @@ EMBEDDED = "embedded-"
 """What the names of workers begin with that live in the process of their control plane."""
 
 
-def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[[str], Compiled]:
+def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Compiled]:
     """Text → compiled playbook, with the installed tool kinds, those `added` to them, and the
     operator's limits.
     """
@@ -74,10 +78,10 @@ def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[[str], 
 
     tools = shapes(added)
     limits, strict = settings.limits, settings.strict
-    return lambda text: compile_text(text, tools=tools, limits=limits, strict=strict)
+    return partial(compile_text, tools=tools, limits=limits, strict=strict)
 
 
-def document_compiler(settings: Settings) -> Callable[[str], Compiled]:
+def document_compiler(settings: Settings) -> Callable[..., Compiled]:
     """The same for documents of any kind."""
     from noetl.control.zones import SystemZones
     from noetl.dsl import compile_document
@@ -85,9 +89,7 @@ def document_compiler(settings: Settings) -> Callable[[str], Compiled]:
 
     tools, zones = shapes(), SystemZones()
     limits, strict = settings.limits, settings.strict
-    return lambda text: compile_document(
-        text, tools=tools, limits=limits, strict=strict, zones=zones
-    )
+    return partial(compile_document, tools=tools, limits=limits, strict=strict, zones=zones)
 
 
 def plain_value(text: str) -> Any:
@@ -140,14 +142,14 @@ def tool_kinds() -> dict[str, Known]:
 
 def formatter() -> Callable[[str], str]:
     """Text → the same playbook in canonical formatting."""
-    from noetl.dsl.fmt import format_text
+    from noetl.rewrite.fmt import format_text
 
     return format_text
 
 
 def migrator() -> Callable[[str], Migration]:
     """Text → the same playbook in the canonical dialect, with a report."""
-    from noetl.dsl.migrate import migrate_text
+    from noetl.rewrite.migrate import migrate_text
     from noetl.tools.registry import shapes
 
     tools = shapes()
@@ -162,6 +164,8 @@ class System(msgspec.Struct, frozen=True):
     triggers: Triggers
     schedules: Schedules
     hooks: Hooks
+    consumers: Consumers
+    notifications: Notifications
     keys: Keys
     tokens: Tokens
     store: Store
@@ -186,20 +190,9 @@ async def embedded(
 
     Without `work` nothing runs: for commands that act on executions which have stopped. If another
     process has the database for longer than `patience` seconds, StoreBusy is raised. A process that
-    `serves` looks after all executions of a shared database, together with its neighbours. `tools`
+    `serves` looks after all executions of a shared database, together with its peers. `tools`
     are kinds of the program itself.
     """
-    from noetl.control.catalog import Catalog
-    from noetl.control.children import Family
-    from noetl.control.clock import WallClock
-    from noetl.control.executions import Executions
-    from noetl.control.hooks import Hooks
-    from noetl.control.membership import Membership
-    from noetl.control.orchestrator import Orchestrator
-    from noetl.control.schedules import Schedules
-    from noetl.control.tokens import Tokens
-    from noetl.control.triggers import Triggers
-
     look_rarely_for_cycles()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_for_writing(settings, patience))
@@ -207,37 +200,10 @@ async def embedded(
         keys = _keys(settings, store, clock)
         nats = await stack.enter_async_context(_nats(settings, store, keys, serves=serves))
         me = _runtime(clock) if serves else None
-        family = Family(settings.max_depth, settings.max_children)
-        orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
-        membership = Membership(store, clock, me)
-        services = _LazyServices(settings, tools)
-        stack.push_async_callback(services.close)
-        executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
-        catalog = Catalog(store, compiler(settings, tools), clock)
-        # A shared clock follows that of the database.
-        wall = WallClock() if store.exclusive else clock
-        triggers = Triggers(store, wall, membership.owns)
-        schedules = Schedules(store, catalog, executions, wall, triggers)
-        hooks = Hooks(store, catalog, executions, keys, wall, triggers)
-        triggers.keeps({"Schedule": schedules.settle_row, "Hook": hooks.settle})
-        services.system = system = System(
-            executions=executions,
-            catalog=catalog,
-            triggers=triggers,
-            schedules=schedules,
-            hooks=hooks,
-            keys=keys,
-            tokens=Tokens(store, keys, clock),
-            store=store,
-            orchestrator=orchestrator,
-            clock=clock,
-            membership=membership,
-            services=services,
-            nats=nats,
-        )
+        system = _system(settings, stack, store, clock, keys, me=me, nats=nats, tools=tools)
         async with (
-            in_background(orchestrator.commits.run()),
-            _neighbours(system),
+            in_background(system.orchestrator.commits.run()),
+            _peers(system),
             _reachable(settings, system),
         ):
             if not work:
@@ -245,6 +211,86 @@ async def embedded(
                 return
             async with working(system, settings, tools=tools):
                 yield system
+
+
+def _system(
+    settings: Settings,
+    stack: AsyncExitStack,
+    store: Store,
+    clock: Clock,
+    keys: Keys,
+    *,
+    me: Runtime | None = None,
+    nats: Nats | None = None,
+    tools: Sequence[Tool] = (),
+) -> System:
+    """The parts round a store, joined; nothing of them runs yet, and the stack ends them."""
+    from noetl.control.catalog import Catalog
+    from noetl.control.children import Family
+    from noetl.control.clock import WallClock
+    from noetl.control.consumers import Consumers
+    from noetl.control.executions import Executions
+    from noetl.control.hooks import Hooks
+    from noetl.control.notifications import Notifications
+    from noetl.control.orchestrator import Orchestrator
+    from noetl.control.peers import Membership
+    from noetl.control.schedules import Schedules
+    from noetl.control.tokens import Tokens
+    from noetl.control.triggers import Triggers
+
+    family = Family(settings.max_depth, settings.max_children)
+    orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
+    membership = Membership(store, clock, me)
+    services = _LazyServices(settings, tools)
+    stack.push_async_callback(services.close)
+    executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
+    catalog = Catalog(store, compiler(settings, tools), clock)
+    # A shared clock follows that of the database.
+    wall = WallClock() if store.exclusive else clock
+    triggers = Triggers(store, wall, membership.owns)
+    schedules = Schedules(store, catalog, executions, wall, triggers)
+    hooks = Hooks(store, catalog, executions, keys, wall, triggers)
+    consumers = Consumers(
+        *(store, catalog, executions, keys, wall, triggers),
+        resources=_ServerTools(settings, stack),
+        me=f"server-{_process_name()}" if me is None else me.name,
+    )
+    notifications = Notifications(store, catalog, executions, wall, triggers)
+    triggers.keeps(
+        {
+            "Notice": notifications.settle_row,
+            "Schedule": schedules.settle_row,
+            "Hook": hooks.settle,
+            "Consumer": consumers.settle_row,
+        }
+    )
+    services.system = System(
+        executions=executions,
+        catalog=catalog,
+        triggers=triggers,
+        schedules=schedules,
+        hooks=hooks,
+        consumers=consumers,
+        notifications=notifications,
+        keys=keys,
+        tokens=Tokens(store, keys, clock),
+        store=store,
+        orchestrator=orchestrator,
+        clock=clock,
+        membership=membership,
+        services=services,
+        nats=nats,
+    )
+    return services.system
+
+
+@asynccontextmanager
+async def reading(settings: Settings) -> AsyncIterator[System]:
+    """A system on a database that others may write meanwhile: it shows, and changes nothing."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(looking(settings))
+        clock = await _clock(store)
+        yield _system(settings, stack, store, clock, _keys(settings, store, clock))
 
 
 def look_rarely_for_cycles() -> None:
@@ -286,9 +332,9 @@ async def _nats(
 
     await keys.prepare()
     installation = await store.installation()
-    nats = Nats(settings.nats_url.split(","), installation, keys.derived_from, store.user)
+    nats = Nats(settings.nats_url.split(","), installation, keys.derived_from, store.access.user)
     if not store.exclusive:
-        store.channel, store.copies = nats.channel, nats.bodies
+        store.channel, store.bodies.copies = nats.channel, nats.bodies
     async with in_background(nats.run()):
         yield nats
 
@@ -314,26 +360,31 @@ def _runtime(clock: Clock) -> Runtime:
 
 
 @asynccontextmanager
-async def _neighbours(system: System) -> AsyncIterator[None]:
+async def _peers(system: System) -> AsyncIterator[None]:
     """Hear of what others do on the same database, if there can be others."""
     from noetl.control.clock import SharedClock
-    from noetl.control.neighbours import Neighbours
+    from noetl.control.peers import Peers
 
     store, clock = system.store, system.clock
     if store.channel is None or not isinstance(clock, SharedClock):
         yield
         return
-    neighbours = Neighbours(
+    peers = Peers(
         system.orchestrator, store, store.channel, clock, system.membership, _process_name()
     )
-    neighbours.on_triggers = system.triggers.wake
-    system.triggers.on_changed = neighbours.tell_triggers
+
+    def changed() -> None:
+        system.triggers.wake()
+        system.notifications.stale()
+
+    peers.on_triggers = changed
+    system.triggers.on_changed = peers.tell_triggers
     await system.membership.beat()
     try:
-        async with in_background(neighbours.run()):
+        async with in_background(peers.run()):
             yield
             # A command that ends at once has something to say, too.
-            await neighbours.flush()
+            await peers.flush()
     finally:
         await system.membership.leave()
 
@@ -346,12 +397,12 @@ async def working(
     tools: Sequence[Tool] = (),
 ) -> AsyncIterator[None]:
     """Let executions go on: these with their children, or all that have not ended."""
-    from noetl.control.timekeeping import family, recover
+    from noetl.control.leases import family
 
     if chosen is not None:
         system.orchestrator.dispatch.chosen = await family(system.store, chosen)
     if system.store.exclusive:
-        await recover(system.orchestrator, system.store)
+        await system.orchestrator.leases.recover()
     async with keeping_time(system), local_worker(system, settings, tools):
         yield
 
@@ -360,21 +411,36 @@ async def working(
 async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[None]:
     """Timers that fire, and leases that lapse; these not before `grace` seconds."""
     from noetl.control.admission import admit
-    from noetl.control.timekeeping import fire_timers, requeue_lapsed
+    from noetl.control.timers import fire_timers
 
     orchestrator, store, clock = system.orchestrator, system.store, system.clock
-    parts = orchestrator, store, clock, system.membership.owns
+    owns = system.membership.owns
+    firing = fire_timers(orchestrator, store, clock, owns)
+    lapsing = orchestrator.leases.requeue_lapsed(owns, after=grace)
     admitting = admit(orchestrator.commits, store, orchestrator.dispatch, clock)
-    async with in_background(fire_timers(*parts), requeue_lapsed(*parts, after=grace), admitting):
+    async with in_background(firing, lapsing, admitting):
         yield
 
 
 @asynccontextmanager
 async def keeping_triggers(system: System) -> AsyncIterator[None]:
-    """Schedules and hooks that start executions by themselves."""
-    system.orchestrator.commits.on_ended.append(system.schedules.note_end)
-    async with in_background(system.triggers.run()):
-        yield
+    """Documents that start executions by themselves."""
+    system.orchestrator.commits.on_ended += [system.schedules.note_end, system.consumers.note_end]
+    commits, notifications = system.orchestrator.commits, system.notifications
+
+    def ask(wanted: bool) -> None:
+        commits.notices = notifications.of_execution if wanted else None
+
+    notifications.on_rules = ask
+    commits.on_noticed = system.triggers.announce
+    system.schedules.on_missed = notifications.of_missed
+    await notifications.refresh()
+    await system.consumers.begin()
+    try:
+        async with in_background(system.triggers.run(), notifications.run()):
+            yield
+    finally:
+        await system.consumers.close()
 
 
 @asynccontextmanager
@@ -383,24 +449,61 @@ async def local_worker(
 ) -> AsyncIterator[Worker]:
     """A worker in this process, which also knows the tools `added`."""
     from noetl.control.local import LocalControl
+    from noetl.model.commands import placed
+    from noetl.model.labels import of_worker
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker
 
     resources, sources = for_worker(settings, settings.slots)
-    worker = Worker(
-        LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
-        tools(added),
-        resources,
-        worker_id=f"{EMBEDDED}{_process_name()}",
-        slots=settings.slots,
-        now=system.clock.now,
-        sources=sources,
-    )
+    worker_id = f"{EMBEDDED}{_process_name()}"
     try:
-        async with in_background(worker.run()):
-            yield worker
+        async with tracing(worker_id) as spans:
+            worker = Worker(
+                LocalControl(
+                    system.orchestrator, system.store, system.keys.credential, system.tokens
+                ),
+                tools(added),
+                resources,
+                worker_id=worker_id,
+                pool=placed("default", of_worker(settings.labels)),
+                slots=settings.slots,
+                now=system.clock.now,
+                sources=sources,
+                spans=spans,
+            )
+            async with in_background(worker.run()):
+                yield worker
     finally:
         await resources.close()
+
+
+@asynccontextmanager
+async def tracing(worker_id: str) -> AsyncIterator[Spans | None]:
+    """Where the spans of a worker go; None where nobody collects them."""
+    from noetl.version import __version__
+    from noetl.worker.spans import Spans, is_wanted, sample_of
+
+    if not is_wanted(os.environ):
+        yield None
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError:
+        # A platform may set the variable for everything that runs on it.
+        logger.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but the libraries for tracing are not installed"
+            ' here: nothing is traced. Install them with `pip install "noetl[otel]"`, or unset it.'
+        )
+        yield None
+        return
+    about = {"service.version": __version__, "service.instance.id": worker_id}
+    if not os.environ.get("OTEL_SERVICE_NAME"):
+        about["service.name"] = "noetl"
+    spans = Spans(OTLPSpanExporter(), about, sample_of(os.environ))
+    try:
+        yield spans
+    finally:
+        await spans.close()
 
 
 async def rotate_keys(settings: Settings, keys: Keys) -> int:
@@ -475,18 +578,40 @@ def socket_path(settings: Settings) -> Path | None:
         return None
 
 
+class Reached(NamedTuple):
+    """A way to the API, and the system behind it if that is in this process."""
+
+    client: Client
+    system: System | None = None
+
+
 @asynccontextmanager
 async def client(settings: Settings, account: str) -> AsyncIterator[Client]:
+    """The API, wherever it is; see `reached`."""
+    async with reached(settings, account) as found:
+        yield found.client
+
+
+@asynccontextmanager
+async def reached(
+    settings: Settings, account: str, *, reads: bool = False
+) -> AsyncIterator[Reached]:
     """The API: of the server that is meant; in this process, on a database that nobody holds; or of
     the process that holds it. Raises Unanswered if that one takes no calls, and nothing was done.
+
+    Whoever only `reads` a database needs no holder: it is read in this process, beside whoever
+    writes it, and neither made nor upgraded.
     """
-    from noetl.api.client import Client, InProcess
-    from noetl.api.rights import local
+    from noetl.api.client import Client
     from noetl.errors import StoreBusy, Unanswered
 
     if settings.server_url is not None:
         async with Client(settings.server_urls, settings.token) as found:
-            yield found
+            yield Reached(found)
+        return
+    if reads:
+        async with reading(settings) as system:
+            yield here(system, account)
         return
     async with AsyncExitStack() as stack:
         deadline = time.monotonic() + HOLDER_PATIENCE
@@ -497,17 +622,25 @@ async def client(settings: Settings, account: str) -> AsyncIterator[Client]:
             except StoreBusy as error:
                 busy = error
             else:
-                yield Client.through(InProcess(system.services(), local(account)))
+                yield here(system, account)
                 return
             holder = await _holder(settings)
             if holder is not None:
-                yield await stack.enter_async_context(holder)
+                yield Reached(await stack.enter_async_context(holder))
                 return
             if time.monotonic() > deadline:
                 raise Unanswered(
                     f"nothing was done: the process that has the database does not answer. {busy}"
                 )
             await asyncio.sleep(BUSY_PAUSE)
+
+
+def here(system: System, account: str) -> Reached:
+    """The API of a system in this process."""
+    from noetl.api.client import Client, InProcess
+    from noetl.api.rights import local
+
+    return Reached(Client.through(InProcess(system.services(), local(account))), system)
 
 
 async def _holder(settings: Settings) -> Client | None:
@@ -531,13 +664,13 @@ async def _holder(settings: Settings) -> Client | None:
     return made
 
 
-def _session_store(system: System) -> SessionStore:
+def _session_store(system: System) -> Sessions:
     """The database; where there is NATS, with copies there."""
     if system.nats is None:
-        return system.store
+        return system.store.sessions
     from noetl.store.nats.sessions import CopiedSessions
 
-    return CopiedSessions(system.nats.sessions, system.store)
+    return CopiedSessions(system.nats.sessions, system.store.sessions)
 
 
 def _nats_figures(system: System) -> AskNats | None:
@@ -548,12 +681,27 @@ def _nats_figures(system: System) -> AskNats | None:
     if nats is None:
         return None
     return lambda: NatsFigures(
-        is_connected=nats.line.is_connected,
-        connects=nats.line.connects,
-        failures=nats.line.failures,
+        is_connected=nats.connection.is_connected,
+        connects=nats.connection.connects,
+        failures=nats.connection.failures,
         copies_found=nats.bodies.found,
         copies_missed=nats.bodies.missed,
     )
+
+
+class _ServerTools:
+    """What a server itself uses of the tools, made when it is first needed."""
+
+    def __init__(self, settings: Settings, stack: AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._made: ToolResources | None = None
+
+    def __call__(self) -> ToolResources:
+        if self._made is None:
+            self._made = tool_resources(self._settings, 1)
+            self._stack.push_async_callback(self._made.close)
+        return self._made
 
 
 class _LazyServices:
@@ -568,7 +716,7 @@ class _LazyServices:
 
     def __call__(self) -> Services:
         if self._made is None:
-            from noetl.api.evaluating import Evaluator
+            from noetl.api.evaluation import Evaluator
 
             settings, tools = self._settings, self._tools
             evaluator = Evaluator(settings.limits, compiler(settings, tools) if tools else None)
@@ -586,7 +734,7 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     from noetl.api.metrics import Metrics
     from noetl.api.services import Services
     from noetl.api.sessions import Sessions
-    from noetl.api.simulating import Simulator
+    from noetl.api.simulation import Simulator
     from noetl.api.stream import Streams
     from noetl.api.topics import Topics
     from noetl.control.bulk import Bulk
@@ -607,8 +755,10 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
     metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
     decisions.on_ended.append(metrics.finished)
     system.schedules.on_decided = metrics.time_decided
+    system.consumers.on_taken = lambda outcome: metrics.messages.inc(outcome)
+    system.notifications.on_told = lambda on, outcome: metrics.notices.inc(on, outcome)
     draining = asyncio.Event()
-    streams = Streams(store, system.orchestrator.audience, metrics, draining)
+    streams = Streams(store, system.orchestrator.watchers, metrics, draining)
     desk = Desk(store, system.orchestrator)
     return Services(
         executions=system.executions,
@@ -623,20 +773,22 @@ def _services(system: System, settings: Settings, evaluator: Evaluator) -> Servi
         catalog=system.catalog,
         schedules=system.schedules,
         hooks=system.hooks,
+        consumers=system.consumers,
+        notifications=system.notifications,
         keys=system.keys,
         store=store,
         orchestrator=system.orchestrator,
         tokens=system.tokens,
         control=LocalControl(system.orchestrator, store, system.keys.credential, system.tokens),
         clock=clock,
-        access=Access(store, sessions, clock),
+        access=Access(store.access, sessions, clock),
         sessions=sessions,
         leases=Leases(store, clock),
         evaluator=evaluator,
         simulator=Simulator(),
         metrics=metrics,
         streams=streams,
-        topics=Topics(store, streams, system.orchestrator.audience, desk, clock),
+        topics=Topics(store, streams, system.orchestrator.watchers, desk, clock),
         moments=Moments(store),
         timelines=Timelines(store),
         desk=desk,
@@ -719,7 +871,7 @@ async def looking(settings: Settings) -> AsyncIterator[Store]:
 
 async def check(store: Store) -> list[str]:
     """Everything in a store that is not what was written, one sentence each."""
-    from noetl.control.checking import problems
+    from noetl.control.integrity import problems
 
     return await problems(store)
 
@@ -731,15 +883,6 @@ def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
         return operator_key(settings).vault(salt, may_create=may_create)
 
     return Keys(store, open_vault, clock, secret_sources(settings))
-
-
-@asynccontextmanager
-async def looking_at_keys(settings: Settings) -> AsyncIterator[Keys]:
-    """Stored credentials, to read them beside whoever is writing."""
-    from noetl.control.clock import SystemClock
-
-    async with looking(settings) as store:
-        yield _keys(settings, store, SystemClock())
 
 
 def tool_rules(settings: Settings) -> Rules:
@@ -866,8 +1009,8 @@ def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
 
 def tool_resources(settings: Settings, slots: int) -> ToolResources:
     """What the tools of a worker with so many slots share."""
+    from noetl.tools.python.sandbox import SandboxPool, processes_for
     from noetl.tools.resources import ToolResources
-    from noetl.worker.sandbox import SandboxPool, processes_for
 
     rules = tool_rules(settings)
     size = settings.python_processes or processes_for(slots)

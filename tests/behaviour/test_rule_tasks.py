@@ -93,7 +93,7 @@ def test_decisions_are_recorded_with_all_that_001_5_4_promises():
 
     async def work(bench: Bench) -> list[dict[str, Any]]:
         execution_id = (await bench.run(playbook(flow))).document["execution_id"]
-        rows = await bench.system.store.events(execution_id, after=0, limit=100)
+        rows = await bench.system.store.log.events(execution_id, after=0, limit=100)
         return [documents.plain(documents.event(execution_id, row)) for row in rows]
 
     told = {one["event_type"]: one for one in on_bench(work)}

@@ -142,7 +142,7 @@ def test_s10_limits_of_today_bind_what_was_compiled_before_them():
     async def work(bench: Bench) -> Run:
         text = playbook(FAILING.replace("HOW", "retry: {max_attempts: 50}"))
         compiled = wiring.compiler(Settings.from_environment({}))(text)
-        await bench.system.store.put_net(compiled.digest, _bytes(compiled))
+        await bench.system.store.catalog.put_net(compiled.digest, _bytes(compiled))
         started = await bench.system.executions.start(compiled.digest, "tried", None, {})
         return await bench.ended(started)
 

@@ -49,7 +49,7 @@ def secret_run(flow: str, caplog: pytest.LogCaptureFixture, **sections: str) -> 
     async def work(bench: Bench) -> Run:
         run = await played(bench, flow, **sections)
         execution_id = run.document["execution_id"]
-        rows = await bench.system.store.events(execution_id, limit=1000)
+        rows = await bench.system.store.log.events(execution_id, limit=1000)
         shown = [documents.plain(documents.event(execution_id, row)) for row in rows]
         why = await bench.system.executions.why(execution_id)
         # WAL and all: what the files hold while everything is open is what a thief would get.

@@ -73,7 +73,7 @@ def large() -> tuple[Run, bytes]:
         run = await bench.run(text, {"size": 50 * MEBI})
         reference = run.step("start")["result"]["_ref"]
         execution_id = run.document["execution_id"]
-        body = await bench.system.store.get_result(execution_id, reference["key"])
+        body = await bench.system.store.bodies.get(execution_id, reference["key"])
         assert body is not None
         return run, body
 

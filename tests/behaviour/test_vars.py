@@ -18,7 +18,7 @@ def test_variables_are_in_scope_in_the_answer_and_in_their_table():
 
     async def work(bench: Bench) -> tuple[Run, dict[str, bytes]]:
         run = await bench.run(text)
-        return run, await bench.system.store.get_vars(run.document["execution_id"])
+        return run, await bench.system.store.log.variables(run.document["execution_id"])
 
     run, kept = on_bench(work)
 

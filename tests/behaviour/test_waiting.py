@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.control.memory import QUIET_KEPT
+from noetl.control.live import QUIET_KEPT
 from noetl.errors import Finished, SignalRefused
 from noetl.model.events import ChildStarted, StepDone, StepWaiting, TimerFired, decode
 from noetl.model.signals import ApprovalReceived, SignalConsidered
@@ -193,7 +193,7 @@ def test_cancelling_ends_a_wait_for_good():
         execution_id = await waiting(bench, APPROVAL)
         await bench.system.executions.cancel(execution_id)
         run = await bench.ended(execution_id)
-        assert await bench.system.store.next_timer() is None
+        assert await bench.system.store.queue.next_timer() is None
         with pytest.raises(Finished):
             await signal(bench, execution_id, "approval.received", {"approved": True})
         return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.cli.credentials import credentials_of
+from noetl.cli.views.credentials import credentials_of
 from noetl.model.net import Block, Cursor, EventRule, KeychainEntry, Loop, Needs, Run
 from tests.cli.nets import net, step, task
 

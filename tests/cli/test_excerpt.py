@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from noetl.cli.excerpt import excerpt
-from noetl.cli.paint import plain
+from noetl.cli.views.excerpt import excerpt
+from noetl.cli.views.paint import plain
 
 
 def shown(line: str, column: int, width: int = 80) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.cli.export import document, dot, mermaid
+from noetl.cli.views.diagrams import document, dot, mermaid
 from noetl.model.net import Arc, Loop
 from tests.cli.nets import ORDERS, net, nets, step, task
 

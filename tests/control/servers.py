@@ -13,14 +13,13 @@ import psycopg
 
 from noetl import wiring
 from noetl.control.local import LocalControl
-from noetl.control.timekeeping import requeue_lapsed
 from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
-from noetl.store.base import EventRow
+from noetl.store.log import EventRow
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.wiring import System
-from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.server.processes import SECRET_KEY
 
@@ -54,8 +53,8 @@ async def working(system: System, name: str, *, slots: int = 1) -> AsyncIterator
         slots=slots,
         now=system.clock.now,
     )
-    parts = (system.orchestrator, system.store, system.clock, system.membership.owns)
-    tasks = [asyncio.create_task(worker.run()), asyncio.create_task(requeue_lapsed(*parts))]
+    lapsing = system.orchestrator.leases.requeue_lapsed(system.membership.owns)
+    tasks = [asyncio.create_task(worker.run()), asyncio.create_task(lapsing)]
     try:
         yield
     finally:
@@ -73,7 +72,7 @@ async def started(system: System, workflow: str) -> str:
 
 
 async def leased(system: System, worker: str, *, wait: float = 10.0, want: int = 1) -> list[Lease]:
-    return await system.orchestrator.lease(worker, pool="default", want=want, wait=wait)
+    return await system.orchestrator.leases.lease(worker, pool="default", want=want, wait=wait)
 
 
 def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> Report:
@@ -90,7 +89,7 @@ def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> R
 
 
 async def log(system: System, execution_id: str) -> list[EventRow]:
-    return await system.store.events(execution_id, limit=10_000)
+    return await system.store.log.events(execution_id, limit=10_000)
 
 
 async def listening(url: str, count: int) -> list[int]:

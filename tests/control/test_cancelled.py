@@ -12,14 +12,14 @@ import pytest
 
 from noetl import wiring
 from noetl.control.local import LocalControl
-from noetl.control.timekeeping import fire_timers
+from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
 from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.control.servers import leased, servers, started
 from tests.control.servers import run as run_servers
@@ -71,7 +71,7 @@ def test_timers_change_just_when_their_keeper_is_told_to_end(tmp_path: Path, cou
 @pytest.mark.parametrize("count", TURNS)
 def test_work_comes_just_when_its_worker_goes(tmp_path: Path, count: int):
     async def story(system: wiring.System) -> None:
-        asked = system.orchestrator.lease("w", pool="elsewhere", want=1, wait=60)
+        asked = system.orchestrator.leases.lease("w", pool="elsewhere", want=1, wait=60)
         asking = asyncio.create_task(asked)
         await asyncio.sleep(0.05)
         system.orchestrator.dispatch.wake("elsewhere")

@@ -23,7 +23,7 @@ def hook(**spec: Any) -> str:
 
 
 async def deliver(system: System, **body: Any) -> Taken:
-    known = await system.hooks.find("t/h")
+    known = await system.hooks.lately("t/h")
     assert known is not None
     return await system.hooks.take(known, Delivery({}, {}, msgspec.json.encode(body)))
 
@@ -37,7 +37,7 @@ def test_the_same_delivery_to_three_servers_at_once_starts_one_execution(databas
                 sent = (deliver(one, id=f"d{number}") for one in found for _ in range(2))
                 taken = await asyncio.gather(*sent)
                 assert len({one.execution_ids for one in taken}) == 1
-            assert len(await found[0].store.summaries()) == 10
+            assert len(await found[0].store.records.summaries()) == 10
 
     run(story)
 
@@ -53,11 +53,13 @@ def test_what_was_debounced_is_started_once_by_whoever_is_left(database_url: str
             found = await stack.enter_async_context(servers(database_url, 2))
             for system in found:
                 await stack.enter_async_context(wiring.keeping_triggers(system))
-            rows = await until(found[0].store.summaries)
+            rows = await until(found[0].store.records.summaries)
             assert len(rows) == 1
             state = await found[0].orchestrator.state(rows[0].execution_id)
             assert state.workload["hook"]["body"] == {"n": 2}
-            assert await found[0].store.triggers("Hook") == [await found[0].store.trigger("t/h")]
+            assert await found[0].store.triggers.of_kind("Hook") == [
+                await found[0].store.triggers.get("t/h")
+            ]
 
     run(story)
 
@@ -70,7 +72,7 @@ def test_debouncing_does_not_wait_for_ever(tmp_path: Path):
             first = await deliver(system, n=1)
             second = await deliver(system, n=2)
             assert first.due == second.due
-            assert len(await until(system.store.summaries)) == 1
+            assert len(await until(system.store.records.summaries)) == 1
 
     run(story)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from noetl.control.timekeeping import BATCH, requeue_lapsed
+from noetl.control.leases import Leases
+from noetl.control.timers import BATCH
 from tests.control.servers import run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -54,19 +55,21 @@ def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hi
             # In this order they lapse: the sound one last.
             for number, one in enumerate(ids):
                 terms = {"pool": "default", "limit": 1, "executions": [one]}
-                [_] = await before.store.claim("gone", **terms, expires_at=at - 1000 + number)
+                [_] = await before.store.queue.claim("gone", **terms, expires_at=at - 1000 + number)
         *damaged, sound = ids
         damage(tmp_path / "noetl.db", damaged)
         async with servers(url, 1) as (after,):
             clock = TurnedClock(at)
-            lapses = asyncio.create_task(requeue_lapsed(after.orchestrator, after.store, clock))
+            parts = after.orchestrator.dispatch, after.orchestrator.commits
+            leases = Leases(after.store, clock, *parts)
+            lapses = asyncio.create_task(leases.requeue_lapsed())
             await clock.over.wait()
             lapses.cancel()
 
-            [(command, worker, _)] = await after.store.open_commands(sound)
+            [(command, worker, _)] = await after.store.queue.open_commands(sound)
             assert (worker, command.deliveries) == (None, 2)
 
-    caplog.set_level(logging.ERROR, "noetl.control.timekeeping")
+    caplog.set_level(logging.ERROR, "noetl.control.leases")
     run(story)
 
     tried = Counter(

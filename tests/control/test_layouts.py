@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from noetl.control.layouts import layout
 from noetl.model.answers import Layout
 from noetl.model.net import Arc, Net, Router, Step
+from tests.effort import generated
 
 
 def net(arcs: dict[str, list[str]]) -> Net:
@@ -75,6 +76,7 @@ def test_sweeps_undo_crossings():
 names = st.integers(0, 11)
 
 
+@generated(100)
 @given(st.dictionaries(names, st.lists(names, max_size=4), min_size=1, max_size=12))
 def test_every_net_is_drawn_in_layers_without_steps_on_each_other(arcs: dict[int, list[int]]):
     known = {str(one): [str(two) for two in targets] for one, targets in arcs.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.errors import NotFound
-from noetl.store.base import EventRow, Loaded
+from noetl.store.log import EventRow, Loaded
 from tests.control.servers import run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -19,7 +19,7 @@ def test_an_execution_that_moved_while_it_was_read_is_read_again(tmp_path: Path)
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
-            memory, read = system.orchestrator._memory, system.store.load
+            memory, read = system.orchestrator._memory, system.store.log.load
             was_read, goes_on = asyncio.Event(), asyncio.Event()
 
             async def slowly(wanted: str) -> Loaded | None:
@@ -29,10 +29,10 @@ def test_an_execution_that_moved_while_it_was_read_is_read_again(tmp_path: Path)
                 return loaded
 
             memory.drop(execution_id)
-            system.store.load = slowly
+            system.store.log.load = slowly
             asking = asyncio.create_task(system.orchestrator.state(execution_id))
             await was_read.wait()
-            system.store.load = read
+            system.store.log.load = read
             await system.orchestrator.cancel(execution_id)
             memory.drop(execution_id)
             goes_on.set()
@@ -59,8 +59,8 @@ def test_whoever_waits_for_chosen_events_has_each_event_looked_at_once(tmp_path:
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
-            begun = await system.store.heads([execution_id])
-            read, looks, looked = system.store.events, [], asyncio.Event()
+            begun = await system.store.log.heads([execution_id])
+            read, looks, looked = system.store.log.events, [], asyncio.Event()
 
             async def noting(wanted: str, **how: Any) -> list[EventRow]:
                 looks.append(how["after"])
@@ -68,7 +68,7 @@ def test_whoever_waits_for_chosen_events_has_each_event_looked_at_once(tmp_path:
                 looked.set()
                 return found
 
-            system.store.events = noting
+            system.store.log.events = noting
             chosen = {"types": ("playbook.processed",), "step": None}
             waiting = asyncio.create_task(
                 system.executions.next_events(execution_id, after=0, limit=9, wait=60, **chosen)

@@ -33,7 +33,7 @@ def test_every_look_at_a_long_log_is_the_fold_and_the_second_one_is_short(monkey
         store = bench.system.store
         execution_id = await bench.start(LOOP, {})
         await bench.ended(execution_id)
-        last = (await store.heads([execution_id]))[execution_id]
+        last = (await store.log.heads([execution_id]))[execution_id]
         moments = Moments(store)
         begun = time.perf_counter()
         whole = await moments.at(execution_id)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import nats
 import pytest
 
-from noetl.control import neighbours
+from noetl.control import peers
 from noetl.wiring import System
 from tests.control.servers import done, leased, run, servers, started
 from tests.servers import NatsServer, nats_running
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes can only come as news."""
-    monkeypatch.setattr(neighbours, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(peers, "LOOK_SECONDS", 3600.0)
 
 
 async def hand_over(first: System, second: System) -> None:
@@ -37,7 +37,7 @@ async def hand_over(first: System, second: System) -> None:
     News of the first moments may be lost, as news may: so work is opened until some is heard of.
     """
     pool = f"pool-{uuid4().hex}"
-    lease = second.orchestrator.lease("w", pool=pool, want=1, wait=60)
+    lease = second.orchestrator.leases.lease("w", pool=pool, want=1, wait=60)
     waiting = asyncio.create_task(lease)
     while pool not in second.orchestrator.dispatch.waiting_pools():
         await asyncio.sleep(0.01)
@@ -79,7 +79,7 @@ def test_news_flow_again_when_nats_has_come_back(
                 await hand_over(first, second)
                 await hand_over(second, first)
             assert first.nats is not None
-            assert first.nats.line.connects >= 3
+            assert first.nats.connection.connects >= 3
 
     run(story)
 
@@ -91,7 +91,7 @@ def test_t12_without_nats_looking_takes_over(database_url: str):
         async with servers(database_url, 2, NOETL_NATS_URL=nowhere) as (first, second):
             await hand_over(first, second)
             assert first.nats is not None
-            assert not first.nats.line.is_connected
+            assert not first.nats.connection.is_connected
 
     run(story)
 
@@ -107,7 +107,7 @@ def test_t31_when_nats_is_silently_dead_looking_takes_over(database_url: str, se
             for one in (first, second):
                 assert one.nats is not None
                 async with asyncio.timeout(60):
-                    while one.nats.line.is_connected:
+                    while one.nats.connection.is_connected:
                         await asyncio.sleep(0.05)
 
     run(story)

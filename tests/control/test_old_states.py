@@ -11,11 +11,11 @@ import math
 
 import psycopg
 
-from noetl.control import neighbours, wakeup
-from noetl.control.timekeeping import fire_timers
-from noetl.engine.signalling import received
+from noetl.control import peers
+from noetl.control.timers import fire_timers
+from noetl.engine.signals import received
 from noetl.model.execution_query import exactly
-from noetl.store.base import Write
+from noetl.store.log import Write
 from noetl.wiring import System
 from tests.control.servers import (
     deaf,
@@ -86,12 +86,12 @@ def test_a_timer_fires_at_a_server_with_an_old_state(database_url: str):
         async with servers(database_url, 2) as (first, second), deaf(database_url, 2):
             execution_id = await started(first, DELAYED)
             await run_step(second)
-            [(_, timer_id, _)] = await second.store.due_timers(now=math.inf)
+            [(_, timer_id, _)] = await second.store.queue.due_timers(now=math.inf)
 
             assert await first.orchestrator.fire(execution_id, timer_id)
 
             assert "timer.fired" in await names(second, execution_id)
-            assert await second.store.next_timer() is None
+            assert await second.store.queue.next_timer() is None
 
     run(story)
 
@@ -146,7 +146,7 @@ def test_a_parent_hears_of_its_child_from_a_server_with_an_old_state(database_ur
 
 async def until_called(system: System, execution_id: str) -> None:
     """The parent waits for its child, whose first step may or may not have been done."""
-    while not (await system.store.summaries(exactly(parent=execution_id))):
+    while not (await system.store.records.summaries(exactly(parent=execution_id))):
         await asyncio.sleep(0.005)
 
 
@@ -154,17 +154,17 @@ def test_a_timer_that_nobody_waits_for_is_removed_and_not_looked_at_for_ever(dat
     async def story() -> None:
         async with servers(database_url, 1) as (system,):
             execution_id = await started(system, TWO_STEPS)
-            head = (await system.store.heads([execution_id]))[execution_id]
+            head = (await system.store.log.heads([execution_id]))[execution_id]
             stray = Write(execution_id=execution_id, seq_before=head, timers=[("stray", 1.0)])
-            assert await system.store.commit([stray]) == []
+            assert await system.store.log.commit([stray]) == []
             parts = system.orchestrator, system.store, system.clock
 
             firing = asyncio.create_task(fire_timers(*parts))
-            while await system.store.next_timer() is not None:
+            while await system.store.queue.next_timer() is not None:
                 await asyncio.sleep(0.01)
             firing.cancel()
 
-            assert (await system.store.heads([execution_id]))[execution_id] == head
+            assert (await system.store.log.heads([execution_id]))[execution_id] == head
 
     run(story)
 
@@ -225,8 +225,8 @@ def test_a_server_that_heard_nothing_keeps_nothing_of_what_others_went_on_with(d
 
 
 def test_news_that_do_not_say_all_make_others_look_at_once(database_url: str, monkeypatch):
-    monkeypatch.setattr(wakeup, "EXECUTIONS_MAX", 1)
-    monkeypatch.setattr(neighbours, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(peers, "EXECUTIONS_MAX", 1)
+    monkeypatch.setattr(peers, "LOOK_SECONDS", 3600.0)
 
     async def story() -> None:
         async with servers(database_url, 2) as (first, second):

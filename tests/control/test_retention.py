@@ -15,7 +15,7 @@ from noetl.control.retention import EVENTS_AT_ONCE, Retention, _parts
 from noetl.errors import Conflict, NotFound
 from noetl.model.retention import keep_rules
 from noetl.settings import Settings
-from noetl.store.base import Member
+from noetl.store.retention import Member
 from noetl.wiring import System
 from tests.control.servers import servers, working
 
@@ -65,7 +65,7 @@ async def running(url: str) -> AsyncIterator[System]:
 
 
 async def run(system: System, path: str, workload: dict[str, object] | None = None) -> str:
-    entry = await system.store.catalog_entry(path)
+    entry = await system.store.catalog.entry(path)
     assert entry is not None
     execution_id = await system.executions.start(
         entry.digest, entry.path, entry.version, workload or {}
@@ -89,14 +89,14 @@ def test_a_tree_goes_whole_and_what_it_freed_is_counted(url: str):
             await asyncio.sleep(0.01)
             would = await retention.prune(dry_run=True)
             assert (would.trees, would.executions) == (1, 3)
-            assert len(await system.store.summaries()) == 3
+            assert len(await system.store.records.summaries()) == 3
 
             pruned = await retention.prune()
             assert (pruned.trees, pruned.executions) == (1, 3)
             assert pruned.events == would.events > 30
             assert dict(pruned.by_path) == {"shop/parent": 1}
-            assert await system.store.summaries() == []
-            counts = {one.path: one.executions for one in await system.store.forgotten()}
+            assert await system.store.records.summaries() == []
+            counts = {one.path: one.executions for one in await system.store.retention.forgotten()}
             assert counts == {"shop/parent": 1, "shop/child": 2}
             assert await system.store.check() == []
             assert (await retention.prune()).trees == 0
@@ -114,15 +114,17 @@ def test_the_rule_with_the_longest_path_decides(url: str):
 
             async def left(rules: str) -> set[str]:
                 await Retention(store, system.clock, keep_rules(rules)).prune()
-                return {row.path for row in await store.summaries()}
+                return {row.path for row in await store.records.summaries()}
 
             everything = {"shop/parent", "shop/child", "bank/failing"}
             assert await left("1h") == everything
             assert await left("failed=1ms, bank/=1h") == everything
             assert await left("1ms, shop/=forever, failed=forever") == everything
             assert await left("shop/c=1ms") == everything, "it called one, and is kept"
-            assert {row.execution_id for row in await store.summaries()} >= {parent, failed}
-            assert len(await store.summaries()) == 4, "but the one that nobody called is gone"
+            assert {row.execution_id for row in await store.records.summaries()} >= {parent, failed}
+            assert len(await store.records.summaries()) == 4, (
+                "but the one that nobody called is gone"
+            )
             assert await left("1ms, bank/:failed=1h") == {"bank/failing"}
             assert await left("1ms") == set()
 
@@ -134,7 +136,7 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
         async with running(url) as system:
             retention = Retention(system.store, system.clock, SOON)
             await system.catalog.register(WAITING)
-            waiting = await system.store.catalog_entry("shop/waiting")
+            waiting = await system.store.catalog.entry("shop/waiting")
             assert waiting is not None
             live = await system.executions.start(waiting.digest, waiting.path, 1, {})
             held, source = await run(system, "shop/parent"), await run(system, "shop/parent")
@@ -153,7 +155,7 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
             ):
                 with pytest.raises(Conflict, match=why):
                     await retention.delete(execution_id)
-            child = (await system.store.tree(held))[0].execution_id
+            child = (await system.store.retention.tree(held))[0].execution_id
             with pytest.raises(Conflict, match=f"called by {held}"):
                 await retention.delete(child)
             with pytest.raises(NotFound):
@@ -164,7 +166,7 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
             assert await retention.delete(source) == 3
             await retention.release(held)
             assert (await retention.prune()).executions == 3
-            assert [row.execution_id for row in await system.store.summaries()] == [live]
+            assert [row.execution_id for row in await system.store.records.summaries()] == [live]
             await system.executions.cancel(live, "done")
 
     asyncio.run(work())

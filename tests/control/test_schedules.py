@@ -18,7 +18,6 @@ from noetl.control.schedules import ScheduleState
 from noetl.dsl import Compiled
 from noetl.errors import Conflict, NotFound
 from noetl.model.triggers import (
-    Hook,
     PlaybookRef,
     Schedule,
     TriggerRow,
@@ -27,7 +26,7 @@ from noetl.model.triggers import (
     encode,
 )
 from noetl.settings import Settings
-from noetl.store.base import CatalogEntry
+from noetl.store.catalog import CatalogEntry
 from noetl.wiring import System
 from tests.control.servers import deaf, run, servers
 from tests.server.processes import SECRET_KEY
@@ -58,9 +57,7 @@ async def register(system: System, text: str) -> CatalogEntry:
     assert compiled.is_valid, compiled.problems
     if compiled.trigger is None:
         return await system.catalog.keep(text, compiled)
-    if isinstance(compiled.trigger, Hook):
-        return await system.hooks.register(text, compiled)
-    return await system.schedules.register(text, compiled)
+    return await system.services().triggers[compiled.trigger.kind].register(text, compiled)
 
 
 @asynccontextmanager
@@ -83,7 +80,7 @@ async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
 
 async def times(system: System, outcome: str = "") -> list[TriggerTime]:
     """What became of times, oldest first."""
-    found = await system.store.trigger_times("t/s", limit=1000)
+    found = await system.store.triggers.times("t/s", limit=1000)
     return [one for one in reversed(found) if outcome in ("", one.outcome)]
 
 
@@ -109,7 +106,7 @@ async def check_each_once(system: System) -> list[TriggerTime]:
     found = await times(system)
     seconds = [round(one.time) for one in found]
     assert seconds == list(range(seconds[0], seconds[-1] + 1)), "a time is missing or came twice"
-    rows = {row.execution_id: row for row in await system.store.summaries(limit=1000)}
+    rows = {row.execution_id: row for row in await system.store.records.summaries(limit=1000)}
     begun = [one for one in found if one.outcome == "started"]
     assert Counter(one.execution_id for one in begun) == Counter(rows.keys())
     for one in begun:
@@ -130,7 +127,7 @@ def test_each_time_starts_one_execution_with_its_workload(tmp_path: Path):
             found = await check_each_once(system)
             document_ = await system.executions.shown(str(found[0].execution_id))
             assert document_.workload["time"] == f"{moment(found[0].time)}+00:00"
-            audit = await system.store.audit(limit=100)
+            audit = await system.store.access.audit(limit=100)
             assert [one.who for one in audit].count("schedule t/s") == len(found)
 
     run(story)
@@ -256,7 +253,7 @@ def test_backfill_twice_starts_nothing_twice(tmp_path: Path):
                 await end(system, begun[-1])
             assert [one.time for one in await times(system)] == new
             assert (await system.schedules.backfill(*args, dry_run=False))[0] == []
-            assert len(await system.store.summaries()) == 3
+            assert len(await system.store.records.summaries()) == 3
 
     run(story)
 
@@ -285,7 +282,7 @@ def test_a_new_version_a_pause_and_a_deletion_hold_at_once(tmp_path: Path):
             await system.schedules.delete("t/s")
             with pytest.raises(NotFound):
                 await system.schedules.find("t/s")
-            assert (await system.store.trigger("t/s")).next_at is None  # type: ignore[union-attr]
+            assert (await system.store.triggers.get("t/s")).next_at is None  # type: ignore[union-attr]
             await register(system, document(overlap="allow_all"))
             await started(system, 2)
 
@@ -425,14 +422,14 @@ def test_ten_thousand_schedules_cost_a_start_nothing_and_no_query_while_none_is_
         async with embedded(tmp_path) as system:
             first = time.perf_counter() - begun
             asked = 0
-            plain = system.store.next_trigger
+            plain = system.store.triggers.next_due
 
             async def counting() -> float | None:
                 nonlocal asked
                 asked += 1
                 return await plain()
 
-            system.store.next_trigger = counting  # type: ignore[method-assign]
+            system.store.triggers.next_due = counting  # type: ignore[method-assign]
             await asyncio.sleep(0.5)  # whatever is looked at first
             before = asked
             await asyncio.sleep(3)
@@ -451,11 +448,11 @@ async def fill(system: System, count: int) -> None:
     entry = CatalogEntry(
         catalog_id="1", path="m/0", version=1, kind="Schedule", digest=state.digest, content="m"
     )
-    await system.store.register(entry, net)
+    await system.store.catalog.register(entry, net)
     for begin in range(0, count, 500):
         await asyncio.gather(
             *(
-                system.store.register(
+                system.store.catalog.register(
                     msgspec.structs.replace(entry, catalog_id=f"c{n}", path=f"m/{n}"),
                     net,
                     lambda _, __, n=n: TriggerRow(

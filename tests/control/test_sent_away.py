@@ -55,14 +55,14 @@ def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             waiting = await waiting_worker(system, "w")
-            commit = system.store.commit
+            commit = system.store.log.commit
 
             async def sent_away_meanwhile(writes, **options):
                 assert system.orchestrator.dispatch._promised
                 system.orchestrator.dispatch.send_away("w")
                 return await commit(writes, **options)
 
-            monkeypatch.setattr(system.store, "commit", sent_away_meanwhile)
+            monkeypatch.setattr(system.store.log, "commit", sent_away_meanwhile)
             execution_id = await started(system, ONE_STEP)
 
             [lease] = await waiting

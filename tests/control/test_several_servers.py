@@ -8,7 +8,7 @@ from collections import Counter
 import psycopg
 import pytest
 
-from noetl.control.neighbours import LOOK_SECONDS
+from noetl.control.peers import LOOK_SECONDS
 from noetl.errors import LeaseLost
 from noetl.model.commands import Report
 from noetl.model.events import CommandLost, CommandPaused, decode
@@ -56,7 +56,7 @@ def test_t15_the_same_report_to_three_servers_at_once_is_one_transition(database
                 assert found["next.evaluated"] + found["token.created"] <= 3
                 states = [await one.orchestrator.state(execution_id) for one in all_three]
                 assert states[0] == states[1] == states[2]
-                assert len(await all_three[2].store.open_commands(execution_id)) == 1
+                assert len(await all_three[2].store.queue.open_commands(execution_id)) == 1
                 await all_three[2].executions.cancel(execution_id)
 
     run(story)
@@ -93,7 +93,7 @@ def test_t3_a_report_under_a_lost_lease_is_refused_and_recorded_once(database_ur
         async with servers(database_url, 2) as (first, second):
             execution_id = await started(first, ONE_STEP)
             [old] = await leased(first, "w-1")
-            await second.orchestrator.lapse(execution_id, old.command.command_id, "w-1")
+            await second.orchestrator.leases.lapse(execution_id, old.command.command_id, "w-1")
             [new] = await leased(second, "w-2")
 
             for server in (first, second, first):
@@ -196,7 +196,7 @@ def test_t41_a_worker_that_does_not_confirm_is_named_and_its_work_waits_for_the_
             names = await second.orchestrator.held_back(execution_id, patience=0.2)
             assert names == ["silent"]
 
-            await second.orchestrator.lapse(execution_id, lease.command.command_id, "silent")
+            await second.orchestrator.leases.lapse(execution_id, lease.command.command_id, "silent")
             assert await second.orchestrator.held_back(execution_id, patience=30) == []
             assert await leased(first, "w", wait=0.1) == []
 

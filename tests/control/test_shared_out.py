@@ -45,7 +45,7 @@ def test_what_is_opened_while_a_worker_looks_is_not_waited_for(
 ):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
-            claim = system.store.claim
+            claim = system.store.queue.claim
 
             async def opened_just_behind(*words, **options):
                 found = await claim(*words, **options)
@@ -53,7 +53,7 @@ def test_what_is_opened_while_a_worker_looks_is_not_waited_for(
                     await started(system, FORK)
                 return found
 
-            monkeypatch.setattr(system.store, "claim", opened_just_behind)
+            monkeypatch.setattr(system.store.queue, "claim", opened_just_behind)
 
             async with asyncio.timeout(30):
                 [_] = await leased(system, "w", wait=60)
@@ -76,7 +76,7 @@ def test_s24_commands_that_were_lost_twice_are_given_to_workers_that_run_nothing
                 assert len(lost) == 3
                 for one in lost:
                     ids = one.command.execution_id, one.command.command_id
-                    await system.orchestrator.lapse(*ids, name)
+                    await system.orchestrator.leases.lapse(*ids, name)
 
             [first] = await leased(system, "c", want=4)
             await started(system, ONE_STEP)
@@ -108,7 +108,7 @@ def test_s24_a_busy_worker_runs_dry_for_a_command_that_was_lost_twice(tmp_path: 
                     [busy] = await leased(system, "c")
                     [other] = await leased(system, "d")
                 ids = lost.command.execution_id, lost.command.command_id
-                await system.orchestrator.lapse(*ids, name)
+                await system.orchestrator.leases.lapse(*ids, name)
             for _ in range(2):
                 await started(system, ONE_STEP)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noetl.dsl.migrate import migrate_text
+from noetl.rewrite.migrate import migrate_text
 from noetl.tools.registry import shapes
 from tests.documents.comparing import OF_RULES, Course, course, with_arcs_for_rules
 from tests.documents.running import Life, lived, told

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.dsl import compile_text
-from noetl.dsl.fmt import format_text, read_data
 from noetl.errors import PlaybookRejected
+from noetl.rewrite.fmt import format_text, read_data
 from noetl.tools.registry import shapes
 from tests.effort import generated
 

@@ -369,11 +369,6 @@ def fuzz(tmp_path: Path, seconds: int) -> None:
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-1000:]}\n{culprits}"
 
 
-@needs_atheris
-def test_the_fuzzer_finds_nothing_in_two_seconds(tmp_path):
-    fuzz(tmp_path, seconds=2)
-
-
 @pytest.mark.long
 @needs_atheris
 def test_the_fuzzer_finds_nothing_in_two_minutes(tmp_path):

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.dsl.fmt import format_text
-from noetl.dsl.migrate import Migration, migrate_text
-from noetl.dsl.migrate_templates import output_is_outcome, replace_names
 from noetl.errors import PlaybookRejected
 from noetl.model.net import Net
+from noetl.model.rewrites import Migration
+from noetl.rewrite.fmt import format_text
+from noetl.rewrite.migrate import migrate_text
+from noetl.rewrite.templates import output_is_outcome, replace_names
 from noetl.tools.registry import shapes
 from tests.dsl.test_fmt import comments_of
 

@@ -13,11 +13,11 @@ import jsonschema
 import pytest
 
 from noetl.dsl import Compiled, compile_text
-from noetl.dsl.migrate import migrate_text
 from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import playbook_schema
+from noetl.rewrite.migrate import migrate_text
 from noetl.tools.registry import shapes
 
 TOOLS = shapes()

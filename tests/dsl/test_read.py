@@ -147,7 +147,7 @@ def test_t25_an_alias_inside_its_own_anchor_is_a_cycle(text, line, column):
         pytest.param("a: 1\n...\n" + "%TAG !a! x\n" * 100_000, id="second document"),
         pytest.param("a: 1\n" * 600_000, id="duplicate keys"),
         pytest.param("a: [" + ".nan," * 800_000 + "]", id="bad numbers"),
-        pytest.param("a: {" + "b, " * 1_000_000 + "}", id="flow keys"),
+        pytest.param("a: {" + "b, " * 1_000_000 + "}", id="flow keys", marks=pytest.mark.long),
         pytest.param("a: " + "&x " * 1_000_000, id="anchors"),
         pytest.param("a: '" + "x\n" * 1_000_000, id="open quote"),
         pytest.param("a: |\n" + " " * 3_000_000 + "\n x", id="wide indentation"),
@@ -179,14 +179,14 @@ def test_t25_large_scalars_are_read_in_time(text):
 def test_t25_paths_of_long_nested_keys_stay_short():
     depth = 50
     text = "".join(" " * n + "k" * 1000 + ":\n" for n in range(depth))
-    text += " " * depth + f"a: [{'1,' * 100_000}]\n" + "b: .nan\n"
+    text += " " * depth + f"a: [{'1,' * 20_000}]\n" + "b: .nan\n"
     tracemalloc.start()
     _, [problem] = attempt(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     assert (problem.code, problem.path) == ("yaml-value", "b")
-    assert peak < 200_000_000
+    assert peak < 40_000_000
 
 
 # --- Keys --------------------------------------------------------------------------------------

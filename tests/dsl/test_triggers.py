@@ -11,17 +11,17 @@ import pytest
 
 from noetl.control.zones import SystemZones
 from noetl.dsl import Compiled, compile_document, compile_text
-from noetl.dsl.fmt import format_text, read_data
 from noetl.dsl.grammar import Record, Shape
 from noetl.dsl.triggers import KINDS, PRESETS, trigger_schema
 from noetl.model import triggers
 from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, StartTarget
+from noetl.rewrite.fmt import format_text, read_data
 from noetl.tools.registry import shapes
 
 TOOLS = shapes()
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "triggers").glob("*.yaml"))
-PAGE = (ROOT / "docs" / "triggers.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("triggers.md", "schemas.md"))
 HEAD = "apiVersion: noetl.io/v2\nkind: Schedule\nmetadata: {name: s, path: t/s}\n"
 
 
@@ -200,6 +200,33 @@ def test_a_mistake_in_a_hook_is_refused_at_its_place(spec: str):
     assert not compiled(HOOK_HEAD + spec).is_valid
 
 
+def test_a_way_to_verify_without_its_options_is_refused_with_what_to_write():
+    found = compiled(f"{HOOK_HEAD}  verify: {{token: null}}\n  target: {{playbook: t/p}}\n")
+
+    assert not found.is_valid
+    [problem] = found.problems
+    assert problem.code == "bad-value"
+    assert "secret: NAME_OF_A_CREDENTIAL" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "digest"),
+    [
+        ("Hook", "{verify: none, target: {playbook: a/b}}", "ae67ab04d750180f"),
+        (
+            "Schedule",
+            "{playbook: {path: a/b, version: 2}, every: 5m, offset: 7m}",
+            "283bb1c7f5050179",
+        ),
+    ],
+)
+def test_a_document_keeps_the_digest_that_it_was_registered_with(kind, spec, digest):
+    head = f"apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{name: n, path: a/n}}\n"
+    found = compile_document(f"{head}spec: {spec}\n", tools={})
+
+    assert found.digest.startswith(digest)
+
+
 def test_a_hook_is_what_is_written():
     found = compiled(
         f"{HOOK_HEAD}  verify: {{slack: {{secret: [a, b], tolerance: 1m}}}}\n"
@@ -243,7 +270,7 @@ def test_an_example_has_no_problem_fits_its_schema_and_is_formatted(path: Path):
 def test_each_kind_has_two_examples():
     kinds = [read_data(path.read_text())["kind"] for path in EXAMPLES]
 
-    assert all(kinds.count(kind) >= 2 for kind in KINDS)
+    assert all(kinds.count(kind) >= 2 for kind in KINDS if kind != "Schema")
 
 
 SCHEMA_CANNOT = {"bad-cron", "conflicting-keys", "unknown-timezone", "not-in-scope"}

@@ -12,11 +12,21 @@ from typing import Any
 
 import msgspec
 
+from noetl.engine.loops import has_ended
 from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.commands import Command, Ending, Report, Suspension
-from noetl.model.events import ChildFinished, Progress, TaskDone, TaskStarted
+from noetl.model.events import (
+    ChildFinished,
+    IterationDone,
+    IterationFailed,
+    IterationsKeyed,
+    Progress,
+    TaskDone,
+    TaskStarted,
+)
 from noetl.model.inputs import ChildEnded, Leased, Reported, TimerDue
 from noetl.model.outcome import ok
+from tests.engine.generated import PARTITIONS
 from tests.engine.playing import Play, error, todo
 
 MOVES_MAX = 5_000
@@ -27,8 +37,22 @@ class Worker:
     """Runs one command: how many lanes it has, and what is left to do."""
 
     def __init__(self, command: Command) -> None:
-        self.lanes = command.chunk.concurrency if command.chunk is not None else 1
-        self.left = todo(command) if command.chunk is not None else []
+        chunk = command.chunk
+        self.lanes = chunk.concurrency if chunk is not None else 1
+        self.left = [[one] for one in todo(command)] if chunk is not None else []
+        """Iterations that follow one another stand together."""
+        if chunk is not None and chunk.chains and command.iteration is None:
+            self.left = [list(chain) for chain in chunk.chains]
+
+    def take(self) -> int:
+        """The next iteration, of the first chain of which none runs."""
+        return self.left[0][0]
+
+    def done(self, *, waits: bool) -> None:
+        """It has ended, or waits: then what follows it does, too."""
+        chain = self.left.pop(0)
+        if chain[1:] and not waits:
+            self.left.append(chain[1:])
 
 
 def _chain_of(command: Command) -> Chain | None:
@@ -186,14 +210,21 @@ class World:
 
     def _iterate(self, command: Command) -> None:
         """Some lanes of the chunk get to the end of an iteration, or begin to wait."""
+        assert command.chunk is not None
+        if command.chunk.keys:
+            self.said.append(self.played.report(command, self._keys(command), closes=True))
+            return
         worker = self.workers.setdefault(command.command_id, Worker(command))
         facts: list[Any] = []
         waits: list[Suspension] = []
         for _ in range(self.dice.randint(0, worker.lanes) if not self.calm else worker.lanes):
             if not worker.left:
                 break
-            index = worker.left.pop(0)
-            if not self.calm and self.dice.random() < 0.2:
+            index = worker.take()
+            waits_now = not self.calm and self.dice.random() < 0.2
+            worker.done(waits=waits_now)
+            self._check_order(command, index, facts)
+            if waits_now:
                 worker.lanes -= 1
                 waits.append(Suspension(progress=Progress(position=1), iteration=index, until=0.0))
                 self.waiting.add((command.step_run_id, index))
@@ -209,6 +240,26 @@ class World:
         if facts or waits or closes:
             report = self.played.report(command, *facts, suspensions=tuple(waits), closes=closes)
             self.said.append(report)
+
+    def _keys(self, command: Command) -> IterationsKeyed:
+        chunk = command.chunk
+        assert chunk is not None
+        return IterationsKeyed(
+            at=self.played.at,
+            step_run_id=command.step_run_id,
+            step=command.step,
+            start=chunk.start,
+            keys=tuple(str(index % PARTITIONS) for index in range(chunk.start, chunk.stop)),
+        )
+
+    def _check_order(self, command: Command, index: int, facts: list[Any]) -> None:
+        """Whoever has an iteration of a partitioned loop has it after those it follows."""
+        loop = self.played.state.runs[command.step_run_id].loop
+        if loop is None or loop.parts is None:
+            return
+        now = {fact.iteration for fact in facts if type(fact) in (IterationDone, IterationFailed)}
+        before = range(index % PARTITIONS, index, PARTITIONS)
+        assert all(one in now or has_ended(loop, one) for one in before), (index, before)
 
     # --- What must hold at every moment ---
 
@@ -231,7 +282,7 @@ class World:
         running = 0
         for command_id in run.commands:
             command = self.played.open[command_id]
-            if command.iteration is None:
+            if command.iteration is None and not (command.chunk and command.chunk.keys):
                 worker = self.workers.setdefault(command_id, Worker(command))
                 running += min(worker.lanes, len(worker.left))
         waiting = sum(run_id == run.step_run_id for run_id, _ in self.waiting)

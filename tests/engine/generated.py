@@ -157,7 +157,18 @@ def _arc(step: str, index: int, arc: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+PARTITIONS = 2
 LOOPS = [
+    {
+        "in": {"from": 0, "to": 8},
+        "iterator": "x",
+        "spec": {
+            "mode": "parallel",
+            "max_in_flight": 3,
+            "on_error": "continue",
+            "policy": {"partition": {"key": "{{ iter.index % 2 }}"}},
+        },
+    },
     {"in": [1, 2, 3], "iterator": "x"},
     {"in": {"from": 0, "to": 5}, "iterator": "x", "spec": {"on_error": "continue"}},
     {"in": [], "iterator": "x"},

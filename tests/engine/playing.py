@@ -15,7 +15,7 @@ import msgspec
 from noetl.dsl.compile import compile_text
 from noetl.engine.advance import advance
 from noetl.engine.evolve import evolve
-from noetl.engine.looping import element
+from noetl.engine.loops import element
 from noetl.engine.program import Program
 from noetl.engine.turn import (
     CancelChild,

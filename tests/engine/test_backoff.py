@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl.engine.backoff import DELAY_MAX, wait_before
+from noetl.engine.pipeline.actions import DELAY_MAX, wait_before
 from noetl.model.net import Retry
 
 

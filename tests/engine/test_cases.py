@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.engine.actions import winner
-from noetl.engine.cases import CaseProgram, Happening, called, entering, exiting, outside
+from noetl.engine.pipeline.actions import winner
+from noetl.engine.pipeline.rules import CaseProgram, Happening, called, entering, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
 from noetl.model.commands import Ending
 from noetl.model.events import CtxPatched, StepSkipped, TaskDone, TimerSet, TokenCreated

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl.engine.advance import DELIVERIES_MAX
-from noetl.engine.loop_start import CHUNK_MAX
+from noetl.engine.loops import CHUNK_MAX
 from noetl.model.commands import Command
 from noetl.model.events import (
     IterationDone,

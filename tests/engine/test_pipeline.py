@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl.engine.pipeline import Directive, TaskProgram, decide
+from noetl.engine.pipeline.rules import Directive, TaskProgram, decide
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Tries
 from noetl.model.net import Limits
@@ -39,14 +39,16 @@ def judge(
     *,
     attempt: int = 1,
     limits: Limits | None = None,
+    tries: Tries | None = None,
+    at: float = 0.0,
     **names: Any,
 ) -> Directive:
     plain: dict[str, object] = {"status": outcome.status, "result": outcome.result}
     if outcome.error is not None:
         plain["error"] = {"kind": outcome.error.kind, "retryable": outcome.error.retryable}
     scope = Scope({"outcome": OutcomeView("noop", plain), "ctx": {}, "iter": {}, **names})
-    tries = Tries(attempt=attempt)
-    return decide(task, outcome, scope, tries=tries, seed="s", limits=limits or Limits())
+    tries = tries or Tries(attempt=attempt)
+    return decide(task, outcome, scope, tries=tries, seed="s", limits=limits or Limits(), at=at)
 
 
 def test_without_rules_success_goes_on_and_an_error_fails_as_it_is() -> None:
@@ -205,8 +207,10 @@ def test_a_poll_looks_again_until_it_has_looked_often_or_waited_long_enough(
     """001 §4.3: the next look would come after the deadline, so there is none."""
     task = policy(retry=f'poll: {{until: "{{{{ result }}}}", interval: 5s, {limits}}}')
 
-    assert task.poll is not None
-    assert task.poll.wait(Scope({}), looks, waited) == expected
+    directive = judge(task, ok(), tries=Tries(polls=looks - 1, poll_began=1.0), at=1.0 + waited)
+
+    assert directive.poll
+    assert (directive.delay if directive.kind == "retry" else None) == expected
 
 
 def test_a_rule_that_cannot_be_evaluated_is_an_error_of_the_playbook() -> None:

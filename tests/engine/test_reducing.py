@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl.engine.reducing import ReducerConflict, reduced
+from noetl.engine.loops import ReducerConflict, reduced
 
 PATCHES = {2: {"k": 3}, 0: {"k": 1}, 1: {"k": 5}}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from noetl.engine.signal_fold import HEARD_MAX, KEPT_MAX
-from noetl.engine.signalling import DATA_BYTES_MAX, received
+from noetl.engine.evolve import HEARD_MAX, KEPT_MAX
+from noetl.engine.signals import DATA_BYTES_MAX, received
 from noetl.errors import Finished, SignalRefused
 from noetl.model.commands import Ending
 from noetl.model.events import StepDone, StepFailed, StepWaiting, TimerSet

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl import wiring
-from noetl.control.forking import REUSED
+from noetl.control.forks import REUSED
 from noetl.engine.evolve import evolve
 from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState
@@ -94,7 +94,7 @@ class Bench:
     async def events(self, execution_id: str) -> list[Event]:
         found: list[Event] = []
         after = 0
-        while rows := await self.system.store.events(execution_id, after=after, limit=PAGE):
+        while rows := await self.system.store.log.events(execution_id, after=after, limit=PAGE):
             after = rows[-1].seq
             found += [decode(row.body) for row in rows]
         return found

@@ -14,6 +14,7 @@ from examples.demo_server import DEMO_TOKEN, PORT
 from noetl.model.events import (
     ChildStarted,
     ExecutionBounded,
+    IterationDone,
     RetryStarted,
     StepSkipped,
     StepStarted,
@@ -505,6 +506,47 @@ def test_typed_inputs_takes_texts_for_what_they_are():
 
     assert done.result == {"day": "2026-01-31", "orders": 1, "amount": 22}
     assert done.document["labels"] == {"team": "sales"}
+
+
+def test_budget_stops_at_its_quota_and_says_so():
+    done = run("budget")
+
+    assert done.result == (
+        'stopped: step "start" needs 6 calls, and its quota is 5 (`quotas.max_calls`).'
+    )
+    assert len([fact for fact in done.of(TaskDone) if fact.step == "start"]) == 5
+    assert run("budget", {"texts": ["a", "b"]}).result == ["A", "B"]
+
+
+def test_tracing_changes_nothing_where_nobody_collects():
+    assert run("tracing").result == "84 archived"
+
+
+def test_placement_runs_where_the_labels_are():
+    done = on_bench(lambda bench: bench.run(example("placement")), labels="gpu=a100,zone=eu")
+
+    assert done.result == {"model": "trained", "report": "written"}
+
+
+def test_checked_results_go_on_only_if_they_fit():
+    assert run("checked_results").result == {"total": 6.5}
+    broken = run("checked_results", {"orders": [{"id": 1, "price": 1}, {"id": 2, "price": "x"}]})
+
+    assert broken.result == {
+        "total": 0,
+        "reason": 'the result of task "start_task" breaks its schema: `orders[1].price` is string,'
+        " not number.",
+    }
+
+
+def test_ordered_events_are_applied_in_the_order_of_each_account():
+    done = run("ordered_events")
+
+    assert done.result == "6 events are applied"
+    applied = [fact.iteration for fact in done.of(IterationDone)]
+    assert sorted(applied) == list(range(6))
+    for account in ([0, 2, 5], [1, 4]):
+        assert [one for one in applied if one in account] == account
 
 
 def test_one_at_a_time_is_bounded_and_frees_its_slot():

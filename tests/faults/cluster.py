@@ -66,6 +66,8 @@ class Effects:
         self.limit = math.inf
         """So many different marks are answered at once; beyond, whoever leaves one has to wait."""
         self._keys: dict[str, list[str]] = {}
+        self.order: list[str] = []
+        """Marks as they came, also those that came again."""
         self._now: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         """How many marks were being left at the same time, at most: by what they begin with up to
@@ -78,6 +80,7 @@ class Effects:
         groups = ("", mark.partition(".")[0])
         with self._more:
             self._keys.setdefault(mark, []).append(key)
+            self.order.append(mark)
             self._more.notify_all()
         for group in groups:
             self._now[group] += 1

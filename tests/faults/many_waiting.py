@@ -93,7 +93,7 @@ async def main(folder: str, number: int) -> dict[str, Any]:
             "statements_while_idle": statements,
             "results": [document["result"] for document in documents],
             "expected": chosen,
-            "waiting": len(await system.store.unfinished()),
+            "waiting": len(await system.store.records.unfinished()),
         }
 
 

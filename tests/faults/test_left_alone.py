@@ -11,15 +11,13 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
 
-from noetl.control.memory import QUIET_KEPT
-from noetl.control.wakeup import EXECUTIONS_MAX
+from noetl.control.live import QUIET_KEPT
+from noetl.control.peers import EXECUTIONS_MAX
 from tests.faults.cluster import Cluster, Effects, Served, playbook, start_many, until
-from tests.server.processes import Process
 
 EXECUTIONS = QUIET_KEPT + EXECUTIONS_MAX
 DELAYED = playbook(
@@ -49,11 +47,6 @@ def listener_of(database_url: str) -> int:
     return found[0][0]
 
 
-def processor_seconds(process: Process) -> float:
-    fields = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.parametrize("cluster", ["postgres"], indirect=True)
 def test_a_deaf_server_goes_on_with_what_another_left_behind(cluster: Cluster, counted: Effects):
     assert cluster.database_url is not None
@@ -81,8 +74,8 @@ def test_a_deaf_server_goes_on_with_what_another_left_behind(cluster: Cluster, c
         until(lambda: served.query(running) == [(0,)], "some executions do not go on")
         assert first.get(f"/api/executions/{ids[-1]}")["result"] == "done"
 
-        before = processor_seconds(first)
+        before = first.cpu_seconds()
         time.sleep(IDLE_SECONDS)
-        assert processor_seconds(first) - before < IDLE_SHARE * IDLE_SECONDS
+        assert first.cpu_seconds() - before < IDLE_SHARE * IDLE_SECONDS
     finally:
         os.kill(listener, signal.SIGCONT)

@@ -62,7 +62,7 @@ def test_t5_executions_come_through_crashes_of_the_database(database_url: str):
                 states = [await second.orchestrator.wait_for_end(one) for one in ids]
 
             assert {(state.status, state.result) for state in states} == {("COMPLETED", "done")}
-            assert await first.store.open_commands() == []
+            assert await first.store.queue.open_commands() == []
             assert await first.store.check() == []
 
     run(story)
@@ -77,7 +77,7 @@ def test_t5_a_commit_whose_answer_was_lost_is_not_done_twice(database_url: str):
             await crashing
             for execution_id in ids:
                 await server.orchestrator.wait_for_end(execution_id)
-                types = [row.type for row in await server.store.events(execution_id)]
+                types = [row.type for row in await server.store.log.events(execution_id)]
                 assert types.count("playbook.processed") == 1
                 assert types.count("step.done") == 3
 

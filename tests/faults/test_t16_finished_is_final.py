@@ -88,11 +88,11 @@ async def torment(orchestrator: Orchestrator, dice: random.Random) -> list[Say]:
     for _ in range(50):
         if (await orchestrator.state(EXECUTION)).is_finished:
             return said
-        leases = await orchestrator.lease("w", pool="default", want=10, wait=0)
+        leases = await orchestrator.leases.lease("w", pool="default", want=10, wait=0)
         words = [last_words(orchestrator, lease, dice) for lease in leases]
         for lease in leases:
             lost = lease.command.command_id
-            words.append(lambda lost=lost: orchestrator.lapse(EXECUTION, lost, "w"))
+            words.append(lambda lost=lost: orchestrator.leases.lapse(EXECUTION, lost, "w"))
         words += [lambda: orchestrator.pause(EXECUTION), lambda: orchestrator.resume(EXECUTION)]
         words += [lambda: orchestrator.cancel(EXECUTION, "enough")] * (dice.random() < 0.4)
         words += dice.sample(said, min(len(said), 3))
@@ -111,20 +111,20 @@ async def story(seed: int) -> tuple[str, list[str]]:
             request = ExecutionRequested(at=1.0, path="tried", digest=compiled.digest, seal="s")
             await orchestrator.start(EXECUTION, request, workload={})
             said = await torment(orchestrator, dice)
-            before = await store.events(EXECUTION, limit=10_000)
+            before = await store.log.events(EXECUTION, limit=10_000)
             status = (await orchestrator.state(EXECUTION)).status
             # Whatever was ever said may come again, all of it at once.
             await asyncio.gather(*(heard(say) for say in said))
-            assert await store.events(EXECUTION, limit=10_000) == before
+            assert await store.log.events(EXECUTION, limit=10_000) == before
             assert (await orchestrator.state(EXECUTION)).status == status
-            summary = await store.summary(EXECUTION)
+            summary = await store.records.summary(EXECUTION)
             assert summary is not None
             assert summary.status == status
-            loaded = await store.load(EXECUTION)
+            loaded = await store.log.load(EXECUTION)
             assert loaded is not None
             assert fold(loaded).status == status
-            assert await store.open_commands() == []
-            assert await store.next_timer() is None
+            assert await store.queue.open_commands() == []
+            assert await store.queue.next_timer() is None
             return status, [row.type for row in before]
 
 

@@ -13,7 +13,7 @@ import pytest
 from noetl.control.clock import SystemClock
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
-from noetl.control.timekeeping import fire_timers, requeue_lapsed
+from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
 from noetl.errors import LeaseLost, StoreError
 from noetl.model.events import ExecutionRequested, decode
@@ -21,9 +21,9 @@ from noetl.model.outcome import Outcome, ok
 from noetl.model.state import ExecutionState
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolConfig, ToolContext
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
 
@@ -99,7 +99,7 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
             orchestrator.commits.run(),
             worker.run(),
             fire_timers(orchestrator, store, clock),
-            requeue_lapsed(orchestrator, store, clock),
+            orchestrator.leases.requeue_lapsed(),
         )
     ]
     try:
@@ -109,8 +109,8 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
             await orchestrator.wait_for_end("77")
         assert not any(job.done() for job in jobs), "a part of the system broke down"
         state = await orchestrator.state("77")
-        rows = await store.events("77", limit=10_000)
-        assert await store.open_commands() == []
+        rows = await store.log.events("77", limit=10_000)
+        assert await store.queue.open_commands() == []
         return state, [decode(row.body) for row in rows], control.calls
     finally:
         for job in jobs:

@@ -15,13 +15,13 @@ from noetl.control import documents
 from noetl.control.clock import SystemClock
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
-from noetl.control.timekeeping import fire_timers, requeue_lapsed
+from noetl.control.timers import fire_timers
 from noetl.model.events import ExecutionRequested
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
 
@@ -75,7 +75,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
             orchestrator.commits.run(),
             worker.run(),
             fire_timers(orchestrator, store, clock),
-            requeue_lapsed(orchestrator, store, clock),
+            orchestrator.leases.requeue_lapsed(),
         )
     ]
     request = ExecutionRequested(at=clock.now(), path="tried", digest=compiled.digest, seal="s")
@@ -84,7 +84,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
         if to_end:
             await orchestrator.wait_for_end("77")
         else:
-            while not await store.events("77", types=["loop.iteration.done"]):
+            while not await store.log.events("77", types=["loop.iteration.done"]):
                 await asyncio.sleep(0.02)
     assert not any(job.done() for job in jobs)
     for job in jobs:
@@ -104,8 +104,8 @@ def test_what_a_clock_that_was_off_has_left_goes_on_at_once(tmp_path, skew):
         )
         async with wiring.embedded(settings) as system, asyncio.timeout(20):
             document = await system.executions.wait(execution_id)
-            events = await system.store.events(execution_id, limit=1000)
-            assert await system.store.open_commands() == []
+            events = await system.store.log.events(execution_id, limit=1000)
+            assert await system.store.queue.open_commands() == []
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         return document
 
@@ -125,9 +125,9 @@ def test_a_worker_whose_clock_is_off_keeps_its_leases_and_does_its_work_once(tmp
             {"NOETL_DATABASE_URL": f"sqlite:///{tmp_path}/noetl.db"}
         )
         async with wiring.looking(settings) as store:
-            lost = await store.events(execution_id, types=["command.lost"])
-            calls = await store.events(execution_id, types=["loop.iteration.done"])
-            [summary] = await store.summaries()
+            lost = await store.log.events(execution_id, types=["command.lost"])
+            calls = await store.log.events(execution_id, types=["loop.iteration.done"])
+            [summary] = await store.records.summaries()
         assert lost == []
         assert len(calls) == 4
         for row in calls:

@@ -63,7 +63,7 @@ async def until(condition: Callable[[], Awaitable[object]], seconds: float = 20)
 
 
 def has_happened(bench: Bench, execution_id: str, *types: str) -> Callable[[], Awaitable[object]]:
-    return lambda: bench.system.store.events(execution_id, types=types)
+    return lambda: bench.system.store.log.events(execution_id, types=types)
 
 
 async def cancel_and_check(bench: Bench, execution_id: str) -> None:
@@ -78,9 +78,9 @@ async def cancel_and_check(bench: Bench, execution_id: str) -> None:
     types = [type(event).__struct_config__.tag for event in run.events]
     assert types.count("playbook.processed") == 1
     assert types[-1] == "playbook.processed"
-    assert await system.store.open_commands() == []
-    assert await system.store.next_timer() is None
-    assert await system.store.unfinished() == []
+    assert await system.store.queue.open_commands() == []
+    assert await system.store.queue.next_timer() is None
+    assert await system.store.records.unfinished() == []
     with pytest.raises(Finished):
         await system.executions.cancel(execution_id)
     # Every slot is free again, and what came in meanwhile changes nothing.
@@ -135,12 +135,12 @@ def test_while_queued():
         await until(has_happened(bench, first, "step.started"))
         queued = await bench.start(QUICK)
         await asyncio.sleep(0.2)
-        assert not await bench.system.store.events(queued, types=["step.started"])
+        assert not await bench.system.store.log.events(queued, types=["step.started"])
 
         await bench.system.executions.cancel(queued, "no longer wanted")
         assert (await bench.ended(queued)).document["status"] == "CANCELLED"
         await cancel_and_check(bench, first)
-        assert not await bench.system.store.events(queued, types=["step.started"])
+        assert not await bench.system.store.log.events(queued, types=["step.started"])
 
     on_bench(work, slots=1)
 
@@ -169,7 +169,7 @@ def test_while_it_waits_for_a_sub_playbook_which_is_cancelled_too():
             return file.exists() and bool(file.read_text())
 
         await until(written)
-        [called] = await bench.system.store.summaries(exactly(parent=execution_id))
+        [called] = await bench.system.store.records.summaries(exactly(parent=execution_id))
         await cancel_and_check(bench, execution_id)
         assert (await bench.ended(called.execution_id)).document["status"] == "CANCELLED"
         await until(lambda: is_gone(int(file.read_text())), seconds=5)

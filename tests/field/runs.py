@@ -26,8 +26,8 @@ import psycopg
 import yaml
 
 from noetl.control import documents
-from noetl.dsl.migrate import migrate_text
 from noetl.model.events import Event
+from noetl.rewrite.migrate import migrate_text
 from noetl.tools.registry import shapes
 from tests.examples.system import PATIENCE, Bench, running
 from tests.server.processes import Server
@@ -113,7 +113,7 @@ class Embedded:
         execution_id = await self.bench.start(text, workload)
         async with asyncio.timeout(PATIENCE):
             document = msgspec.to_builtins(await system.executions.wait(execution_id))
-        rows = await system.store.events(execution_id, limit=1_000_000)
+        rows = await system.store.log.events(execution_id, limit=1_000_000)
         events = msgspec.to_builtins([documents.event(execution_id, row) for row in rows])
         return Ran(document, events, await self.bench.events(execution_id))
 

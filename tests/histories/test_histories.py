@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import lzma
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from noetl import wiring
 from noetl.engine.evolve import evolve
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
+from noetl.store.base import Store
+from noetl.store.postgres import PostgresStore
+from noetl.store.postgres.schema import MIGRATIONS
 from noetl.store.sqlite.store import SqliteStore
 from tests.server.processes import serving, working
 
@@ -87,9 +92,9 @@ def test_l7_what_an_earlier_version_recorded_follows_from_its_log(history: Histo
         store = await SqliteStore.open(f"sqlite:///{history.database}")
         try:
             assert await wiring.check(store) == []
-            for summary in await store.summaries(limit=100):
+            for summary in await store.records.summaries(limit=100):
                 state = ExecutionState()
-                for row in await store.events(summary.execution_id, limit=100_000):
+                for row in await store.log.events(summary.execution_id, limit=100_000):
                     evolve(state, decode(row.body))
                     assert state.seq == row.seq
                 assert state.status == summary.status
@@ -97,3 +102,54 @@ def test_l7_what_an_earlier_version_recorded_follows_from_its_log(history: Histo
             await store.close()
 
     asyncio.run(story())
+
+
+COPIED = {
+    "execution": "execution_id seq checksum path version digest status requested_at ended_at"
+    " parent_execution_id idempotency_key current_steps error",
+    "log": "execution_id seq events checksum",
+    "snapshot": "execution_id seq event_checksum body checksum",
+    "timer": "execution_id timer_id fires_at",
+    "transient": "execution_id name value",
+    "net": "digest body",
+}
+FIRST_SCHEMA = 3
+"""That of the first version with PostgreSQL (f167928)."""
+
+
+def test_t40_a_postgres_database_of_the_first_schema_is_upgraded_and_read(
+    history: History, new_database_url: str
+):
+    """The same rows as in the file, in the tables of then: what either says of them is the same."""
+    with sqlite3.connect(history.database) as file, psycopg.connect(new_database_url) as db:
+        db.execute("CREATE SCHEMA noetl")
+        db.execute("CREATE TABLE noetl.schema (version integer PRIMARY KEY, name text NOT NULL)")
+        for migration in MIGRATIONS[:FIRST_SCHEMA]:
+            db.execute(migration.script.encode())
+            db.execute(
+                "INSERT INTO noetl.schema VALUES (%s, %s)", (migration.version, migration.name)
+            )
+        for table, named in COPIED.items():
+            columns = ", ".join(named.split())
+            places = ", ".join(["%s"] * len(named.split()))
+            rows = file.execute(f"SELECT {columns} FROM noetl_{table}").fetchall()
+            db.cursor().executemany(
+                f"INSERT INTO noetl.{table} ({columns}) VALUES ({places})".encode(), rows
+            )
+    file.close()
+
+    async def told(store: Store) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for row in await store.records.summaries(limit=1000):
+            events = await store.log.events(row.execution_id, limit=100_000)
+            found[row.execution_id] = row, events, await store.log.variables(row.execution_id)
+            assert await store.log.load(row.execution_id) is not None
+        await store.close()
+        return found
+
+    async def both() -> None:
+        upgraded = await told(await PostgresStore.open(new_database_url))
+        assert len(upgraded) >= len(history.ended) + len(history.left)
+        assert upgraded == await told(await SqliteStore.open(str(history.database)))
+
+    asyncio.run(both())

@@ -17,7 +17,8 @@ from noetl.engine.evolve import evolve
 from noetl.model import refs
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
-from noetl.store.base import EventRow, Store
+from noetl.store.base import Store
+from noetl.store.log import EventRow
 from tests.canaries import assert_clean
 from tests.examples.services import Sorter, Vault, mcp_routes
 from tests.examples.system import EXAMPLES, Bench, on_bench
@@ -86,13 +87,13 @@ class Prepared(NamedTuple):
             if self.answer is not None:
                 await bench.system.executions.signal(execution_id, *self.answer)
             ended = await bench.ended(execution_id)
-            rows = await bench.system.store.events(execution_id, limit=1_000_000)
+            rows = await bench.system.store.log.events(execution_id, limit=1_000_000)
             await moments_are_folds(bench.system.store, execution_id, rows)
             events = [documents.plain(documents.event(execution_id, row)) for row in rows]
             assert_clean(SECRETS, bench.folder, repr(ended), repr(events))
             return Ran(msgspec.to_builtins(ended.document), msgspec.to_builtins(events))
 
-        return on_bench(work)
+        return on_bench(work, labels="gpu=a100")
 
     def served(self, server: Server) -> Ran:
         for name, (kind, data) in self.credentials.items():

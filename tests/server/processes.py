@@ -67,6 +67,11 @@ class Process:
             self.process.wait()
             raise AssertionError(self.log.read_text())
 
+    def cpu_seconds(self) -> float:
+        """Processor time until now."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def terminate(self) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -123,6 +124,20 @@ metadata: {name: hourly, path: tests/hourly}
 spec: {playbook: tests/asks, every: 1h}
 """
 SCHEDULED = {"path": "tests/hourly"}
+CONSUMER = """\
+apiVersion: noetl.io/v2
+kind: Consumer
+metadata: {name: taken, path: tests/taken}
+spec: {source: {files: {url: "file:///nonexistent/noetl"}}, target: {playbook: tests/asks}}
+"""
+CONSUMED = {"path": "tests/taken"}
+NOTIFICATION = """\
+apiVersion: noetl.io/v2
+kind: Notification
+metadata: {name: told, path: tests/told}
+spec: {on: missed, path: tests/none, target: {playbook: tests/asks}}
+"""
+NOTIFIED = {"path": "tests/told"}
 HOOK = """\
 apiVersion: noetl.io/v2
 kind: Hook
@@ -184,6 +199,19 @@ ACTS = {
     ),
     "DELETE /api/schedules/{schedule}": Act("schedule.delete", the("schedule")),
     "DELETE /api/hooks/{hook}": Act("hook.delete", the("hook")),
+    "POST /api/consumers/pause": Act("consumer.pause", the("consumer"), lambda _: CONSUMED),
+    "POST /api/consumers/resume": Act("consumer.resume", the("consumer"), lambda _: CONSUMED),
+    "DELETE /api/consumers/{consumer}": Act("consumer.delete", the("consumer")),
+    "POST /api/notifications/pause": Act(
+        "notification.pause", the("notification"), lambda _: NOTIFIED
+    ),
+    "POST /api/notifications/resume": Act(
+        "notification.resume", the("notification"), lambda _: NOTIFIED
+    ),
+    "DELETE /api/notifications/{notification}": Act("notification.delete", the("notification")),
+    "POST /api/worker/drain": Act(
+        "worker.drain", the("worker"), lambda names: {"worker_id": names["worker"]}
+    ),
     "POST /hooks/{hook}": Act(
         "execution.start", lambda _: "tests/asks version 1", who="hook tests/called"
     ),
@@ -257,16 +285,15 @@ def changing() -> set[str]:
 
 
 def test_every_route_that_changes_something_is_tried_here():
-    assert changing() - ELSEWHERE == {
-        route.replace("{schedule}", "{path}").replace("{hook}", "{path}") for route in ACTS
-    }
+    documents = r"\{(schedule|hook|consumer|notification)\}"
+    assert changing() - ELSEWHERE == {re.sub(documents, "{path}", route) for route in ACTS}
 
 
 @pytest.fixture
 def names(guarded: Guarded, request: pytest.FixtureRequest) -> dict[str, str]:
     """An execution, a user with two sessions, and names that nothing has yet."""
     server, token = guarded.server, guarded.tokens["admin"]
-    for text in (HEAD, SCHEDULE, HOOK):
+    for text in (HEAD, SCHEDULE, HOOK, CONSUMER, NOTIFICATION):
         server.post("/api/catalog/register", {"content": text}, token=token)
     number = str(abs(hash(request.node.name)) % 10**9)
     user = f"user-{number}"
@@ -277,11 +304,16 @@ def names(guarded: Guarded, request: pytest.FixtureRequest) -> dict[str, str]:
     found = server.ask("GET", "/api/auth/sessions", token=session).json["sessions"]
     own, other = sorted(found, key=lambda one: not one["current"])
     started = server.post("/api/execute", {"path": "tests/asks"}, token=token)
+    body = {"worker_id": f"worker-{number}"}
+    worker = server.post("/api/worker/pool/register", body, token=guarded.tokens["worker"])
     return {
+        "worker": worker["worker_id"],
         "execution_id": started["execution_id"],
         "name": f"name-{number}",
         "schedule": "tests/hourly",
         "hook": "tests/called",
+        "consumer": "tests/taken",
+        "notification": "tests/told",
         "user": user,
         "session": session,
         "session_id": own["session_id"],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noetl.api import client
+from noetl.api import worker_control
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
 from tests.server.stage import Caller, answer, playing
@@ -39,7 +39,7 @@ def taken(reports: int, *, at_once: bool) -> tuple[Desk, list[Answer | BaseExcep
     desk = Desk()
 
     async def story(url: str) -> list[Answer | BaseException]:
-        async with client.HttpControl([url]) as control:
+        async with worker_control.HttpControl([url]) as control:
             if at_once:
                 sending = [control.report(report(number)) for number in range(reports)]
                 return await asyncio.gather(*sending, return_exceptions=True)
@@ -53,7 +53,7 @@ def taken(reports: int, *, at_once: bool) -> tuple[Desk, list[Answer | BaseExcep
 def test_reports_one_after_the_other_are_each_sent_at_once(
     monkeypatch: pytest.MonkeyPatch, senders: int
 ):
-    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+    monkeypatch.setattr(worker_control, "BUNDLES_AT_ONCE", senders)
 
     desk, answers = taken(10, at_once=False)
 
@@ -65,7 +65,7 @@ def test_reports_one_after_the_other_are_each_sent_at_once(
 def test_reports_that_gather_travel_together_and_each_has_its_answer(
     monkeypatch: pytest.MonkeyPatch, senders: int
 ):
-    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+    monkeypatch.setattr(worker_control, "BUNDLES_AT_ONCE", senders)
 
     desk, answers = taken(50, at_once=True)
 
@@ -80,7 +80,7 @@ def test_reports_that_gather_travel_together_and_each_has_its_answer(
 def test_whoever_gives_up_on_a_report_takes_no_other_along(
     monkeypatch: pytest.MonkeyPatch, senders: int
 ):
-    monkeypatch.setattr(client, "BUNDLES_AT_ONCE", senders)
+    monkeypatch.setattr(worker_control, "BUNDLES_AT_ONCE", senders)
     has_begun = threading.Event()
     desk = Desk()
 
@@ -91,7 +91,7 @@ def test_whoever_gives_up_on_a_report_takes_no_other_along(
         return await desk.take(request)
 
     async def story() -> list[Answer]:
-        async with client.HttpControl([url]) as control, asyncio.timeout(60):
+        async with worker_control.HttpControl([url]) as control, asyncio.timeout(60):
             sending = [asyncio.create_task(control.report(report(number))) for number in range(4)]
             await asyncio.to_thread(has_begun.wait)
             sending[0].cancel()
@@ -120,7 +120,7 @@ def test_a_report_is_sent_again_at_once_when_its_connection_broke(
             caller.say(answer(good))
 
     async def story(url: str) -> list[Answer]:
-        async with client.HttpControl([url]) as control:
+        async with worker_control.HttpControl([url]) as control:
             return [await control.report(report(number)) for number in range(3)]
 
     with playing(once, always) as stage:
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers:
         return web.json_response({"answers": answers})
 
     async def story() -> list[Any]:
-        async with client.HttpControl([url]) as control, asyncio.timeout(60):
+        async with worker_control.HttpControl([url]) as control, asyncio.timeout(60):
             sent = (control.report(report(number)) for number in range(5))
             return await asyncio.gather(*sent, return_exceptions=True)
 

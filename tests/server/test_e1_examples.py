@@ -1,5 +1,5 @@
-"""E1: every example, embedded, and on a server with two worker processes, on SQLite and on
-PostgreSQL: the same end, and the same events up to ids, times and who ran what.
+"""E1: every example, embedded, and on a server with two worker processes, on PostgreSQL (and, in
+`make test-long`, on SQLite): the same end, and the same events up to ids, times and who ran what.
 
 S6: no secret that an example uses stays anywhere, whichever way it runs."""
 
@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from tests.canaries import assert_clean
+from tests.effort import IS_LONG
 from tests.examples.services import put_docker
 from tests.examples.system import ROOT
 from tests.server.example_runs import NAMES, SECRETS, WORKLOADS, Ran, prepared, told
@@ -31,7 +32,11 @@ RACES = {"first_answer", "order_feed", "quantum_sweep", "timeouts", "work_queue"
 APPENDING = {"order_feed"}
 """Runs of a step that go on at once append to a list, each when it ends."""
 FAILING = {"on_failure"}
-DELIVERY = re.compile(r"command\.")
+PROGRESS = re.compile(r"(?m)^[\d,]+ records in [\d,]+ batches\.\n?")
+"""How far a copy is, which is said as often as there is time for."""
+LABELLED = {"NOETL_LABELS": "gpu=a100"}
+"""What one of the examples asks for."""
+DELIVERY = re.compile(r"command\.|quota\.used")
 """Who was given what, and in which pieces, is what differs between one process and three."""
 
 
@@ -43,7 +48,11 @@ def servers(
     with psycopg.connect(url_of(postgres_server, "postgres"), autocommit=True) as db:
         db.execute("DROP DATABASE IF EXISTS e1 WITH (FORCE)")
         db.execute("CREATE DATABASE e1")
-    stores = {"sqlite": {}, "postgres": {"NOETL_DATABASE_URL": url_of(postgres_server, "e1")}}
+    stores: dict[str, dict[str, str]] = {
+        "postgres": {"NOETL_DATABASE_URL": url_of(postgres_server, "e1")}
+    }
+    if IS_LONG:
+        stores["sqlite"] = {}
     with ExitStack() as stack:
         found = {}
         for store, settings in stores.items():
@@ -53,7 +62,7 @@ def servers(
             path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
             found[store] = stack.enter_context(serving(folder, **settings))
             for _ in range(2):
-                worker = working(folder, found[store].url, "--slots", "8", PATH=path)
+                worker = working(folder, found[store].url, "--slots", "8", PATH=path, **LABELLED)
                 stack.enter_context(worker)
         yield found
         for server in found.values():
@@ -97,12 +106,23 @@ def in_order(value: Any) -> Any:
 
 
 def story(events: list[dict[str, Any]]) -> Counter[str]:
-    """What happened, however often; parallel branches may take turns in any order."""
+    """What happened, however often; parallel branches may take turns in any order.
+
+    What a task printed is compared whole: in which pieces it came is a matter of time.
+    """
     found: Counter[str] = Counter()
+    printed: dict[Any, str] = {}
     for event in events:
-        if not DELIVERY.match(event["name"]):
-            where = (event["step"], event["iteration"], event["attempt"])
+        where = (event["step"], event["iteration"], event["attempt"])
+        if event["name"] == "task.log":
+            call = (*where, event["action_id"])
+            printed[call] = printed.get(call, "") + event["payload"]["text"]
+        elif not DELIVERY.match(event["name"]):
             line = (event["name"], where, told(event["payload"]))
+            found[msgspec.json.encode(line, order="sorted").decode()] += 1
+    for (*where, _), text in printed.items():
+        if said := PROGRESS.sub("", text):
+            line = ("task.log", where, told(said))
             found[msgspec.json.encode(line, order="sorted").decode()] += 1
     return found
 

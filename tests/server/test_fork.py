@@ -222,6 +222,32 @@ def test_a_fork_inside_a_loop_of_a_thousand_repeats_one_iteration(two_workers):
     }
 
 
+def test_a_fork_repeats_all_failed_iterations_and_no_other(two_workers):
+    server = two_workers
+    broken = "iter.n % 250 != workload.broken % 250"
+    text = HEAD + LOOP.replace("iter.n != workload.broken", broken).replace("fork_loop", "fork_all")
+    execution_id = server.start(text)
+    assert server.ended(execution_id)["result"] == 996
+    begun = next(e for e in server.events(execution_id) if e["event_type"] == "loop.started")
+
+    body = {"seq": begun["seq"], "failed": True, "ctx": {"mended": True}}
+    plan = fork(server, execution_id, **body, dry_run=True)["plan"]
+    forked = fork(server, execution_id, **body)["execution_id"]
+    ended = server.ended(forked)
+
+    made = {
+        e["iteration"]
+        for e in server.events(forked)
+        if e["event_type"] == "task.done" and e["step"] == "each"
+    }
+    assert made == {113, 363, 613, 863}
+    assert ended["result"] == 1000
+    check = next(one for one in plan["calls"] if one["task"] == "check")
+    assert (check["reused"], check["again"], check["iterations"]) == (996, 4, [113, 363, 613, 863])
+    path = f"/api/executions/{forked}/fork"
+    assert server.ask("POST", path, {**body, "iteration": 3}).status == 400
+
+
 def test_a_worker_of_the_fork_reads_large_results_that_it_reuses(guarded):
     """With users configured, a worker reads only what belongs to the work it was given."""
     server, tokens, folder = guarded

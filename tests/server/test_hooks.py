@@ -313,10 +313,11 @@ def test_refusing_strangers_costs_less_than_taking_a_delivery(hooks: Server):
     """They meet no database: neither for the hook and its secret, nor, mostly, for the audit."""
 
     def seconds(headers: dict[str, str], status: int) -> float:
+        """Of the server's processor, so that it does not matter what else runs."""
         connection = http.client.HTTPConnection("127.0.0.1", hooks.port)
         body = b'{"ref": "x"}'
-        begun = time.perf_counter()
-        for number in range(200):
+        begun = hooks.cpu_seconds()
+        for number in range(400):
             connection.request(
                 "POST", "/hooks/hooks/github", body, headers | {"X-GitHub-Delivery": f"q{number}"}
             )
@@ -324,7 +325,7 @@ def test_refusing_strangers_costs_less_than_taking_a_delivery(hooks: Server):
             answer.read()
             assert answer.status == status
         connection.close()
-        return time.perf_counter() - begun
+        return hooks.cpu_seconds() - begun
 
     made = mac(SECRET.encode(), b'{"ref": "x"}').hex()
     good = {"X-Hub-Signature-256": f"sha256={made}"}

@@ -36,7 +36,13 @@ CALLS = (
     HEAD
     + """\
 metadata: {name: calls, path: inputs/calls}
-workflow: [{step: start, tool: {kind: playbook, path: inputs/typed, args: {day: never, coutn: 2}}}]
+workload: {day: never, count: 99}
+workflow:
+  - step: start
+    tool:
+      kind: playbook
+      path: inputs/typed
+      args: {day: "{{ workload.day }}", count: "{{ workload.count }}"}
 """
 )
 
@@ -122,7 +128,7 @@ def test_a_call_from_another_playbook_is_checked(typed):
 
     assert ended["status"] == "FAILED"
     assert ended["error"]["code"] == "bad_inputs"
-    assert '"coutn"' in ended["error"]["message"]
+    assert '"count"' in ended["error"]["message"]
     assert '"day" takes a date' in ended["error"]["message"]
 
 

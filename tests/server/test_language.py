@@ -221,3 +221,38 @@ def test_an_editor_gets_problems_completion_hover_and_formatting(tmp_path):
     assert editor.ask("shutdown") is None
     editor.tell("exit")
     assert editor.end() == 0
+
+
+def test_problems_come_with_the_graph_of_the_text(dev):
+    text = TEXT.split("workflow:")[0] + (
+        "workflow:\n  - {step: start, tool: {kind: noop}, next: end}\n"
+        "  - {step: end, tool: {kind: noop}}\n"
+    )
+
+    told = dev.post("/api/language", {"content": text, "want": "problems"})
+    broken = dev.post("/api/language", {"content": TEXT, "want": "problems"})
+
+    assert told["problems"] == []
+    assert [node["id"] for node in told["layout"]["nodes"]] == ["start", "end"]
+    assert broken["problems"]
+    assert broken["layout"] is None
+
+
+def test_a_text_is_formatted_and_migrated(dev):
+    old = (
+        "apiVersion: noetl.io/v1\nkind: Playbook\nmetadata: {path: a/b, name: b}\n"
+        "workflow:\n  - {step: start, tool: {kind: noop}, next: [{step: end}]}\n"
+        "  - {step: end, tool: {kind: noop}}\n"
+    )
+
+    formatted = dev.post("/api/language", {"content": old, "want": "format"})
+    migrated = dev.post("/api/language", {"content": old, "want": "migration"})
+    refused = dev.ask("POST", "/api/language", {"content": "a: [", "want": "format"})
+
+    assert formatted["text"] == wiring.formatter()(old)
+    expected = wiring.migrator()(old)
+    assert migrated["text"] == expected.text
+    changes = [one["message"] for one in migrated["remarks"] if one["changed"]]
+    assert changes == [one.message for one in expected.changes]
+    assert changes
+    assert refused.status == 422

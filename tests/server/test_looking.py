@@ -11,6 +11,7 @@ import pytest
 from noetl.control import documents
 from noetl.engine.evolve import evolve
 from noetl.engine.program import Program
+from noetl.model.answers import EventDocument
 from noetl.model.events import decode
 from noetl.model.net import Net
 from noetl.model.state import ExecutionState
@@ -225,7 +226,7 @@ def busy(shop: Shop) -> tuple[Server, str]:
 def fold_of(events: list[dict[str, Any]]) -> Iterator[ExecutionState]:
     state = ExecutionState()
     for event in events:
-        evolve(state, decode(documents.restored(event).body))
+        evolve(state, decode(documents.restored(msgspec.convert(event, EventDocument)).body))
         yield state
 
 
@@ -248,7 +249,8 @@ def test_the_state_at_every_event_is_the_fold_of_the_log_up_to_it(busy: tuple[Se
         assert (shown["event_type"], shown["at"]) == (event["name"], event["timestamp"])
         assert {run["step_run_id"] for run in shown["runs"]} == set(state.runs)
         assert {token["token_id"] for token in shown["tokens"]} == set(state.tokens)
-    assert server.get(f"/api/executions/{execution_id}/state")["seq"] == len(events)
+    end = server.get(f"/api/executions/{execution_id}/state")
+    assert end == server.get(f"/api/executions/{execution_id}/state", seq=len(events))
     assert server.ask("GET", f"/api/executions/{execution_id}/state", seq=10_000).status == 404
     assert server.ask("GET", f"/api/executions/{execution_id}/state", seq=0).status == 400
     assert server.ask("GET", "/api/executions/77/state").status == 404
@@ -318,6 +320,7 @@ def test_a_call_shows_what_it_was_given_its_tries_and_what_it_printed(busy: tupl
     assert found["rendered"]["args"] == {"word": "40 things"}
     assert [one["status"] for one in found["attempts"]] == ["error"] * 3
     assert [one["directive"] for one in found["attempts"]] == ["retry", "retry", "continue"]
+    assert [one["rule"] for one in found["attempts"]] == [0, 0, 1]
     assert found["attempts"][0]["retry_delay"] == 0.05
     assert all("fetching 40 things" in one["output"] for one in found["attempts"])
     assert len(found["rules"]) == 2

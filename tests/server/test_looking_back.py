@@ -10,8 +10,8 @@ import asyncio
 import msgspec
 import pytest
 
-from noetl.control.forking import Wish
-from noetl.control.recording import Recording, keep, read_bytes, recorded
+from noetl.control.forks import Wish
+from noetl.control.recordings import Recording, keep, read_bytes, recorded
 from noetl.model.events import IterationDone, IterationFailed, TaskDone, WorkflowFinished
 from noetl.model.net import digest
 from noetl.settings import Settings
@@ -149,7 +149,7 @@ async def forked(recording: Recording, seq: int, around):
     try:
         tested = adapted(Playbooks(recording.net, {}), _handed_over(recording.net), {}).net
         await keep(store, msgspec.structs.replace(recording, net=tested))
-        assert await store.net(digest(tested)) is not None
+        assert await store.catalog.net(digest(tested)) is not None
         world = World(store, clock, around.limits)
         source = recording.head.execution_id
         plan = (await world.executions.planned_fork(source, Wish(seq=seq))).document

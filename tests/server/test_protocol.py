@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from noetl.api.listener import listening
 from noetl.api.protocol import Connections, Request
-from noetl.api.serving import listening
 from tests.server.processes import SECONDS_MAX
 
 DATA_SEGMENTS_AT = 152
@@ -66,18 +66,18 @@ def test_an_answer_is_one_piece(dev, method, path, body):
 async def app(request: Request) -> None:
     """Answers in the ways that there are, and says what it was sent."""
     if request.path == "/echo":
-        request.answer(200, [], await request.read(10_000_000))
+        request.answer(200, b"", await request.read(10_000_000))
     elif request.path == "/refused":
-        request.answer(401, [], b"who are you?")
+        request.answer(401, b"", b"who are you?")
     elif request.path == "/empty":
-        request.answer(204, [], b"")
+        request.answer(204, b"", b"")
     elif request.path == "/stream":
-        request.begin(200, [], None)
+        request.begin(200, b"", None)
         await request.gone()
     elif request.path == "/broken":
         raise RuntimeError("this was to be expected")
     else:
-        request.begin(200, [], 10 if request.path == "/sized" else None)
+        request.begin(200, b"", 10 if request.path == "/sized" else None)
         for piece in (b"01234", b"56789") if request.path != "/short" else (b"0",):
             await request.send(piece)
         request.end()
@@ -227,7 +227,7 @@ def test_what_is_being_answered_is_answered_before_the_end():
         async def slow(request: Request) -> None:
             if request.path == "/slow":
                 await go_on.wait()
-            request.answer(200, [], b"here")
+            request.answer(200, b"", b"here")
 
         connections = Connections(slow)
         with listening("127.0.0.1", 0) as listener:
@@ -272,3 +272,72 @@ def test_a_line_break_in_a_header_is_never_sent():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "app", split)
         assert said_to(request("GET", "/")) == b""
+
+
+# --- Heads that are known by their bytes ---
+
+
+TURNS = 20
+"""Of the loop, in which requests that are all there are answered."""
+
+
+def understood(pieces: list[bytes], *, knows: bool = True) -> tuple[list[Any], int]:
+    """What the server understands of what arrives on one connection in these pieces, and how many
+    heads it knows in the end. All that a piece completes is answered before the next one comes."""
+    seen: list[Any] = []
+
+    async def tell() -> int:
+        async def look(request: Request) -> None:
+            body, head = await request.read(10_000_000), request.head
+            keeps = request.keeps_alive
+            seen.append((head.method, head.path, head.query, head.headers, keeps, body))
+            request.answer(200, b"", b"")
+
+        connections = Connections(look)
+        if not knows:
+            connections.keep_head = lambda written, head: None  # type: ignore[method-assign]
+        with listening("127.0.0.1", 0) as listener:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(connections.made, sock=listener)
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            async with asyncio.timeout(SECONDS_MAX):
+                while not connections.open:
+                    await asyncio.sleep(0)
+                [connection] = connections.open
+                for piece in pieces:
+                    connection.data_received(piece)
+                    for _ in range(TURNS):
+                        await asyncio.sleep(0)
+            writer.close()
+            server.close()
+            await connections.drain(SECONDS_MAX)
+        return len(connections.heads)
+
+    kept = asyncio.run(tell())
+    return seen, kept
+
+
+LONG, ALIKE = request("POST", "/a?b=c", b"x" * 700), request("POST", "/a?b=c", b"y" * 700)
+OTHER = request("GET", "/a%20b").replace(b"Host", b"X-Twice: 1\r\nX-Twice: 2\r\nHost")
+CHUNKED = (
+    b"POST /c HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+)
+
+
+def test_a_head_that_is_known_means_what_it_meant_when_it_was_parsed():
+    pieces = [LONG, ALIKE, OTHER, CHUNKED, OTHER, LONG + OTHER, ALIKE, CHUNKED, OTHER + LONG, LONG]
+
+    known, kept = understood(pieces)
+    parsed, none = understood(pieces, knows=False)
+
+    assert known == parsed
+    assert len(known) == 12
+    assert (kept, none) == (2, 0)
+
+
+@pytest.mark.parametrize("cut", [3, 40, LONG.index(b"\r\n\r\n") + 4, len(LONG) - 1])
+def test_a_known_head_that_comes_in_pieces_is_one_request(cut: int):
+    known, _ = understood([LONG, LONG[:cut], LONG[cut:] + OTHER, OTHER])
+    parsed, _ = understood([LONG, LONG, OTHER, OTHER], knows=False)
+
+    assert known == parsed

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from noetl.control.recording import read_bytes
+from noetl.control.recordings import read_bytes
 from noetl.errors import BadRequest, Corrupted
 from tests.canaries import assert_clean
 from tests.server.processes import Process, working

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.control.recording import read_bytes
+from noetl.control.recordings import read_bytes
 from tests.cli.conftest import COMMAND
 from tests.server.conftest import Guarded
 from tests.server.processes import Server, serving

@@ -236,7 +236,7 @@ def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
             bench = Bench(system, settings, folder)
             execution_id = await bench.start(playbook(READ_BY_THE_SERVER))
             async with asyncio.timeout(60):
-                while not (await system.store.events(execution_id, types=["step.waiting"])):
+                while not (await system.store.log.events(execution_id, types=["step.waiting"])):
                     await asyncio.sleep(0.02)
             return execution_id
 

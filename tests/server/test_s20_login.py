@@ -107,16 +107,16 @@ def test_s20_the_audit_log_does_not_grow_with_every_guess():
 async def guessing() -> None:
     clock = Standing()
     store = await SqliteStore.open(":memory:", threads=False)
-    access = Access(store, Sessions(store, clock), clock)
+    access = Access(store.access, Sessions(store.sessions, clock), clock)
     for n in range(REFUSALS_NOTED_MAX + 7):
         with pytest.raises(Unauthenticated):
             await access.sign_in(f"nobody-{n}", "wrong", "127.0.0.1")
 
-    assert len(await store.audit(limit=1000)) == REFUSALS_NOTED_MAX
+    assert len(await store.access.audit(limit=1000)) == REFUSALS_NOTED_MAX
     await clock.sleep(61)
     with pytest.raises(Unauthenticated):
         await access.sign_in("nobody", "wrong", "127.0.0.1")
-    last, others, *_ = await store.audit(limit=1000)
+    last, others, *_ = await store.access.audit(limit=1000)
     assert (last.target, others.target, others.details) == ("nobody", "(others)", "7 more")
     await store.close()
 

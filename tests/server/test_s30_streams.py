@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.store.postgres.committing import BODY_MAX
+from noetl.store.postgres.bodies import BODY_MAX
 from tests.examples.system import temporary_folder
 from tests.faults.cluster import until
 from tests.server.processes import SECONDS_MAX, Server, serving

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import time
@@ -59,19 +58,13 @@ async def get(server: Server, path: str) -> None:
     await asyncio.to_thread(server.get, path)
 
 
-def seconds_of(server: Server) -> float:
-    """Processor time of the server until now."""
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def be_quiet(server: Server) -> None:
     """Wait until the server has nothing more to do."""
     deadline = time.monotonic() + SECONDS_MAX
-    before = seconds_of(server)
+    before = server.cpu_seconds()
     while time.monotonic() < deadline:
         time.sleep(0.25)
-        now = seconds_of(server)
+        now = server.cpu_seconds()
         if now - before < 0.03:
             return
         before = now
@@ -86,12 +79,12 @@ async def started(server: Server, entry: dict[str, object]) -> str:
 
 async def cost(server: Server, entry: dict[str, object], *reads: str) -> float:
     """Processor time of the server for an execution, while all of this is read of it."""
-    begin = seconds_of(server)
+    begin = server.cpu_seconds()
     path = await started(server, entry)
     async with asyncio.TaskGroup() as group:
         reading = [group.create_task(read(server, path + one)) for one in reads]
         await get(server, f"{path}/events?type=playbook.processed&wait=60")
-        took = seconds_of(server) - begin
+        took = server.cpu_seconds() - begin
     page = await asyncio.to_thread(server.get, f"{path}/events", limit=1000)
     for one, ids in zip(reads, reading, strict=True):
         if one == "/stream":
@@ -272,13 +265,16 @@ def test_a_stream_of_nothing_is_not_found(dev):
 class Counted:
     """A store that counts what is read of it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Any, reads: Counter[str] | None = None) -> None:
         self._store = store
-        self.reads: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter() if reads is None else reads
 
     def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return Counted(found, self.reads)
         self.reads[name] += 1
-        return getattr(self._store, name)
+        return found
 
 
 def test_readers_that_come_together_share_also_what_was_there_before_them(tmp_path):
@@ -292,7 +288,7 @@ def test_readers_that_come_together_share_also_what_was_there_before_them(tmp_pa
             store = Counted(system.store)
             streams = Streams(
                 cast(Store, store),
-                system.orchestrator.audience,
+                system.orchestrator.watchers,
                 services.metrics,
                 services.draining,
             )

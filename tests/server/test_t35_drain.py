@@ -83,6 +83,47 @@ def test_t35_a_worker_that_is_asked_to_end_finishes_what_it_runs(tmp_path):
         assert "command.lost" not in names
 
 
+def test_t35_a_worker_hears_with_its_next_heartbeat_that_it_is_to_drain(tmp_path):
+    with serving(tmp_path, kind="dev") as server:
+        me = {"worker_id": "w1", "pool": "p", "slots": 2, "host": "here"}
+
+        def beat(route: str = "heartbeat") -> bool:
+            return bool(server.post(f"/api/worker/pool/{route}", me)["drain"])
+
+        def draining() -> list[bool]:
+            pools = server.get("/api/worker/pools")["pools"]
+            return [
+                one["draining"] for pool in pools for one in pool["workers"] if one["slots"] == 2
+            ]
+
+        assert not beat("register")
+        assert not beat()
+        assert server.post("/api/worker/drain", {"worker_id": "w1"}) == {"worker_id": "w1"}
+        assert draining() == [True]
+        assert beat()
+        assert beat(), "what it missed it is told again"
+        assert not beat("register"), "one that comes anew takes work again"
+        assert draining() == [False]
+        [own] = [p for p in server.get("/api/worker/pools")["pools"] if p["pool"] == "default"]
+        embedded = {"worker_id": own["workers"][0]["name"]}
+        assert server.ask("POST", "/api/worker/drain", embedded).status == 409
+        assert server.ask("POST", "/api/worker/drain", {"worker_id": "nobody"}).status == 404
+
+
+@pytest.mark.long
+def test_t35_a_worker_that_is_drained_from_afar_finishes_what_it_runs_and_ends(tmp_path):
+    target = tmp_path / "count"
+    with serving(tmp_path) as server, working(tmp_path, server.url) as worker:
+        server.start(COUNTING, {"file": str(target), "seconds": 20})
+        wait_until_begun(target)
+        [pool] = server.get("/api/worker/pools")["pools"]
+
+        server.post("/api/worker/drain", {"worker_id": pool["workers"][0]["name"]})
+
+        assert worker.process.wait(SECONDS_MAX) == 0
+        assert lines(target)[:2] == ["begun", "ended"]
+
+
 def test_t35_what_takes_too_long_is_handed_back_and_goes_on_elsewhere(tmp_path):
     target = tmp_path / "count"
     with serving(tmp_path) as server:

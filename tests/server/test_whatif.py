@@ -106,3 +106,55 @@ def test_wrong_questions_are_refused(runs):
         ({"content": HEAD + TEXT, "last": 1000}, 400),
     ]:
         assert server.ask("POST", "/api/whatif", body).status == status, body
+
+
+def test_a_test_is_made_of_a_run_and_passes_without_calling_anything(runs):
+    server, ids, folder = runs
+    before = calls(folder)
+
+    made = server.ask("GET", f"/api/executions/{ids[1]}/test")
+    told = server.post("/api/tests", {"content": HEAD + TEXT, "tests": made.raw.decode()})
+    edited = HEAD + TEXT.replace("ctx.total > 5", "ctx.total > 10")
+    broken = server.post("/api/tests", {"content": edited, "tests": made.raw.decode()})
+
+    assert made.headers["content-disposition"] == 'attachment; filename="whatif.test.yaml"'
+    assert (told["passed"], told["failed"], told["problems"]) == (1, 0, [])
+    assert told["tests"][0]["steps"] == ["start", "check", "pay"]
+    assert (broken["passed"], broken["failed"]) == (0, 1)
+    assert broken["tests"][0]["differences"][0]["found"] == ["start", "check", "keep"]
+    assert calls(folder) == before
+
+
+def test_tests_on_a_server_run_no_code(runs, tmp_path):
+    server, _, _ = runs
+    text = f"""
+metadata: {{name: code, path: tests/code}}
+workflow:
+  - step: start
+    tool: {{kind: python, code: "open('{tmp_path}/ran', 'w').close()"}}
+"""
+    tests = "playbook: code.yaml\ntests:\n  - name: runs\n"
+
+    told = server.post("/api/tests", {"content": HEAD + text, "tests": tests})
+    wrong = server.post("/api/tests", {"content": HEAD + text, "tests": tests + "    nme: x\n"})
+
+    assert told["failed"] == 1
+    assert "start.start_task needs a stand-in" in told["tests"][0]["complaints"][0]
+    assert not (tmp_path / "ran").exists()
+    assert wrong["tests"] == []
+    assert "nme" in wrong["problems"][0]["message"]
+
+
+def test_no_test_is_made_of_a_run_that_has_not_ended(runs):
+    server, _, _ = runs
+    waits = "metadata: {name: w, path: tests/w}\nworkflow:\n  - step: start\n" + (
+        "    spec: {eval_mode: on_event, form: [{name: a, type: text}]}\n"
+        "    case:\n      - when: \"{{ event.name == 'approval.received' }}\"\n"
+        "        then: [{next: {to: [{step: end}]}}]\n  - {step: end, tool: {kind: noop}}\n"
+    )
+    execution_id = server.start(HEAD + waits)
+
+    refused = server.ask("GET", f"/api/executions/{execution_id}/test")
+
+    assert refused.status == 400
+    assert "RUNNING" in refused.raw.decode()

@@ -63,13 +63,13 @@ async def mixed_story(world: World) -> list[ExecutionState]:
     states = [await world.ended(execution_id) for execution_id in ids]
     for execution_id, state in zip(ids, states, strict=True):
         replayed = ExecutionState()
-        for row in await world.store.events(execution_id, limit=100_000):
+        for row in await world.store.log.events(execution_id, limit=100_000):
             evolve(replayed, decode(row.body))
         assert replayed == state
-        summary = await world.store.summary(execution_id)
+        summary = await world.store.records.summary(execution_id)
         assert summary is not None
         assert summary.status == state.status
-    assert await world.store.open_commands() == []
+    assert await world.store.queue.open_commands() == []
     return states
 
 

@@ -42,7 +42,7 @@ async def story(world: World) -> ExecutionState:
     await trouble
     state = await world.ended("77")
     replayed = ExecutionState()
-    for row in await world.store.events("77", limit=100_000):
+    for row in await world.store.log.events("77", limit=100_000):
         assert len(row.body) < refs.INLINE_MAX
         evolve(replayed, decode(row.body))
     assert replayed == state

@@ -70,7 +70,9 @@ async def story(world: World) -> None:
         state = await world.ended(execution_id)
         assert (state.status, state.result) == ("COMPLETED", EXPECTED), state.failure
         replayed = ExecutionState()
-        facts = [decode(row.body) for row in await world.store.events(execution_id, limit=100_000)]
+        facts = [
+            decode(row.body) for row in await world.store.log.events(execution_id, limit=100_000)
+        ]
         for fact in facts:
             evolve(replayed, fact)
         assert replayed == state

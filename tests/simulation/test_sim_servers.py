@@ -12,7 +12,7 @@ import asyncio
 
 import pytest
 
-from noetl.control import wakeup
+from noetl.control import peers
 from noetl.engine.evolve import evolve
 from noetl.model.events import CommandLost, Event, decode
 from noetl.model.state import ExecutionState
@@ -55,7 +55,7 @@ workflow:
 @pytest.fixture(autouse=True)
 def little_room_for_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of executions is more than a message holds, as thousands are elsewhere."""
-    monkeypatch.setattr(wakeup, "EXECUTIONS_MAX", 2)
+    monkeypatch.setattr(peers, "EXECUTIONS_MAX", 2)
 
 
 def servers_for(seed: int) -> int:
@@ -63,7 +63,7 @@ def servers_for(seed: int) -> int:
 
 
 async def facts(world: World, execution_id: str) -> list[Event]:
-    return [decode(row.body) for row in await world.store.events(execution_id, limit=100_000)]
+    return [decode(row.body) for row in await world.store.log.events(execution_id, limit=100_000)]
 
 
 async def settled(world: World, ids: list[str], within: float = 1000) -> list[ExecutionState]:
@@ -78,8 +78,8 @@ async def settled(world: World, ids: list[str], within: float = 1000) -> list[Ex
         assert replayed == state
         for server in world.servers:
             assert await server.orchestrator.state(execution_id) == state
-    assert await world.store.open_commands() == []
-    assert await world.store.next_timer() is None
+    assert await world.store.queue.open_commands() == []
+    assert await world.store.queue.next_timer() is None
     for server in world.servers:
         assert server.orchestrator.dispatch.held == {}, "leases of commands that are over"
         assert server.orchestrator.busy(None) == [], "executions in memory that are over"
@@ -210,7 +210,7 @@ async def orphaned_story(world: World) -> None:
     ids = names(4)
     for execution_id in ids:
         await world.execute(MIXED, execution_id, {}, at=first)
-    while {row.current_steps for row in await world.store.summaries()} != {()}:
+    while {row.current_steps for row in await world.store.records.summaries()} != {()}:
         await asyncio.sleep(0.5)
     for server in others:
         await world.kill_server(server)

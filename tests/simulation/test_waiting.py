@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from noetl.engine.evolve import evolve
-from noetl.engine.signalling import received
+from noetl.engine.signals import received
 from noetl.errors import NoetlError, StoreError
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
@@ -64,7 +64,7 @@ async def tell(world: World, execution_id: str, name: str, data: Any) -> None:
             continue
         except NoetlError:
             # Not started yet, or over by what it heard before.
-            if (await world.store.summary(execution_id)) is None:
+            if (await world.store.records.summary(execution_id)) is None:
                 await asyncio.sleep(1)
                 continue
             return
@@ -87,11 +87,11 @@ async def story(world: World) -> list[ExecutionState]:
     await trouble
     for execution_id, state in zip(ids, states, strict=True):
         replayed = ExecutionState()
-        for row in await world.store.events(execution_id, limit=100_000):
+        for row in await world.store.log.events(execution_id, limit=100_000):
             evolve(replayed, decode(row.body))
         assert replayed == state
-    assert await world.store.open_commands() == []
-    assert await world.store.next_timer() is None
+    assert await world.store.queue.open_commands() == []
+    assert await world.store.queue.next_timer() is None
     return states
 
 

@@ -22,12 +22,12 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from noetl.control.admission import admit
 from noetl.control.local import LocalControl
-from noetl.control.membership import Membership
-from noetl.control.neighbours import Neighbours
 from noetl.control.orchestrator import Orchestrator
+from noetl.control.peers import Membership, Peers
 from noetl.control.programs import merged
-from noetl.control.timekeeping import fire_timers, requeue_lapsed
+from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
 from noetl.errors import LeaseLost, NoetlError, StoreError
 from noetl.model import net as nets
@@ -36,12 +36,13 @@ from noetl.model.events import ExecutionRequested
 from noetl.model.net import Net
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.model.state import ExecutionState
-from noetl.store.base import CatalogEntry, Runtime, Store
+from noetl.store.base import Runtime, Store
+from noetl.store.catalog import CatalogEntry
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolConfig, ToolContext
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.worker.sandbox import SandboxPool
 from noetl.worker.worker import Worker
 
 T = TypeVar("T")
@@ -125,18 +126,20 @@ class SharedVirtualClock(VirtualClock):
 
 
 class SharedStore:
-    """The database as one of several servers reaches it: the way there and back takes time, and an
-    answer may be lost."""
+    """The database, or a part of it, as one of several servers reaches it: the way there and back
+    takes time, and an answer may be lost."""
 
     exclusive = False
     copies = None
 
-    def __init__(self, store: Store, faults: Faults) -> None:
+    def __init__(self, store: Any, faults: Faults) -> None:
         self._store = store
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
+        if not callable(method):
+            return SharedStore(method, self._faults)
 
         async def call(*words: Any, **named: Any) -> Any:
             await self._travel()
@@ -209,7 +212,7 @@ class Line:
 
 
 class Server:
-    """A server process without HTTP: control plane, timers, lapsed leases, and its neighbours."""
+    """A server process without HTTP: control plane, timers, lapsed leases, and its peers."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -228,14 +231,17 @@ class Server:
             self.orchestrator = Orchestrator(self.store, shared, lease_seconds=LEASE_SECONDS)
             membership = Membership(self.store, shared, me)
             line = world.air.line(name)
-            self.neighbours = Neighbours(
+            self.peers = Peers(
                 self.orchestrator, self.store, line, cast(Any, shared), membership, name
             )
             parts = (self.orchestrator, self.store, shared, membership.owns)
-            jobs = [self.neighbours.run()]
+            jobs = [self.peers.run()]
         # Here workers die by chance: what they ran is not to blame, however often it happens.
-        lapses = requeue_lapsed(*parts, suspects=False)
+        lapses = self.orchestrator.leases.requeue_lapsed(*parts[3:], suspects=False)
         jobs += [self.orchestrator.commits.run(), fire_timers(*parts), lapses]
+        if world.admits:
+            orchestrator = self.orchestrator
+            jobs.append(admit(orchestrator.commits, self.store, orchestrator.dispatch, parts[2]))
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def kill(self) -> None:
@@ -331,11 +337,16 @@ def _compiled(text: str) -> tuple[Net, str]:
 class World:
     """Everything there is, and the hand that breaks it."""
 
-    def __init__(self, seed: int, workers: int = 3, servers: int = 1) -> None:
+    def __init__(
+        self, seed: int, workers: int = 3, servers: int = 1, *, admits: bool = False
+    ) -> None:
         self.faults = Faults(seed)
         self.clock = VirtualClock()
         self.effects: Counter[str] = Counter()
         """action id → how often the tool ran to its end for it."""
+        self.admits = admits
+        """Whether servers look after executions that wait for their turn. They throw the dice for
+        it, so it is only done where some wait: elsewhere seeds mean what they meant."""
         self.air = Air(self.faults) if servers > 1 else None
         self.servers: list[Server] = []
         self.roaming = 0.5
@@ -431,7 +442,7 @@ class World:
             digest=digest,
             content=text,
         )
-        await self.store.register(entry, nets.encode(net))
+        await self.store.catalog.register(entry, nets.encode(net))
 
     async def execute(
         self, text: str, execution_id: str, workload: dict[str, Any], at: Server | None = None
@@ -467,7 +478,7 @@ class World:
         end = self.clock.now() + within
         while self.clock.now() < end:
             # Past the servers: to be asked would make them look.
-            summary = await self.store.summary(execution_id)
+            summary = await self.store.records.summary(execution_id)
             if summary is not None and summary.ended_at is not None:
                 return await self.orchestrator.state(execution_id)
             await asyncio.sleep(5)

@@ -9,15 +9,11 @@ import msgspec
 
 from noetl.model.commands import Command
 from noetl.model.ids import ExecutionId
-from noetl.store.base import (
-    CatalogEntry,
-    EventRow,
-    Facts,
-    NewCommand,
-    StoredCredential,
-    Summary,
-    Write,
-)
+from noetl.store.catalog import CatalogEntry
+from noetl.store.credentials import StoredCredential
+from noetl.store.log import EventRow, Facts, Write
+from noetl.store.queue import NewCommand
+from noetl.store.records import Summary
 
 NOON = 1_760_000_000.0
 MINUTE = 60.0

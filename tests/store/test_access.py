@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from noetl.store.access import AuditEntry, CachedSecret, StoredSession, StoredToken, StoredUser
+from noetl.store.access import AuditEntry, StoredSession, StoredToken, StoredUser
+from noetl.store.credentials import CachedSecret
 
 NOON = 1_800_000_000.0
 HOUR = 3600.0
@@ -44,44 +45,44 @@ def secret(**changes: object) -> CachedSecret:
 
 
 async def test_a_user_is_what_was_put_last_and_as_old_as_what_was_put_first(store):
-    await store.put_user(ADA)
+    await store.access.put_user(ADA)
     changed = msgspec.structs.replace(ADA, roles=("viewer", "author"), created_at=NOON + 1)
-    await store.put_user(changed)
+    await store.access.put_user(changed)
 
-    assert await store.user("ada") == msgspec.structs.replace(changed, created_at=NOON)
-    assert [user.name for user in await store.users()] == ["ada"]
-    assert await store.user("eve") is None
+    assert await store.access.user("ada") == msgspec.structs.replace(changed, created_at=NOON)
+    assert [user.name for user in await store.access.users()] == ["ada"]
+    assert await store.access.user("eve") is None
 
 
 async def test_a_user_who_goes_takes_the_sessions_along(store):
-    await store.put_user(ADA)
-    await store.put_session(session("1", "1"))
-    await store.put_session(session("2", "2", user="bob"))
+    await store.access.put_user(ADA)
+    await store.sessions.put(session("1", "1"))
+    await store.sessions.put(session("2", "2", user="bob"))
 
-    assert await store.delete_user("ada")
-    assert not await store.delete_user("ada")
-    assert await store.sessions("ada") == []
-    assert len(await store.sessions("bob")) == 1
+    assert await store.access.delete_user("ada")
+    assert not await store.access.delete_user("ada")
+    assert await store.sessions.of_user("ada") == []
+    assert len(await store.sessions.of_user("bob")) == 1
 
 
 async def test_a_token_is_found_by_its_digest_and_its_name_is_taken_once(store):
-    assert await store.put_token(token("ci", "a"))
-    assert not await store.put_token(token("ci", "b"))
+    assert await store.access.put_token(token("ci", "a"))
+    assert not await store.access.put_token(token("ci", "b"))
 
-    assert await store.token("a" * 64) == token("ci", "a")
-    assert await store.token("b" * 64) is None
-    assert await store.delete_token("ci")
-    assert not await store.delete_token("ci")
-    assert await store.tokens() == []
+    assert await store.access.token("a" * 64) == token("ci", "a")
+    assert await store.access.token("b" * 64) is None
+    assert await store.access.delete_token("ci")
+    assert not await store.access.delete_token("ci")
+    assert await store.access.tokens() == []
 
 
 async def test_sessions_are_forgotten_when_their_time_is_over(store):
-    await store.put_session(session("1", "1"))
-    await store.put_session(session("2", "2", at=NOON + 60))
+    await store.sessions.put(session("1", "1"))
+    await store.sessions.put(session("2", "2", at=NOON + 60))
 
-    await store.delete_expired(NOON + HOUR)
+    await store.access.delete_expired(NOON + HOUR)
 
-    assert [found.session_id for found in await store.sessions("ada")] == ["2"]
+    assert [found.session_id for found in await store.sessions.of_user("ada")] == ["2"]
 
 
 async def test_a_database_knows_its_name_for_ever(store):
@@ -97,18 +98,18 @@ async def test_the_audit_log_shows_the_newest_first(store):
         for n in range(3)
     ]
     for entry in entries:
-        await store.put_audit(entry)
+        await store.access.put_audit(entry)
 
-    assert await store.audit(limit=2) == [entries[2], entries[1]]
+    assert await store.access.audit(limit=2) == [entries[2], entries[1]]
 
 
 async def test_a_cached_secret_counts_its_readers_until_it_expires(store):
-    await store.put_cached_secret(secret())
+    await store.credentials.put_cached(secret())
     again = secret(data_encrypted=b"anew", expires_at=NOON + 2 * HOUR, accessed_at=NOON + 9)
-    await store.put_cached_secret(again)
+    await store.credentials.put_cached(again)
 
-    found = await store.cached_secret("shop:7", now=NOON + HOUR)
+    found = await store.credentials.cached("shop:7", now=NOON + HOUR)
     assert found == msgspec.structs.replace(again, access_count=2)
-    assert await store.cached_secret("shop:7", now=NOON + 2 * HOUR) is None
-    await store.delete_expired(NOON + 2 * HOUR)
-    assert await store.cached_secret("shop:7", now=NOON) is None
+    assert await store.credentials.cached("shop:7", now=NOON + 2 * HOUR) is None
+    await store.access.delete_expired(NOON + 2 * HOUR)
+    assert await store.credentials.cached("shop:7", now=NOON) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from noetl.store.nats.bodies import SIZE_MIN, NatsBodies
-from noetl.store.nats.line import NatsLine
+from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.sessions import NatsSessions
 from noetl.store.postgres import PostgresStore
 from tests.store.test_sessions import OURS, connected, session
@@ -27,7 +27,7 @@ async def storing(
 ) -> AsyncIterator[tuple[PostgresStore, NatsBodies]]:
     async with connected(nats_url) as line:
         store = await PostgresStore.open(database_url)
-        copies = store.copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        copies = store.bodies.copies = NatsBodies(line, f"trial_{uuid4().hex}")
         copying = asyncio.create_task(copies.run())
         try:
             yield store, copies
@@ -41,7 +41,7 @@ async def read_until_copied(store: PostgresStore, copies: NatsBodies, key: str) 
     """Copies are made beside the reading."""
     async with asyncio.timeout(60):
         while True:
-            body = await store.get_result("7", key)
+            body = await store.bodies.get("7", key)
             if copies.found:
                 return body
             await asyncio.sleep(0.02)
@@ -49,16 +49,16 @@ async def read_until_copied(store: PostgresStore, copies: NatsBodies, key: str) 
 
 async def test_a_body_that_was_read_is_read_from_its_copy(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies):
-        await store.put_result("7", "k", LARGE)
+        await store.bodies.put("7", "k", LARGE)
 
-        assert await store.get_result("7", "k") == LARGE
+        assert await store.bodies.get("7", "k") == LARGE
         assert copies.missed == 1
         assert await read_until_copied(store, copies, "k") == LARGE
 
 
 async def test_a_damaged_copy_is_passed_over(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies):
-        await store.put_result("7", "k", LARGE)
+        await store.bodies.put("7", "k", LARGE)
         copies.offer(hashlib.sha256(LARGE).hexdigest(), LARGE[::-1])
 
         assert await read_until_copied(store, copies, "k") == LARGE
@@ -68,7 +68,7 @@ async def test_a_copy_without_a_result_is_nothing(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies):
         copies.offer(hashlib.sha256(LARGE).hexdigest(), LARGE)
 
-        assert await store.get_result("7", "k") is None
+        assert await store.bodies.get("7", "k") is None
 
 
 async def test_copying_ends_when_it_is_told_to_whatever_it_does_just_then(nats_url):
@@ -84,7 +84,7 @@ async def test_copying_ends_when_it_is_told_to_whatever_it_does_just_then(nats_u
             assert copying.done(), f"cancelled after {turns} turns of the loop"
 
 
-async def refused(line: NatsLine) -> None:
+async def refused(line: NatsConnection) -> None:
     """Wait until NATS has said that it does not know us."""
     running = asyncio.create_task(line.run())
     async with asyncio.timeout(60):
@@ -100,17 +100,17 @@ async def test_the_rights_that_operations_names_are_enough(database_url, monkeyp
     monkeypatch.setenv("NATS_PASSWORD", "'1e3012345678'")
     with nats_server("-c", str(DEPLOY / "nats.conf")) as url:
         for stranger in ("", "noetl:wrong@"):
-            await refused(NatsLine([url.replace("//", f"//{stranger}")]))
+            await refused(NatsConnection([url.replace("//", f"//{stranger}")]))
         url = url.replace("//", "//noetl:1e3012345678@")
         async with storing(database_url, url) as (store, copies), connected(url) as line:
-            await store.put_result("7", "k", LARGE)
+            await store.bodies.put("7", "k", LARGE)
             assert await read_until_copied(store, copies, "k") == LARGE
 
             sessions = NatsSessions(line, "trial_sessions", OURS)
-            await sessions.put_session(session("1", "1"))
-            assert await sessions.touch_session(session("1", "1"))
-            assert await sessions.sessions("ada") == [session("1", "1")]
-            assert await sessions.delete_session("1")
+            await sessions.put(session("1", "1"))
+            assert await sessions.touch(session("1", "1"))
+            assert await sessions.of_user("ada") == [session("1", "1")]
+            assert await sessions.delete("1")
             assert line.failures == 0
 
 
@@ -137,20 +137,20 @@ async def test_a_reader_that_gives_up_leaves_no_subscription_behind(nats_url):
 
 async def test_small_bodies_are_the_databases_own(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies):
-        await store.put_result("7", "k", b"[1]")
+        await store.bodies.put("7", "k", b"[1]")
 
-        assert await store.get_result("7", "k") == b"[1]"
+        assert await store.bodies.get("7", "k") == b"[1]"
         assert copies.found == copies.missed == 0
 
 
 async def test_copies_that_were_lost_cost_nothing_but_time(database_url, nats_url):
     async with storing(database_url, nats_url) as (store, copies), connected(nats_url) as line:
-        await store.put_result("7", "k", LARGE)
+        await store.bodies.put("7", "k", LARGE)
         await read_until_copied(store, copies, "k")
         async with line.asking() as client:
             await client.jetstream().delete_object_store(copies._bucket)
 
-        assert await store.get_result("7", "k") == LARGE
+        assert await store.bodies.get("7", "k") == LARGE
         copies.found = 0
         assert await read_until_copied(store, copies, "k") == LARGE
 

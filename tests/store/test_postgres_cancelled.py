@@ -8,7 +8,7 @@ import random
 import psycopg
 
 from noetl.store.postgres import PostgresStore
-from noetl.store.postgres.connections import CONNECTIONS_MAX, Connection
+from noetl.store.postgres.database import CONNECTIONS_MAX, Connection
 
 ROUNDS = 10
 ASKING = 3 * CONNECTIONS_MAX
@@ -17,7 +17,7 @@ SECONDS_MAX = 30.0
 
 async def ask_for_ever(store: PostgresStore) -> None:
     while True:
-        await store.summary("1")
+        await store.records.summary("1")
 
 
 async def cancel_many(store: PostgresStore, dice: random.Random) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import psycopg
 
-from noetl.store.base import Write
-from noetl.store.checksums import Head
+from noetl.store.log import Write
 from noetl.store.postgres import PostgresStore
-from noetl.store.postgres.committing import rows_of
+from noetl.store.postgres.commit_rows import is_one
 from tests.store.making import NOON, ONE, THREE, born_leased, event, free, more, start, summary
 
 TABLES = ("execution", "log", "queue")
@@ -36,11 +35,11 @@ async def rows_after(url: str, *, beside: bool) -> dict[str, list[Any]]:
     of the process that wrote the row.
     """
     store = await PostgresStore.open(url)
-    await store.commit([start(ONE)])
-    await store.commit([start(THREE)])
+    await store.log.commit([start(ONE)])
+    await store.log.commit([start(THREE)])
     leased = more(5, ONE, events=[event(6)], commands=[born_leased("two", "w", NOON)])
     for mine, other in zip([*story(), leased], [*story(THREE), more(5, THREE)], strict=True):
-        assert await store.commit([mine, other] if beside else [mine]) == []
+        assert await store.log.commit([mine, other] if beside else [mine]) == []
     await store.close()
     with psycopg.connect(url) as db:
         found = {
@@ -63,11 +62,7 @@ async def test_a_commit_of_one_execution_writes_the_same_rows(new_database_url: 
     assert all(alone.values())
 
 
-async def test_a_write_alone_does_take_the_short_statement():
-    head = {ONE: Head(1, 1), THREE: Head(1, 1)}
-    names = [
-        rows_of(writes, head).statement("home")[0]
-        for writes in ([more(1)], [more(1), more(1, THREE)], [more(1, timers=[("t", NOON)])])
-    ]
+def test_a_step_of_one_execution_does_take_the_short_statement():
+    shortly = [is_one(write) for write in (more(1), more(1, timers=[("t", NOON)]), start(ONE))]
 
-    assert names == ["commit_one", "commit", "commit"]
+    assert shortly == [True, False, False]

@@ -14,7 +14,7 @@ async def filled(url: str) -> PostgresStore:
     """Two executions, with everything that belongs to one."""
     store = await PostgresStore.open(url)
     for execution_id in (ONE, TWO):
-        await store.commit(
+        await store.log.commit(
             [
                 start(
                     execution_id,
@@ -25,7 +25,7 @@ async def filled(url: str) -> PostgresStore:
             ]
         )
     for seq in range(1, 7):
-        await store.commit([more(seq, ONE)])
+        await store.log.commit([more(seq, ONE)])
     return store
 
 
@@ -36,12 +36,12 @@ def change(url: str, statement: str) -> None:
 
 async def assert_only_the_first_suffers(store: PostgresStore) -> None:
     with pytest.raises(Corrupted, match=ONE) as raised:
-        await store.load(ONE)
+        await store.log.load(ONE)
     assert "noetl db check" in str(raised.value)
-    assert await store.load(TWO) == (0, None, [array(events(1, 7))])
-    assert await store.events(TWO) == events(1, 7)
-    assert {row.execution_id for row in await store.summaries()} == {ONE, TWO}
-    assert await store.commit([more(7, TWO)]) == []
+    assert await store.log.load(TWO) == (0, None, [array(events(1, 7))])
+    assert await store.log.events(TWO) == events(1, 7)
+    assert {row.execution_id for row in await store.records.summaries()} == {ONE, TWO}
+    assert await store.log.commit([more(7, TWO)]) == []
     problems = await store.check()
     assert problems
     assert all(ONE in problem for problem in problems)
@@ -91,21 +91,21 @@ async def test_t13_a_changed_event_is_not_served_and_the_events_before_it_are(da
         f"UPDATE noetl.log SET events = {FLIPPED_EVENTS} WHERE execution_id = %(id)s AND seq = 5",
     )
 
-    assert len(await store.events(ONE, limit=4)) == 4
+    assert len(await store.log.events(ONE, limit=4)) == 4
     with pytest.raises(Corrupted, match="event 5"):
-        await store.events(ONE)
+        await store.log.events(ONE)
     await store.close()
 
 
 async def test_t13_a_changed_snapshot_or_result_is_noticed(database_url: str):
     store = await filled(database_url)
-    await store.commit([more(7, ONE, snapshot=b"a state")])
+    await store.log.commit([more(7, ONE, snapshot=b"a state")])
     change(database_url, f"UPDATE noetl.snapshot SET body = {FLIPPED} WHERE execution_id = %(id)s")
     change(database_url, f"UPDATE noetl.result SET body = {FLIPPED} WHERE execution_id = %(id)s")
 
     with pytest.raises(Corrupted, match="Result 'k'"):
-        await store.get_result(ONE, "k")
-    assert await store.get_result(TWO, "k") == b"a result"
+        await store.bodies.get(ONE, "k")
+    assert await store.bodies.get(TWO, "k") == b"a result"
     assert len(await store.check()) == 2
     await assert_only_the_first_suffers(store)
     await store.close()
@@ -115,8 +115,8 @@ async def test_t13_a_log_that_was_changed_is_not_continued(database_url: str):
     store = await filled(database_url)
     change(database_url, "UPDATE noetl.execution SET checksum = 0 WHERE execution_id = %(id)s")
 
-    assert await store.commit([more(7, ONE)]) == [ONE]
-    assert await store.commit([more(7, TWO)]) == []
+    assert await store.log.commit([more(7, ONE)]) == [ONE]
+    assert await store.log.commit([more(7, TWO)]) == []
     await store.close()
 
 
@@ -128,14 +128,14 @@ async def test_a_changed_command_is_nobodys_work_and_in_nobodys_way(database_url
     )
 
     async def claim() -> list[str]:
-        leases = await store.claim("w", pool="default", limit=2, expires_at=NOON + MINUTE)
+        leases = await store.queue.claim("w", pool="default", limit=2, expires_at=NOON + MINUTE)
         return [f"{one.command.execution_id} {one.command.command_id}" for one in leases]
 
     assert await claim() == [f"{ONE} b", f"{TWO} a"]
     assert await claim() == [f"{TWO} b"]
     assert await claim() == []
     with pytest.raises(Corrupted, match="Command a"):
-        await store.open_commands(ONE)
+        await store.queue.open_commands(ONE)
     await store.close()
 
 
@@ -143,11 +143,11 @@ async def test_what_cannot_be_stored_says_so_and_changes_nothing(database_url: s
     store = await filled(database_url)
 
     with pytest.raises(BadText, match="NUL"):
-        await store.commit([more(7, ONE, commands=free("c", pool="a\0b"))])
+        await store.log.commit([more(7, ONE, commands=free("c", pool="a\0b"))])
     with pytest.raises(StoreError, match="Nothing was"):
-        await store.commit([more(7, ONE, commands=free("c", "d", pool="a\0b"))])
+        await store.log.commit([more(7, ONE, commands=free("c", "d", pool="a\0b"))])
 
-    assert len(await store.events(ONE)) == 7
+    assert len(await store.log.events(ONE)) == 7
     await store.close()
 
 

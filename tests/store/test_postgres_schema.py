@@ -11,12 +11,14 @@ import psycopg
 import pytest
 
 from noetl.errors import StoreError
-from noetl.model.execution_query import Field
+from noetl.model.execution_query import Field, parse
 from noetl.store.migrations import Migration
 from noetl.store.postgres import PostgresStore
-from noetl.store.postgres.connections import connect
+from noetl.store.postgres.database import connect
 from noetl.store.postgres.queries import QUERIES
+from noetl.store.postgres.records import DIALECT
 from noetl.store.postgres.schema import MIGRATIONS, migrate, schema_version
+from noetl.store.records import composed, page
 from tests.store.making import ONE, events, start
 
 NEXT = MIGRATIONS[-1].version + 1
@@ -32,7 +34,7 @@ QUERIES_MIN = 50
 
 async def filled(url: str) -> None:
     store = await PostgresStore.open(url)
-    await store.commit([start(ONE, count=3)])
+    await store.log.commit([start(ONE, count=3)])
     await store.close()
 
 
@@ -43,8 +45,8 @@ def test_migrations_are_numbered_from_1_without_gaps():
 async def test_many_that_start_at_once_make_one_schema(new_database_url: str):
     stores = await asyncio.gather(*(PostgresStore.open(new_database_url) for _ in range(8)))
 
-    assert await stores[0].commit([start(ONE)]) == []
-    assert [await store.events(ONE) for store in stores] == [events(1, 1)] * 8
+    assert await stores[0].log.commit([start(ONE)]) == []
+    assert [await store.log.events(ONE) for store in stores] == [events(1, 1)] * 8
     await asyncio.gather(*(store.close() for store in stores))
 
 
@@ -70,7 +72,7 @@ async def test_an_upgrade_that_fails_changes_nothing(new_database_url: str):
         assert await schema_version(db) == MIGRATIONS[-1].version
 
     store = await PostgresStore.open(new_database_url)
-    assert await store.events(ONE) == events(1, 3)
+    assert await store.log.events(ONE) == events(1, 3)
     await store.close()
 
 
@@ -111,3 +113,36 @@ def test_every_query_is_used():
     assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
     conditions = {name for name in QUERIES if name.startswith("where_")}
     assert conditions == {f"where_{field}" for field in get_args(Field)}
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("", "newest"),
+        ("status:failed", "status"),
+        ("path:shop/7", "path"),
+        ("parent:none", "roots"),
+        ("parent:none status:failed", "roots"),
+        ("parent:1000", "parent"),
+    ],
+)
+def test_a_page_of_a_query_walks_the_index_made_for_it(database_url: str, query: str, index: str):
+    """Of 10 000 executions one in a hundred failed, and one in a thousand was called by nobody."""
+    statement, chosen = composed(DIALECT, "summaries", parse(query, 0.0), 0.0)
+    with psycopg.connect(database_url) as db:
+        db.execute("SET enable_seqscan = off")
+        db.execute(
+            "INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
+            " requested_at, ended_at, parent_execution_id)"
+            " SELECT n::text, 0, 0, 'shop/' || n % 50, 'd',"
+            " CASE WHEN n % 100 = 1 THEN 'FAILED' ELSE 'COMPLETED' END, n, n + 1,"
+            " CASE WHEN n % 1000 > 0 THEN (n / 1000 * 1000)::text END"
+            " FROM generate_series(1, 10000) AS n"
+        )
+        db.execute("ANALYZE noetl.execution")
+        plan = db.execute(f"EXPLAIN {statement}".encode(), chosen | page(None, 50)).fetchall()
+        text = "\n".join(line for (line,) in plan)
+        db.rollback()
+
+    assert f"using execution_{index} on" in text, text
+    assert "Sort" not in text

@@ -15,9 +15,10 @@ import pytest
 
 from noetl.api.sessions import TOUCH_SECONDS, Sessions
 from noetl.errors import StoreBusy
-from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession, StoredUser
+from noetl.store.access import SESSION_SECONDS, StoredSession, StoredUser
+from noetl.store.access import Sessions as SessionStore
 from noetl.store.nats.channel import NatsChannel
-from noetl.store.nats.line import NatsLine
+from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.seal import Seal
 from noetl.store.nats.sessions import CopiedSessions, NatsSessions
 from noetl.store.postgres import PostgresStore
@@ -31,8 +32,8 @@ OURS = Seal(lambda: [b"1" * 32], "sessions")
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[NatsLine]:
-    line = NatsLine([url])
+async def connected(url: str) -> AsyncIterator[NatsConnection]:
+    line = NatsConnection([url])
     running = asyncio.create_task(line.run())
     async with asyncio.timeout(60):
         while not line.is_connected:
@@ -47,14 +48,14 @@ async def connected(url: str) -> AsyncIterator[NatsLine]:
 @asynccontextmanager
 async def in_sqlite(ask: Ask) -> AsyncIterator[SessionStore]:
     store = await SqliteStore.open(":memory:", threads=False)
-    yield store
+    yield store.sessions
     await store.close()
 
 
 @asynccontextmanager
 async def in_postgres(ask: Ask) -> AsyncIterator[SessionStore]:
     store = await PostgresStore.open(str(ask("database_url")))
-    yield store
+    yield store.sessions
     await store.close()
 
 
@@ -72,7 +73,7 @@ async def in_both(ask: Ask) -> AsyncIterator[SessionStore]:
 
 @asynccontextmanager
 async def nats_away(ask: Ask) -> AsyncIterator[SessionStore]:
-    line = NatsLine([f"nats://127.0.0.1:{free_port()}"])
+    line = NatsConnection([f"nats://127.0.0.1:{free_port()}"])
     async with in_sqlite(ask) as database:
         yield CopiedSessions(NatsSessions(line, "trial", OURS), database)
 
@@ -88,6 +89,8 @@ PLACES: dict[str, Callable[[Ask], AbstractAsyncContextManager[SessionStore]]] = 
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[SessionStore]:
+    if request.param == "postgres":
+        request.getfixturevalue("database_url")  # Made before the loop of this test runs.
     opened = PLACES[request.param](request.getfixturevalue)
     yield runner.run(opened.__aenter__())
     runner.run(opened.__aexit__(None, None, None))
@@ -113,57 +116,57 @@ def used(one: StoredSession, at: float) -> StoredSession:
 
 
 async def test_a_session_is_found_by_its_digest(place):
-    await place.put_session(session("1", "1"))
-    await place.put_session(session("1", "1"))
+    await place.put(session("1", "1"))
+    await place.put(session("1", "1"))
 
-    assert await place.session("1" * 64) == session("1", "1")
-    assert await place.session("2" * 64) is None
+    assert await place.get("1" * 64) == session("1", "1")
+    assert await place.get("2" * 64) is None
 
 
 async def test_a_session_that_was_used_counts_for_longer(place):
     first = session("1", "1")
-    await place.put_session(first)
+    await place.put(first)
 
-    assert await place.touch_session(used(first, NOON + 60))
-    assert await place.session("1" * 64) == used(first, NOON + 60)
-    assert await place.sessions("ada") == [used(first, NOON + 60)]
+    assert await place.touch(used(first, NOON + 60))
+    assert await place.get("1" * 64) == used(first, NOON + 60)
+    assert await place.of_user("ada") == [used(first, NOON + 60)]
 
 
 async def test_sessions_are_listed_by_user_newest_first(place):
-    await place.put_session(session("1", "1"))
-    await place.put_session(session("2", "2", at=NOON + 60))
-    await place.put_session(session("3", "3", user="ada.b@c"))
+    await place.put(session("1", "1"))
+    await place.put(session("2", "2", at=NOON + 60))
+    await place.put(session("3", "3", user="ada.b@c"))
 
-    assert [one.session_id for one in await place.sessions("ada")] == ["2", "1"]
-    assert [one.session_id for one in await place.sessions("ada.b@c")] == ["3"]
-    assert await place.sessions("*") == await place.sessions(">") == []
+    assert [one.session_id for one in await place.of_user("ada")] == ["2", "1"]
+    assert [one.session_id for one in await place.of_user("ada.b@c")] == ["3"]
+    assert await place.of_user("*") == await place.of_user(">") == []
 
 
 async def test_a_session_that_was_ended_is_gone_and_using_it_does_not_bring_it_back(place):
     first = session("1", "1")
-    await place.put_session(first)
-    await place.put_session(session("2", "2"))
+    await place.put(first)
+    await place.put(session("2", "2"))
 
-    assert await place.delete_session("1")
-    assert not await place.delete_session("1")
-    assert not await place.touch_session(used(first, NOON + 60))
-    assert await place.session("1" * 64) is None
-    assert [one.session_id for one in await place.sessions("ada")] == ["2"]
+    assert await place.delete("1")
+    assert not await place.delete("1")
+    assert not await place.touch(used(first, NOON + 60))
+    assert await place.get("1" * 64) is None
+    assert [one.session_id for one in await place.of_user("ada")] == ["2"]
 
 
 @pytest.mark.parametrize("name", ["*", ">", "*.>", "", "a b", "1.2"])
 async def test_only_a_whole_name_ends_a_session(place, name):
-    await place.put_session(session("1", "1"))
+    await place.put(session("1", "1"))
 
-    assert not await place.delete_session(name)
-    assert len(await place.sessions("ada")) == 1
+    assert not await place.delete(name)
+    assert len(await place.of_user("ada")) == 1
 
 
 async def test_a_session_used_by_many_at_once_counts(place):
     first = session("1", "1")
-    await place.put_session(first)
+    await place.put(first)
 
-    touched = [place.touch_session(used(first, NOON + 60 + n)) for n in range(5)]
+    touched = [place.touch(used(first, NOON + 60 + n)) for n in range(5)]
     assert await asyncio.gather(*touched) == [True] * 5
 
 
@@ -226,25 +229,25 @@ async def test_a_session_that_was_ended_lets_nobody_in(place):
 async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
     async with connected(nats_url) as line:
         place = NatsSessions(line, f"short_{uuid4().hex}", OURS, seconds=1.0)
-        await place.put_session(session("1", "1"))
+        await place.put(session("1", "1"))
 
         async with asyncio.timeout(60):
-            while await place.session("1" * 64) is not None:
+            while await place.get("1" * 64) is not None:
                 await asyncio.sleep(0.05)
 
-        assert await place.sessions("ada") == []
+        assert await place.of_user("ada") == []
 
 
 async def test_a_bucket_that_was_lost_is_made_again(nats_url):
     async with connected(nats_url) as line:
         place = NatsSessions(line, "lost", OURS)
-        await place.put_session(session("1", "1"))
+        await place.put(session("1", "1"))
         async with line.asking() as client:
             await client.jetstream().delete_key_value("lost")
 
-        assert await place.session("1" * 64) is None
-        await place.put_session(session("2", "2"))
-        assert await place.session("2" * 64) is not None
+        assert await place.get("1" * 64) is None
+        await place.put(session("2", "2"))
+        assert await place.get("2" * 64) is not None
 
 
 async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
@@ -253,16 +256,16 @@ async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
         bucket = f"trial_{uuid4().hex}"
         copies = NatsSessions(line, bucket, OURS)
         sessions = CopiedSessions(copies, database)
-        await sessions.put_session(first)
+        await sessions.put(first)
         async with line.asking() as client:
             js = client.jetstream()
             copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
             await js.publish(copy.subject, b'{"of": "another version"}')
 
-        assert await sessions.session(first.digest) == first
-        assert await copies.sessions("ada") == []
-        assert await sessions.delete_session("1")
-        assert await sessions.session(first.digest) is None
+        assert await sessions.get(first.digest) == first
+        assert await copies.of_user("ada") == []
+        assert await sessions.delete("1")
+        assert await sessions.get(first.digest) is None
 
 
 async def test_a_session_ended_while_nats_was_away_has_ended(nats_url):
@@ -271,10 +274,10 @@ async def test_a_session_ended_while_nats_was_away_has_ended(nats_url):
         copies = NatsSessions(line, f"trial_{uuid4().hex}", OURS)
         sessions = Sessions(CopiedSessions(copies, database), clock)
         secret, made = await sessions.create("ada", "127.0.0.1")
-        away = NatsSessions(NatsLine([nats_url]), "never connected", OURS)
+        away = NatsSessions(NatsConnection([nats_url]), "never connected", OURS)
         assert await Sessions(CopiedSessions(away, database), clock).end(made.session_id)
 
-        assert await copies.session(made.digest) is not None
+        assert await copies.get(made.digest) is not None
         assert await sessions.validate(secret) is None
 
 
@@ -283,34 +286,34 @@ async def test_s18_a_copy_that_we_did_not_sign_is_as_good_as_none(nats_url, key)
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
         theirs = NatsSessions(line, bucket, Seal(lambda: [key], "sessions"))
-        await theirs.put_session(session("1", "1"))
+        await theirs.put(session("1", "1"))
         ours = NatsSessions(line, bucket, OURS)
 
-        assert await ours.session("1" * 64) is None
-        assert await ours.sessions("ada") == []
+        assert await ours.get("1" * 64) is None
+        assert await ours.of_user("ada") == []
 
 
 async def test_s18_a_copy_under_another_key_is_as_good_as_none(nats_url):
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
         ours = NatsSessions(line, bucket, OURS)
-        await ours.put_session(session("1", "1", user="root"))
+        await ours.put(session("1", "1", user="root"))
         async with line.asking() as client:
             js = client.jetstream()
             copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
             _, _, user, number, _ = copy.subject.split(".")
             await js.publish(f"$KV.{bucket}.{user}.{number}.{'2' * 64}", copy.data)
 
-        assert await ours.session("2" * 64) is None
+        assert await ours.get("2" * 64) is None
 
 
 async def test_s18_keys_are_rotated_while_servers_use_nats(nats_url):
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
-        await NatsSessions(line, bucket, OURS).put_session(session("1", "1"))
+        await NatsSessions(line, bucket, OURS).put(session("1", "1"))
         newer = NatsSessions(line, bucket, Seal(lambda: [b"2" * 32, b"1" * 32], "sessions"))
 
-        assert await newer.session("1" * 64) == session("1", "1")
+        assert await newer.get("1" * 64) == session("1", "1")
 
 
 async def test_s18_only_what_servers_signed_is_heard_over_nats(nats_url):
@@ -339,18 +342,18 @@ async def test_s18_only_what_servers_signed_is_heard_over_nats(nats_url):
 
 
 async def test_whoever_asks_nats_while_it_is_away_is_told_so_at_once():
-    line = NatsLine(["nats://ada:canary@nats.example:4222"])
+    line = NatsConnection(["nats://ada:canary@nats.example:4222"])
 
     with pytest.raises(StoreBusy, match=r"NATS at nats\.example:4222 is out of reach") as caught:
-        await NatsSessions(line, "trial", OURS).session("1" * 64)
+        await NatsSessions(line, "trial", OURS).get("1" * 64)
     assert "canary" not in str(caught.value)
 
 
 def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
     async def story() -> dict[str, object]:
-        async with connected(nats_url) as line, in_sqlite(lambda _: None) as database:
-            assert isinstance(database, SqliteStore)
-            await database.put_user(
+        async with connected(nats_url) as line:
+            store = await SqliteStore.open(":memory:", threads=False)
+            await store.access.put_user(
                 StoredUser(
                     name="ann@example.com",
                     password_hash="x",
@@ -361,8 +364,10 @@ def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
                 )
             )
             bucket = f"trial_{uuid4().hex}"
-            place = CopiedSessions(NatsSessions(line, bucket, OURS, database.user), database)
-            await place.put_session(
+            place = CopiedSessions(
+                NatsSessions(line, bucket, OURS, store.access.user), store.sessions
+            )
+            await place.put(
                 StoredSession(
                     session_id="123",
                     digest="d" * 64,
@@ -373,12 +378,13 @@ def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
                     client_ip="192.168.1.1",
                 )
             )
-            assert await place.session("d" * 64) == await database.session("d" * 64)
+            assert await place.get("d" * 64) == await store.sessions.get("d" * 64)
             async with line.asking() as client:
                 kv = await client.jetstream().key_value(bucket)
                 [key] = await kv.keys()
                 value = (await kv.get(key)).value or b""
             found: dict[str, object] = msgspec.json.decode(value)
+            await store.close()
             return found
 
     found = asyncio.run(story())

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 async def filled(path: Path) -> None:
     """Two executions; what belongs to the first has "precious" in it."""
     store = await SqliteStore.open(str(path))
-    await store.commit(
+    await store.log.commit(
         [
             start(
                 ONE,
@@ -46,8 +46,8 @@ async def filled(path: Path) -> None:
         ]
     )
     for seq in range(2, 8):
-        await store.commit([more(seq - 1, events=[event(seq, text=f"precious event {seq}")])])
-    await store.commit([start(TWO, count=7, commands=free("other", execution_id=TWO))])
+        await store.log.commit([more(seq - 1, events=[event(seq, text=f"precious event {seq}")])])
+    await store.log.commit([start(TWO, count=7, commands=free("other", execution_id=TWO))])
     await store.close()
 
 
@@ -62,12 +62,12 @@ def flip(path: Path, text: bytes, *, offset: int = 0) -> None:
 async def assert_only_the_first_suffers(path: Path) -> None:
     store = await SqliteStore.open(str(path))
     with pytest.raises(Corrupted, match=ONE) as raised:
-        await store.load(ONE)
+        await store.log.load(ONE)
     assert "noetl db check" in str(raised.value)
-    assert await store.load(TWO) == (0, None, [array(events(1, 7))])
-    assert await store.events(TWO) == events(1, 7)
-    assert {row.execution_id for row in await store.summaries()} == {ONE, TWO}
-    assert await store.commit([more(7, TWO)]) == []
+    assert await store.log.load(TWO) == (0, None, [array(events(1, 7))])
+    assert await store.log.events(TWO) == events(1, 7)
+    assert {row.execution_id for row in await store.records.summaries()} == {ONE, TWO}
+    assert await store.log.commit([more(7, TWO)]) == []
     problems = await store.check()
     assert problems
     assert all(ONE in problem for problem in problems if not problem.startswith("The file"))
@@ -95,19 +95,21 @@ async def test_a_changed_event_is_not_served_and_the_events_before_it_are(path: 
     flip(path, b"precious event 5")
     store = await SqliteStore.open(str(path))
 
-    assert len(await store.events(ONE, limit=4)) == 4
+    assert len(await store.log.events(ONE, limit=4)) == 4
     with pytest.raises(Corrupted, match="event 5"):
-        await store.events(ONE)
+        await store.log.events(ONE)
     with pytest.raises(Corrupted, match="event 5"):
-        await store.events(ONE, after=4, types=["task.done"], limit=1)
+        await store.log.events(ONE, after=4, types=["task.done"], limit=1)
     await store.close()
 
 
 async def test_a_text_that_is_no_text_any_more_is_noticed(path: Path):
     store = await SqliteStore.open(str(path))
     odd = [event(1), event(2, step="peculiar")]
-    await store.commit([start(ONE, events=odd, summary=summary(current_steps=("peculiarity",)))])
-    await store.commit([start(TWO, count=7)])
+    await store.log.commit(
+        [start(ONE, events=odd, summary=summary(current_steps=("peculiarity",)))]
+    )
+    await store.log.commit([start(TWO, count=7)])
     await store.close()
     data = path.read_bytes()
     assert data.count(b'peculiar"') == 1
@@ -145,7 +147,7 @@ async def test_every_column_and_every_row_of_the_log_is_covered(path: Path, stat
 
 async def test_a_changed_snapshot_is_noticed(path: Path):
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE, snapshot=b"precious state"), start(TWO, count=7)])
+    await store.log.commit([start(ONE, snapshot=b"precious state"), start(TWO, count=7)])
     await store.close()
     flip(path, b"precious state")
 
@@ -154,14 +156,14 @@ async def test_a_changed_snapshot_is_noticed(path: Path):
 
 async def test_a_snapshot_and_the_events_after_it_must_fit_together(path: Path):
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE, count=3, snapshot=b"state"), start(TWO, count=7)])
-    await store.commit([more(3)])
+    await store.log.commit([start(ONE, count=3, snapshot=b"state"), start(TWO, count=7)])
+    await store.log.commit([more(3)])
     await store.close()
     change(path, "UPDATE noetl_snapshot SET seq = 2 WHERE execution_id = ?", ONE)
 
     store = await SqliteStore.open(str(path))
     with pytest.raises(Corrupted, match=ONE):
-        await store.load(ONE)
+        await store.log.load(ONE)
     await store.close()
 
 
@@ -171,15 +173,15 @@ async def test_a_changed_command_is_nobodys_work_and_in_nobodys_way(path: Path):
     store = await SqliteStore.open(str(path))
 
     async def claim() -> list[str]:
-        leases = await store.claim("w", pool="default", limit=1, expires_at=NOON + MINUTE)
+        leases = await store.queue.claim("w", pool="default", limit=1, expires_at=NOON + MINUTE)
         return [lease.command.command_id for lease in leases]
 
     assert await claim() == ["other"]
     assert await claim() == []
-    assert [command.command_id for command, _, _ in await store.open_commands()] == ["other"]
-    assert await store.lapsed(now=NOON) == []
+    assert [command.command_id for command, _, _ in await store.queue.open_commands()] == ["other"]
+    assert await store.queue.lapsed(now=NOON) == []
     with pytest.raises(Corrupted, match="Command precious"):
-        await store.open_commands(ONE)
+        await store.queue.open_commands(ONE)
     await store.close()
     await assert_only_the_first_suffers(path)
 
@@ -187,7 +189,7 @@ async def test_a_changed_command_is_nobodys_work_and_in_nobodys_way(path: Path):
 async def read(path: Path, key: str) -> bytes | None:
     store = await SqliteStore.open(str(path))
     try:
-        return await store.get_result(ONE, key)
+        return await store.bodies.get(ONE, key)
     finally:
         await store.close()
 
@@ -236,7 +238,7 @@ async def test_a_torn_page_is_an_error_of_ours_and_the_rest_can_be_checked(path:
 
     store = await SqliteStore.open(str(path))
     with pytest.raises(Corrupted, match=r"noetl db check"):
-        await store.load(ONE)
+        await store.log.load(ONE)
     assert await store.check()
-    assert await store.summary(TWO) is not None
+    assert await store.records.summary(TWO) is not None
     await store.close()

@@ -30,39 +30,39 @@ async def test_whoever_moved_behind_its_back_is_found_out_and_others_are_kept(
 ):
     path = tmp_path / "noetl.db"
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE), start(TWO)])
+    await store.log.commit([start(ONE), start(TWO)])
     behind_its_back(path, statement)
 
-    moved = await store.commit([more(1, ONE, vars={"x": b"1"}), more(1, TWO)])
+    moved = await store.log.commit([more(1, ONE, vars={"x": b"1"}), more(1, TWO)])
 
     assert moved == [ONE]
-    assert await store.get_vars(ONE) == {}
-    assert await store.events(TWO) == events(1, 2)
-    assert await store.commit([more(2, TWO)]) == []
+    assert await store.log.variables(ONE) == {}
+    assert await store.log.events(TWO) == events(1, 2)
+    assert await store.log.commit([more(2, TWO)]) == []
     await store.close()
 
 
 async def test_a_status_that_changed_behind_its_back_is_written_over(tmp_path: Path):
     path = tmp_path / "noetl.db"
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     behind_its_back(path, "UPDATE noetl_execution SET status = 'PAUSED' WHERE execution_id = ?")
 
-    assert await store.commit([more(1, summary=summary(current_steps=("next",)))]) == []
+    assert await store.log.commit([more(1, summary=summary(current_steps=("next",)))]) == []
 
-    assert await store.summary(ONE) == summary(current_steps=("next",))
+    assert await store.records.summary(ONE) == summary(current_steps=("next",))
     await store.close()
 
 
 async def test_what_was_rolled_back_is_not_remembered(tmp_path: Path):
     store = await SqliteStore.open(str(tmp_path / "noetl.db"))
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     with pytest.raises(StoreError, match="no summary"):
-        await store.commit([more(1, events=events(2, 3)), start(TWO, summary=None)])
+        await store.log.commit([more(1, events=events(2, 3)), start(TWO, summary=None)])
 
-    assert await store.commit([more(3)]) == [ONE]
-    assert await store.commit([more(1)]) == []
+    assert await store.log.commit([more(3)]) == [ONE]
+    assert await store.log.commit([more(1)]) == []
 
-    assert await store.events(ONE) == events(1, 2)
+    assert await store.log.events(ONE) == events(1, 2)
     assert await store.check() == []
     await store.close()

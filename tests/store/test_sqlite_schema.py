@@ -11,13 +11,13 @@ import pytest
 
 from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
-from noetl.store.listing import composed
 from noetl.store.migrations import Migration
-from noetl.store.queries import read_queries
+from noetl.store.queries import named
+from noetl.store.records import composed
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.queries import QUERIES
-from noetl.store.sqlite.reading import DIALECT
+from noetl.store.sqlite.records import DIALECT
 from noetl.store.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.store.making import ONE, events, start
 
@@ -39,7 +39,7 @@ BROKEN = Migration(NEXT + 1, "broken", "CREATE TABLE half_done (x);\nCREATE TABL
 
 async def filled(path: Path) -> None:
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE, count=3)])
+    await store.log.commit([start(ONE, count=3)])
     await store.close()
 
 
@@ -82,7 +82,7 @@ async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path):
     assert schema_version(db) == MIGRATIONS[-1].version
     db.close()
     store = await SqliteStore.open(str(path))
-    assert await store.events(ONE) == events(1, 3)
+    assert await store.log.events(ONE) == events(1, 3)
     await store.close()
 
 
@@ -148,6 +148,14 @@ READS_EVERYTHING = {
     *("views", "waiting_commands"),  # in the order in which they are asked for
     *("holders", "lapsed", "renew_leases"),  # the leases: no more than all workers have slots
     *("executions_count", "executions_histogram"),  # of all executions, unless a query says less
+    *(
+        "users",
+        "tokens",
+        "runtimes",
+        "audit",
+        "forget_cached_secrets",
+        "forget_moments",
+    ),  # few, or the newest of them
 }
 PAGED = ("log_after", "log_before", "due_timers", "summaries")
 STATEMENTS = {name for name in QUERIES if not name.startswith(("check_", "where_"))}
@@ -196,7 +204,7 @@ def test_every_query_is_used():
 
 def test_two_queries_of_one_name_are_refused():
     with pytest.raises(AssertionError):
-        read_queries("-- a --\nSELECT 1\n\n-- a --\nSELECT 2")
+        named("-- a --\nSELECT 1\n\n-- a --\nSELECT 2")
 
 
 @pytest.mark.parametrize(

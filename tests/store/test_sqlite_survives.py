@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from noetl.errors import StoreBusy, StoreError
-from noetl.store.base import Write
+from noetl.store.log import Write
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import LOG_BYTES
 from noetl.store.sqlite.writer import MANY_CHANGES
@@ -79,9 +79,11 @@ async def test_a_killed_process_loses_nothing_acknowledged_and_leaves_no_half_co
 
 async def assert_whole(store: SqliteStore, execution_id: str, rounds: int) -> None:
     """Everything that belongs to a round is there, and nothing of a later one."""
-    assert await store.events(execution_id, limit=1_000_000) == events(1, 2 * rounds)
-    assert await store.get_vars(execution_id) == {"round": b"%d" % rounds}
-    open_names = [command.command_id for command, _, _ in await store.open_commands(execution_id)]
+    assert await store.log.events(execution_id, limit=1_000_000) == events(1, 2 * rounds)
+    assert await store.log.variables(execution_id) == {"round": b"%d" % rounds}
+    open_names = [
+        command.command_id for command, _, _ in await store.queue.open_commands(execution_id)
+    ]
     assert open_names == [f"command {rounds}"]
 
 
@@ -138,17 +140,17 @@ async def test_the_same_process_cannot_open_it_twice_but_again_after_closing(tmp
 async def test_readers_see_what_is_committed_beside_the_writer_and_after_it(tmp_path: Path):
     path = str(tmp_path / "noetl.db")
     store = await SqliteStore.open(path)
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     reader = await SqliteStore.open(path, shared=True)
-    assert await reader.events(ONE) == events(1, 1)
+    assert await reader.log.events(ONE) == events(1, 1)
 
-    await store.commit([more(1)])
-    assert await reader.events(ONE) == events(1, 2)
+    await store.log.commit([more(1)])
+    assert await reader.log.events(ONE) == events(1, 2)
     await store.close()
     await reader.close()
 
     alone = await SqliteStore.open(path, shared=True)
-    assert await alone.events(ONE) == events(1, 2)
+    assert await alone.log.events(ONE) == events(1, 2)
     await alone.close()
 
 
@@ -158,9 +160,9 @@ async def test_readers_do_not_write(tmp_path: Path):
     reader = await SqliteStore.open(path, shared=True)
 
     with pytest.raises(StoreError, match="reading only"):
-        await reader.commit([start(ONE)])
+        await reader.log.commit([start(ONE)])
     with pytest.raises(StoreError, match="reading only"):
-        await reader.put_result(ONE, "k", b"x" * (2 * MIB))
+        await reader.bodies.put(ONE, "k", b"x" * (2 * MIB))
     assert not (tmp_path / "noetl.db.results").exists()
     await reader.close()
 
@@ -232,7 +234,7 @@ def filling(seq: int) -> Write:
 
 async def fill_up(store: SqliteStore) -> None:
     for seq in range(1, 1000):
-        assert await store.commit([filling(seq)]) == []
+        assert await store.log.commit([filling(seq)]) == []
 
 
 async def test_a_full_disk_keeps_nothing_half_and_writing_goes_on_when_there_is_room(full_disk):
@@ -241,16 +243,16 @@ async def test_a_full_disk_keeps_nothing_half_and_writing_goes_on_when_there_is_
     with pytest.raises(StoreError, match=r"noetl\.db.*space"):
         await fill_up(store)
 
-    seq = len(await store.events(ONE))
+    seq = len(await store.log.events(ONE))
     assert seq > 3
-    assert await store.get_vars(ONE) == {"seq": b"%d" % seq}
+    assert await store.log.variables(ONE) == {"seq": b"%d" % seq}
     assert await store.check() == []
     with pytest.raises(StoreError):
-        await store.commit([filling(seq + 1)])
+        await store.log.commit([filling(seq + 1)])
 
     make_room()
-    assert await store.commit([filling(seq + 1)]) == []
-    assert len(await store.events(ONE)) == seq + 1
+    assert await store.log.commit([filling(seq + 1)]) == []
+    assert len(await store.log.events(ONE)) == seq + 1
     assert await store.check() == []
     await store.close()
 
@@ -261,16 +263,16 @@ async def test_a_large_result_that_does_not_fit_leaves_nothing(full_disk):
     body = random.Random(1).randbytes(4 * MIB)
 
     with pytest.raises(StoreError, match=r"Nothing of this was (kept|written)"):
-        await store.put_result(ONE, "k", body)
+        await store.bodies.put(ONE, "k", body)
     with pytest.raises(StoreError):
-        await store.commit([start(ONE, results=[("k", body)])])
+        await store.log.commit([start(ONE, results=[("k", body)])])
 
-    assert await store.load(ONE) is None
-    assert await store.get_result(ONE, "k") is None
+    assert await store.log.load(ONE) is None
+    assert await store.bodies.get(ONE, "k") is None
     assert list((directory / "noetl.db.results").iterdir()) == []
     make_room()
-    await store.commit([start(ONE, results=[("k", body)])])
-    assert await store.get_result(ONE, "k") == body
+    await store.log.commit([start(ONE, results=[("k", body)])])
+    assert await store.bodies.get(ONE, "k") == body
     await store.close()
 
 
@@ -281,7 +283,7 @@ async def test_commits_that_wait_together_share_a_flush(tmp_path: Path):
     sizes = []
     for name in ("one by one", "together"):
         store = await SqliteStore.open(str(tmp_path / name))
-        commits = [store.commit([start(str(number))]) for number in range(100, 160)]
+        commits = [store.log.commit([start(str(number))]) for number in range(100, 160)]
         if name == "together":
             await asyncio.gather(*commits)
         else:
@@ -305,10 +307,10 @@ async def test_the_event_loop_goes_on_while_a_large_result_is_kept_and_read(tmp_
             await asyncio.sleep(0.001)
 
     ticking = asyncio.create_task(tick())
-    await store.put_result(ONE, "k", bytes(50 * MIB))
+    await store.bodies.put(ONE, "k", bytes(50 * MIB))
     assert ticks > 5
     ticks = 0
-    await store.get_result(ONE, "k")
+    await store.bodies.get(ONE, "k")
     assert ticks > 5
     ticking.cancel()
     await store.close()
@@ -320,9 +322,9 @@ async def test_the_event_loop_goes_on_while_a_large_result_is_kept_and_read(tmp_
 async def test_the_log_file_stays_bounded_under_steady_load(tmp_path: Path):
     store = await SqliteStore.open(str(tmp_path / "noetl.db"))
     text, seq, largest = "x" * 200_000, 0, 0
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     for seq in range(1, 251):
-        await store.commit([more(seq, events=[event(seq + 1, text=text)])])
+        await store.log.commit([more(seq, events=[event(seq + 1, text=text)])])
         largest = max(largest, (tmp_path / "noetl.db-wal").stat().st_size)
     await store.close()
 
@@ -334,10 +336,10 @@ async def test_the_log_file_stays_bounded_under_steady_load(tmp_path: Path):
 async def test_a_log_made_ready_for_more_holds_what_was_committed_and_nothing_else(tmp_path: Path):
     path, copy = tmp_path / "noetl.db", tmp_path / "crashed" / "noetl.db"
     store = await SqliteStore.open(str(path))
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     small = Path(f"{path}-wal").stat().st_size
     for seq in range(1, MANY_CHANGES):
-        await store.commit([more(seq)])
+        await store.log.commit([more(seq)])
     copy.parent.mkdir()
     for suffix in ("", "-wal"):
         shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
@@ -345,7 +347,7 @@ async def test_a_log_made_ready_for_more_holds_what_was_committed_and_nothing_el
 
     assert small < LOG_BYTES <= Path(f"{copy}-wal").stat().st_size
     crashed = await SqliteStore.open(str(copy))
-    assert await crashed.events(ONE) == events(1, MANY_CHANGES)
+    assert await crashed.log.events(ONE) == events(1, MANY_CHANGES)
     assert await crashed.check() == []
     await crashed.close()
 
@@ -353,7 +355,7 @@ async def test_a_log_made_ready_for_more_holds_what_was_committed_and_nothing_el
 async def test_in_idle_moments_the_log_is_written_back(tmp_path: Path):
     path = tmp_path / "noetl.db"
     store = await SqliteStore.open(str(path))
-    await store.commit([start(str(number)) for number in range(1, MANY_CHANGES)])
+    await store.log.commit([start(str(number)) for number in range(1, MANY_CHANGES)])
     written = path.stat().st_size
     for _ in range(100):
         if path.stat().st_size > written:
@@ -366,7 +368,7 @@ async def test_in_idle_moments_the_log_is_written_back(tmp_path: Path):
 
 async def test_what_people_work_with_is_not_for_others_to_read(tmp_path: Path):
     store = await SqliteStore.open(str(tmp_path / "data" / "noetl.db"))
-    await store.commit([start(ONE, results=[("k", b"x" * (2 * MIB))])])
+    await store.log.commit([start(ONE, results=[("k", b"x" * (2 * MIB))])])
 
     modes = {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")}
     await store.close()
@@ -377,11 +379,11 @@ async def test_what_people_work_with_is_not_for_others_to_read(tmp_path: Path):
 async def test_results_outlive_the_process_that_wrote_them(tmp_path: Path):
     path, body = str(tmp_path / "noetl.db"), b"y" * (3 * MIB)
     store = await SqliteStore.open(path)
-    await store.commit([start(ONE, results=[("k", body)])])
+    await store.log.commit([start(ONE, results=[("k", body)])])
     await store.close()
 
     again = await SqliteStore.open(path)
-    assert await again.get_result(ONE, "k") == body
+    assert await again.bodies.get(ONE, "k") == body
     await again.close()
 
 
@@ -400,7 +402,7 @@ async def test_a_url_names_a_file(
 ):
     monkeypatch.chdir(tmp_path)
     store = await SqliteStore.open(url.format(cwd=tmp_path))
-    await store.commit([start(ONE)])
+    await store.log.commit([start(ONE)])
     await store.close()
 
     assert (tmp_path / file).is_file()
@@ -410,7 +412,7 @@ async def test_a_url_names_a_file(
 async def test_a_url_may_name_no_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     store = await SqliteStore.open(url)
-    await store.commit([start(ONE, results=[("k", b"z" * (2 * MIB))])])
+    await store.log.commit([start(ONE, results=[("k", b"z" * (2 * MIB))])])
     await store.close()
 
     assert list(tmp_path.iterdir()) == []

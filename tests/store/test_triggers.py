@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from noetl.errors import Conflict
-from noetl.model.triggers import TriggerChange, TriggerRow, TriggerTime
+from noetl.model.triggers import TriggerChange, TriggerMessage, TriggerRow, TriggerTime
 from noetl.store.base import Store
 from tests.store.making import NOON, ONE, TWO, entry, start, summary
 
@@ -19,27 +21,27 @@ def change(row: TriggerRow = ROW, *times: TriggerTime, **fields: object) -> Trig
 
 
 async def made(store: Store) -> TriggerRow:
-    assert await store.change_trigger(change())
-    found = await store.trigger("shop/nightly")
+    assert await store.triggers.change(change())
+    found = await store.triggers.get("shop/nightly")
     assert found is not None
     return found
 
 
 async def test_a_row_comes_back_as_it_was_written(store: Store):
     assert await made(store) == msgspec.structs.replace(ROW, revision=1)
-    assert await store.trigger("shop/other") is None
+    assert await store.triggers.get("shop/other") is None
 
 
 async def test_of_two_who_decide_on_the_same_revision_one_is_told_no(store: Store):
     row = await made(store)
 
-    assert await store.change_trigger(change(row, next_at=NOON + 1))
-    assert not await store.change_trigger(change(row, TIME, next_at=NOON + 2))
-    assert not await store.change_trigger(change())  # it is not new any more
-    found = await store.trigger("shop/nightly")
+    assert await store.triggers.change(change(row, next_at=NOON + 1))
+    assert not await store.triggers.change(change(row, TIME, next_at=NOON + 2))
+    assert not await store.triggers.change(change())  # it is not new any more
+    found = await store.triggers.get("shop/nightly")
     assert found is not None
     assert (found.next_at, found.revision) == (NOON + 1, 2)
-    assert await store.trigger_times("shop/nightly") == []
+    assert await store.triggers.times("shop/nightly") == []
 
 
 async def test_an_execution_is_kept_together_with_what_started_it(store: Store):
@@ -47,14 +49,14 @@ async def test_an_execution_is_kept_together_with_what_started_it(store: Store):
     started = msgspec.structs.replace(TIME, outcome="started", execution_id=ONE)
 
     kept = start(ONE, trigger=change(row, started, next_at=NOON + 60))
-    assert await store.commit([kept]) == []
+    assert await store.log.commit([kept]) == []
     late = start(TWO, trigger=change(row, msgspec.structs.replace(started, execution_id=TWO)))
-    assert await store.commit([late, start("7000000000000000009")]) == [TWO]
+    assert await store.log.commit([late, start("7000000000000000009")]) == [TWO]
 
-    assert await store.summary(TWO) is None
-    assert await store.summary("7000000000000000009") is not None
-    assert await store.trigger_times("shop/nightly") == [started]
-    found = await store.trigger("shop/nightly")
+    assert await store.records.summary(TWO) is None
+    assert await store.records.summary("7000000000000000009") is not None
+    assert await store.triggers.times("shop/nightly") == [started]
+    found = await store.triggers.get("shop/nightly")
     assert found is not None
     assert (found.next_at, found.revision) == (NOON + 60, 2)
 
@@ -62,23 +64,23 @@ async def test_an_execution_is_kept_together_with_what_started_it(store: Store):
 async def test_an_execution_whose_key_is_taken_changes_nothing_about_what_starts_it(store: Store):
     row = await made(store)
     keyed = {"idempotency_key": "schedule/shop/nightly/1"}
-    await store.commit([start(ONE, summary=summary(ONE, **keyed))])
+    await store.log.commit([start(ONE, summary=summary(ONE, **keyed))])
 
     again = start(TWO, summary=summary(TWO, **keyed), trigger=change(row, TIME))
-    assert await store.commit([again]) == [TWO]
+    assert await store.log.commit([again]) == [TWO]
 
-    assert await store.trigger("shop/nightly") == row
-    assert await store.trigger_times("shop/nightly") == []
+    assert await store.triggers.get("shop/nightly") == row
+    assert await store.triggers.times("shop/nightly") == []
 
 
 async def test_what_was_started_stays_so(store: Store):
     row = await made(store)
     started = msgspec.structs.replace(TIME, outcome="started", execution_id=ONE)
-    await store.change_trigger(change(row, started))
+    await store.triggers.change(change(row, started))
     row = msgspec.structs.replace(row, revision=2)
 
-    assert await store.change_trigger(change(row, TIME))
-    assert await store.trigger_times("shop/nightly") == [started]
+    assert await store.triggers.change(change(row, TIME))
+    assert await store.triggers.times("shop/nightly") == [started]
 
 
 async def test_times_are_listed_newest_first_and_those_that_wait_oldest_first(store: Store):
@@ -87,46 +89,46 @@ async def test_times_are_listed_newest_first_and_those_that_wait_oldest_first(st
         msgspec.structs.replace(TIME, time=NOON + n, outcome=outcome)
         for n, outcome in enumerate(("skipped", "buffered", "missed", "buffered"))
     ]
-    await store.change_trigger(change(row, *times))
+    await store.triggers.change(change(row, *times))
 
-    assert await store.trigger_times("shop/nightly", limit=2) == [times[3], times[2]]
-    assert await store.trigger_times("shop/nightly", before=NOON + 1) == [times[0]]
-    assert await store.trigger_times_between("shop/nightly", NOON + 1, NOON + 2) == times[1:3]
-    assert await store.buffered_times("shop/nightly") == [times[1], times[3]]
-    assert await store.buffered_times("shop/nightly", limit=1) == [times[1]]
+    assert await store.triggers.times("shop/nightly", limit=2) == [times[3], times[2]]
+    assert await store.triggers.times("shop/nightly", before=NOON + 1) == [times[0]]
+    assert await store.triggers.times_between("shop/nightly", NOON + 1, NOON + 2) == times[1:3]
+    assert await store.triggers.buffered("shop/nightly") == [times[1], times[3]]
+    assert await store.triggers.buffered("shop/nightly", limit=1) == [times[1]]
 
 
 async def test_what_is_due_comes_earliest_first_and_what_has_no_moment_never(store: Store):
     for number, at in enumerate((NOON + 2, NOON, None, NOON + 9)):
         row = TriggerRow(path=f"p{number}", kind="Schedule", next_at=at)
-        await store.change_trigger(TriggerChange(row=row))
+        await store.triggers.change(TriggerChange(row=row))
 
-    found = await store.due_triggers(now=NOON + 5)
+    found = await store.triggers.due(now=NOON + 5)
     assert [row.path for row in found] == ["p1", "p0"]
-    assert await store.next_trigger() == NOON
+    assert await store.triggers.next_due() == NOON
 
 
 async def test_nothing_is_due_where_nothing_is(store: Store):
-    assert await store.due_triggers(now=NOON) == []
-    assert await store.next_trigger() is None
+    assert await store.triggers.due(now=NOON) == []
+    assert await store.triggers.next_due() is None
 
 
 async def test_rows_are_listed_by_kind_and_prefix_page_by_page(store: Store):
     for path in ("a/1", "a/2", "a/3", "b/1"):
-        await store.change_trigger(TriggerChange(row=TriggerRow(path=path, kind="Schedule")))
-    await store.change_trigger(TriggerChange(row=TriggerRow(path="a/h", key="k", kind="Hook")))
+        await store.triggers.change(TriggerChange(row=TriggerRow(path=path, kind="Schedule")))
+    await store.triggers.change(TriggerChange(row=TriggerRow(path="a/h", key="k", kind="Hook")))
 
-    found = await store.triggers("Schedule", prefix="a/", limit=2)
+    found = await store.triggers.of_kind("Schedule", prefix="a/", limit=2)
     assert [row.path for row in found] == ["a/1", "a/2"]
-    found = await store.triggers("Schedule", prefix="a/", after=("a/2", ""))
+    found = await store.triggers.of_kind("Schedule", prefix="a/", after=("a/2", ""))
     assert [row.path for row in found] == ["a/3"]
 
 
 async def test_a_row_can_be_removed(store: Store):
     row = await made(store)
 
-    assert await store.change_trigger(TriggerChange(row=row, gone=True))
-    assert await store.trigger("shop/nightly") is None
+    assert await store.triggers.change(TriggerChange(row=row, gone=True))
+    assert await store.triggers.get("shop/nightly") is None
 
 
 async def test_a_document_is_registered_together_with_its_row(store: Store):
@@ -135,17 +137,83 @@ async def test_a_document_is_registered_together_with_its_row(store: Store):
         return msgspec.structs.replace(before or ROW, state=state)
 
     first, second = (entry(text, path="shop/nightly", kind="Schedule") for text in ("one", "two"))
-    assert (await store.register(first, b"n", renewed)).version == 1
-    assert (await store.register(second, b"n", renewed)).version == 2
+    assert (await store.catalog.register(first, b"n", renewed)).version == 1
+    assert (await store.catalog.register(second, b"n", renewed)).version == 2
 
-    found = await store.trigger("shop/nightly")
+    found = await store.triggers.get("shop/nightly")
     assert found is not None
     assert (found.state, found.revision) == (b"2", 2)
 
 
 async def test_a_path_belongs_to_one_kind(store: Store):
-    await store.register(entry("one"), b"n")
+    await store.catalog.register(entry("one"), b"n")
 
     with pytest.raises(Conflict, match=r'"orders/sync" is a Playbook .* no Schedule'):
-        await store.register(entry("two", kind="Schedule"), b"n", lambda *_: ROW)
-    assert await store.trigger("shop/nightly") is None
+        await store.catalog.register(entry("two", kind="Schedule"), b"n", lambda *_: ROW)
+    assert await store.triggers.get("shop/nightly") is None
+
+
+def message(name: str, **fields: object) -> TriggerMessage:
+    made = TriggerMessage(path="shop/in", id=name, at=NOON, outcome="started")
+    return msgspec.structs.replace(made, **fields)
+
+
+async def test_a_message_starts_one_execution_and_is_known_from_then_on(store: Store):
+    first = message("a", execution_id=ONE, reason="nul \0 in it")
+    kept = start(ONE, trigger=TriggerChange(messages=(first,)))
+    assert await store.log.commit([kept]) == []
+    again = TriggerChange(messages=(message("a", execution_id=TWO),))
+    assert await store.log.commit([start(TWO, trigger=again)]) == [TWO]
+
+    assert await store.records.summary(TWO) is None
+    assert await store.messages.known("shop/in", ["a", "b"]) == {"a"}
+    assert await store.messages.known("shop/other", ["a"]) == set()
+    [found] = await store.messages.of("shop/in")
+    assert (found.id, found.execution_id, found.outcome) == ("a", ONE, "started")
+    assert await store.messages.open("shop/in") == [ONE]
+
+
+async def test_a_change_with_a_known_message_writes_nothing_at_all(store: Store):
+    row = await made(store)
+    assert await store.triggers.change(TriggerChange(messages=(message("a", outcome="refused"),)))
+    both = (message("b"), message("a"))
+
+    assert not await store.triggers.change(TriggerChange(row=row, messages=both, times=(TIME,)))
+    assert await store.triggers.get("shop/nightly") == row
+    assert await store.messages.known("shop/in", ["a", "b"]) == {"a"}
+    assert await store.triggers.times("shop/nightly") == []
+
+
+async def test_messages_are_listed_newest_first_and_forgotten(store: Store):
+    found = tuple(message(name, at=NOON + number) for number, name in enumerate("abcd"))
+    assert await store.triggers.change(TriggerChange(messages=found))
+
+    listed = await store.messages.of("shop/in", before=NOON + 3, limit=2)
+    assert [one.id for one in listed] == ["c", "b"]
+    await store.messages.forget("shop/in", ["b", "none"])
+    await store.messages.forget_old("shop/in", before=NOON + 1)
+    assert [one.id for one in await store.messages.of("shop/in")] == ["d", "c"]
+
+
+async def test_new_rows_go_along_with_a_decision_and_change_nothing_that_is_there(store: Store):
+    row = await made(store)
+    other = TriggerRow(path="ops/failed", key="one", kind="Notification", next_at=NOON, state=b"1")
+    known = msgspec.structs.replace(row, revision=0, state=b"2")
+    kept = start(ONE, trigger=TriggerChange(rows=(other, known)))
+
+    assert await store.log.commit([kept]) == []
+    assert await store.triggers.get("ops/failed", "one") == msgspec.structs.replace(
+        other, revision=1
+    )
+    assert await store.triggers.get("shop/nightly") == row
+
+
+async def test_moments_of_a_rate_lie_apart_whoever_takes_them(store: Store):
+    taken = await asyncio.gather(
+        *(store.limits.take_moment("host", apart=0.5, now=NOON) for _ in range(6))
+    )
+    assert sorted(taken) == [NOON + 0.5 * number for number in range(6)]
+    assert await store.limits.take_moment("host", apart=0.5, now=NOON + 100) == NOON + 100
+    assert await store.limits.take_moment("other", apart=0.5, now=NOON) == NOON
+    await store.limits.forget_moments(before=NOON + 50)
+    assert await store.limits.take_moment("host", apart=0.5, now=NOON + 100) == NOON + 100.5

@@ -23,7 +23,7 @@ def member(group: int, number: int) -> str:
 
 
 async def rounds_done(store: SqliteStore, execution_id: str) -> int:
-    return len(await store.events(execution_id, limit=1_000_000)) // 2
+    return len(await store.log.events(execution_id, limit=1_000_000)) // 2
 
 
 async def write_group(store: SqliteStore, group: int) -> None:
@@ -42,7 +42,7 @@ async def write_group(store: SqliteStore, group: int) -> None:
             )
             for execution_id in (member(group, number) for number in range(MEMBERS))
         ]
-        moved = await store.commit(writes)
+        moved = await store.log.commit(writes)
         assert moved == []
         print(group, done, flush=True)
 

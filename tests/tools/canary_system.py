@@ -107,7 +107,7 @@ def search_embedded(playbook: Played, caplog: pytest.LogCaptureFixture) -> None:
             await bench.system.keys.put(name, "generic", dict(fields))
         run = await bench.run(playbook.text)
         execution_id = run.document["execution_id"]
-        rows = await bench.system.store.events(execution_id, limit=10_000)
+        rows = await bench.system.store.log.events(execution_id, limit=10_000)
         shown = [msgspec.to_builtins(documents.event(execution_id, row)) for row in rows]
         why = await bench.system.executions.why(execution_id)
         # WAL and all: what the files hold while everything is open is what a thief would get.

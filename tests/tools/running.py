@@ -15,10 +15,10 @@ from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import BUILT_IN
 from noetl.tools.resources import ToolResources
 from noetl.tools.rules import Rules
-from noetl.worker.sandbox import SandboxPool
 
 KEY = "00c0ffee00c0ffee00"
 SEAL = "seal"

@@ -29,8 +29,8 @@ from noetl.tools import (
     shell,
     store,
 )
+from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.testing import CANARY, Trial, Trials
-from noetl.worker.sandbox import SandboxPool
 from tests.tools import test_failures
 from tests.tools.canary_system import Searched
 from tests.tools.chat_server import Chat

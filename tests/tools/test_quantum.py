@@ -39,12 +39,14 @@ def run(bench: Bench, **config: Any) -> Any:
 
 def test_a_circuit_is_run_and_the_same_seed_gives_the_same_counts():
     async def work(bench: Bench) -> list[Any]:
-        return [await run(bench, circuit=BELL), await run(bench, circuit=BELL)]
+        bounded = await run(bench, circuit=BELL, shots_max=50)
+        return [await run(bench, circuit=BELL), await run(bench, circuit=BELL), bounded]
 
-    first, second = on_bench(work)
+    first, second, bounded = on_bench(work)
 
     assert first.result == second.result
     assert (first.result["state"], first.result["shots"]) == ("DONE", 200)
+    assert bounded.result["shots"] == 50
     assert set(first.result["counts"]) == {"00", "11"}
     assert sum(first.result["counts"].values()) == 200
 

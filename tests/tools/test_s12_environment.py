@@ -78,7 +78,7 @@ def test_s12_a_task_sees_no_environment_of_the_command_that_runs_it(kind: str, t
 def test_s12_a_hidden_process_keeps_its_environment_for_itself():
     program = f"""
 import ctypes, os
-from noetl.cli.hiding import hide_process
+from noetl.cli.privacy import hide_process
 os.environ["LATER"] = "later"
 hide_process()
 libc = ctypes.CDLL(None)

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.examples.system import ROOT, playbook
 
@@ -121,6 +122,7 @@ def test_t23_a_download_of_50_mb_is_a_reference(web):
     assert_bounded(measured(DOWNLOAD, "got.data", some, more))
 
 
+@pytest.mark.long
 def test_t23_a_copy_of_50_mb_is_a_reference(postgres):
     lines = "SELECT repeat('x', 1023) AS line FROM generate_series(1, {})"
     with psycopg.connect(**postgres) as connection:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.ui.conftest import CHROMIUM
-from tests.ui.seed import seeded
+from tests.ui.seed import INVOICE, register, seeded
 
 TARGET = Path(__file__).parent.parent.parent / "docs" / "pictures"
 SIZE = {"width": 1280, "height": 720}
@@ -22,6 +22,11 @@ apiVersion: noetl.io/v2
 kind: Schedule
 metadata: { name: nightly, path: shop/nightly, description: the orders of yesterday }
 spec: { playbook: shop/orders, workload: { region: north }, cron: "30 4 * * *" }
+"""
+BOOK = """  - step: book
+    desc: Write it into the books.
+    tool: { kind: noop, result: booked }
+    next: end
 """
 
 
@@ -34,12 +39,14 @@ def views(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "loop": (f"/executions/{ids['loop']}", "row 3 has no city"),
         "playbook": ("/playbooks/shop/orders", "Write the orders"),
         "editor": ("/editor?path=ops/invoice", "No problems"),
+        "versions": ("/playbooks/ops/invoice?against=1", "added"),
     }
 
 
 def take(server: Server, browser: Any) -> None:
     ids = seeded(server, rounds=6)
     server.post("/api/catalog/register", {"content": NIGHTLY})
+    register(server, "ops/invoice", INVOICE.replace("next: end", "next: book", 1) + BOOK)
     TARGET.mkdir(exist_ok=True)
     page = browser.new_context(viewport=SIZE, color_scheme="light").new_page()
     for name, (path, text) in views(ids).items():

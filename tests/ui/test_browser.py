@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.canaries import assert_clean
 from tests.server.processes import Server, serving
 from tests.ui.conftest import Stage, Tab
 from tests.ui.pictures import NIGHTLY
@@ -39,10 +44,21 @@ def screens(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "versions": ("/playbooks/shop/orders?against=1", "version 1 → 2"),
         "inbox": ("/inbox", "Pay 4200 to Nordic Paper?"),
         "workers": ("/workers", "pool default"),
-        "schedules": ("/schedules", "Nothing is scheduled."),
+        "schedules": ("/schedules", "Schedules and triggers"),
+        "hooks": ("/schedules?kind=hooks", "Schedules and triggers"),
+        "consumers": ("/schedules?kind=consumers", "Schedules and triggers"),
+        "notifications": ("/schedules?kind=notifications", "Schedules and triggers"),
         "compare": (f"/compare?a={done}&b={failed}", "First difference"),
         "admin": ("/admin?part=health", "not configured"),
+        "audit": ("/admin?part=audit", "execution.start"),
+        "retention": ("/admin?part=retention", "Kept by people"),
+        "credentials": ("/admin?part=credentials", "New or replace"),
+        "users": ("/admin?part=users", "This server has no users"),
+        "tokens": ("/admin?part=tokens", "No token yet."),
         "editor": ("/editor?path=ops/invoice", "No problems"),
+        "expression": ("/editor?path=shop/orders&part=expression", "Evaluate"),
+        "what if": ("/editor?path=shop/orders&part=what+if", "Compare"),
+        "tests": ("/editor?path=shop/orders&part=tests", "Make a test of it"),
     }
 
 
@@ -93,8 +109,8 @@ def test_the_slider_shows_another_moment_in_every_pane(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['failed']}?tab=events&at=8")
     tab.says("event 8 of")
     collect = page.get_by_role("treeitem", name="collect")
-    assert "not reached" in (collect.text_content() or "")
-    assert page.locator(".timeline .line").count() == 1
+    expect(collect).to_contain_text("not reached")
+    expect(page.locator(".timeline .line")).to_have_count(1)
 
     page.get_by_role("button", name="end", exact=True).click()
 
@@ -121,6 +137,9 @@ def test_a_form_is_answered_and_the_page_follows(tab: Tab, stage: Stage):
 
     page.locator(".title .status", has_text="done").wait_for()
     page.locator(".timeline .line", has_text="pay").wait_for()
+    page.get_by_role("treeitem", name="approve").focus()
+    page.keyboard.press("Enter")
+    tab.says("anybody (the server is open)")
 
 
 def test_a_running_execution_is_cancelled_and_started_again(tab: Tab, stage: Stage):
@@ -208,10 +227,184 @@ def test_a_fork_says_first_what_happens_again(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['failed']}?at=12")
     page.get_by_role("button", name="Fork here").click()
     page.get_by_role("button", name="What would happen?").click()
-    tab.says("1 calls are reused")
+    tab.says("1 call is reused")
     page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
     page.wait_for_url(lambda url: stage.ids["failed"] not in url)
     page.locator(".title .status", has_text="failed").wait_for()
+
+
+def test_failed_iterations_are_rerun_after_it_was_said_which(tab: Tab, stage: Stage):
+    register(stage.server, "shop/rows", ROWS)
+    loop = start(stage.server, "shop/rows")
+    stage.server.ended(loop)
+    page = tab.go(f"/executions/{loop}?step=start")
+    tab.says("2 failed")
+    page.get_by_role("button", name="Rerun the failed").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Change ctx").fill('{"mended": true}')
+    dialog.get_by_role("button", name="What would happen?").click()
+    tab.says("8 calls are reused, 2 happen again")
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    page.wait_for_url(lambda url: loop not in url)
+    page.locator(".title .status", has_text="done").wait_for()
+    page.locator(".json-line", has_text="success: 10").first.wait_for()
+
+    page = tab.go(f"/executions/{loop}?step=start")
+    page.get_by_role("button", name="Fork iteration 7").click()
+    dialog.get_by_role("button", name="What would happen?").click()
+    tab.says("9 calls are reused, 1 happens again")
+    tab.says("[7]")
+
+
+ROWS = """
+workflow:
+  - step: start
+    loop:
+      in: "{{ range(10) | list }}"
+      iterator: n
+      spec: { mode: parallel, on_error: continue }
+    tool: { kind: noop, result: "{{ 1 if ctx.mended or iter.n not in (3, 7) else 1 / 0 }}" }
+"""
+
+
+def test_an_execution_is_taken_away_as_a_file_and_as_a_test(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['done']}")
+    for name, ending in (("Export", ".noetl"), ("Test", "orders.test.yaml")):
+        with page.expect_download() as downloading:
+            page.get_by_role("link", name=name, exact=True).click()
+        assert downloading.value.suggested_filename.endswith(ending)
+        assert downloading.value.path().stat().st_size > 500
+
+
+def test_two_versions_are_compared_as_graphs(tab: Tab, stage: Stage):
+    register(stage.server, "ops/grown", EDITED)
+    more = EDITED.replace("- { step: keep }", "- { step: ask }").replace(
+        "- { step: keep, tool: { kind: noop } }", "- { step: ask, tool: { kind: noop } }"
+    )
+    register(stage.server, "ops/grown", more)
+    page = tab.go("/playbooks/ops/grown?against=1")
+    before = page.get_by_role("region", name="Graph of version 1")
+    after = page.get_by_role("region", name="Graph of version 2")
+    before.get_by_role("treeitem", name="keep removed").wait_for(state="attached")
+    after.get_by_role("treeitem", name="ask added").wait_for(state="attached")
+    after.get_by_role("treeitem", name="start changed").wait_for(state="attached")
+    after.get_by_role("treeitem", name="pay unchanged").wait_for(state="attached")
+
+
+def test_a_rule_that_matched_is_named(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['failed']}?step=load")
+    page.get_by_role("button", name="try 1").click()
+    tab.says("rule 1 of 2 matched")
+    page.get_by_role("button", name="try 3").click()
+    tab.says("no rule matched, or its tries are used up")
+
+
+def test_hooks_are_listed_with_what_keeps_them_from_working(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": HOOK})
+    stage.server.ask("POST", "/hooks/shop/paid", {"id": 1})
+    page = tab.go("/schedules?kind=hooks")
+    tab.says("takes nothing: no credential shop_secret")
+    page.get_by_role("link", name="shop/paid").click()
+    tab.says(f"{stage.server.url}/hooks/shop/paid")
+    tab.says("hook.refused")
+
+
+HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: { name: paid, path: shop/paid }
+spec:
+  verify: { hmac: { secret: shop_secret, header: x-signature } }
+  target: { playbook: shop/orders }
+"""
+
+
+def test_consumers_and_notifications_are_listed_and_paused(tab: Tab, stage: Stage):
+    for text in (CONSUMER, NOTIFICATION):
+        stage.server.post("/api/catalog/register", {"content": text})
+    page = tab.go("/schedules?kind=consumers")
+    page.get_by_role("link", name="shop/files_in").click()
+    tab.says("What became of the last messages")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Note").fill("the disk moves")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("the disk moves")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page = tab.go("/schedules?kind=notifications")
+    tab.says("failed, late")
+    page.get_by_role("button", name="pause").click()
+    page.get_by_label("Note").fill("quiet tonight")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("quiet tonight")
+    for path in ("consumers/shop/files_in", "notifications/ops/failures"):
+        assert stage.server.ask("DELETE", f"/api/{path}").status == 200
+
+
+CONSUMER = """
+apiVersion: noetl.io/v2
+kind: Consumer
+metadata: { name: files_in, path: shop/files_in }
+spec:
+  source: { files: { url: "file:///nowhere/at/all" } }
+  target: { playbook: shop/orders }
+"""
+NOTIFICATION = """
+apiVersion: noetl.io/v2
+kind: Notification
+metadata: { name: failures, path: ops/failures }
+spec:
+  on: [failed, late]
+  late: 30m
+  target: { playbook: noetl/notify/slack, workload: { credential: chat, text: x } }
+"""
+
+
+def test_a_worker_is_drained(tab: Tab, stage: Stage):
+    worker = {"worker_id": "w-17", "pool": "side", "slots": 3}
+    stage.server.post("/api/worker/pool/register", worker)
+    page = tab.go("/workers")
+    page.get_by_role("button", name="Drain w-17").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    tab.says("draining")
+    assert stage.server.post("/api/worker/pool/heartbeat", worker)["drain"]
+    stage.server.post("/api/worker/pool/deregister", {"worker_id": "w-17"})
+
+
+def test_an_execution_is_kept_and_released(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['done']}")
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_label("Note").fill("for the auditors")
+    page.get_by_role("button", name="Keep it").click()
+    tab.says("It is kept until somebody releases it")
+    page = tab.go("/admin?part=retention")
+    tab.says("for the auditors")
+    page.get_by_role("button", name="release").click()
+    tab.says("Nobody keeps an execution against the rules.")
+
+
+def test_credentials_users_and_tokens_are_made_and_taken_away(browser, tmp_path):
+    with serving(tmp_path) as server:
+        tab = Tab(browser, server.url)
+        page = tab.go("/admin?part=credentials")
+        page.get_by_role("button", name="New or replace").click()
+        page.get_by_label("Name").fill("warehouse")
+        page.get_by_label("Data").fill('{"password": "canary-of-the-dom"}')
+        page.get_by_role("button", name="Keep").click()
+        page.get_by_role("cell", name="warehouse").wait_for()
+        page.get_by_role("tab", name="tokens").click()
+        page.get_by_role("button", name="New", exact=True).click()
+        page.get_by_label("Name").fill("robot")
+        page.get_by_label("admin").check()
+        page.get_by_role("button", name="Create").click()
+        tab.says("robot, shown only now:")
+        tab.close()  # with a token somebody is known, and nobody may look any more
+
+        tab = Tab(browser, server.url)
+        page = tab.go("/")
+        page.get_by_role("button", name="Sign in").wait_for()
+        assert "canary" not in page.content()
+        tab.close()
 
 
 def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
@@ -232,6 +425,92 @@ def test_an_expression_is_evaluated_as_the_step_sees_it(tab: Tab, stage: Stage):
     page.get_by_label("Expression").fill("workload.orders * 2")
     page.get_by_role("button", name="Evaluate").click()
     page.locator(".json", has_text="50").first.wait_for()
+
+
+def test_the_editor_completes_explains_and_draws(tab: Tab):
+    page = tab.go("/editor?path=shop/orders")
+    page.get_by_role("treeitem", name="collect").wait_for(state="attached")
+    page.get_by_label("Playbook").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.insert_text(
+        "  - step: more\n    tool: { kind: noop }\n    next:\n      arcs:\n        - step: rep"
+    )
+    page.keyboard.press("Control+Space")
+    page.get_by_role("option", name="report").click()
+    page.get_by_role("treeitem", name="more").wait_for(state="attached")
+    page.keyboard.press("Control+Home")
+    page.locator(".cm-content").get_by_text("iterator").first.hover()
+    page.locator(".cm-about").wait_for()
+    page.get_by_role("button", name="discard").click()
+    page.get_by_role("treeitem", name="more").wait_for(state="detached")
+
+
+def test_the_editor_formats_migrates_evaluates_and_compares(tab: Tab, stage: Stage):
+    register(stage.server, "ops/edited", EDITED)
+    for total in (3, 7):
+        stage.server.ended(start(stage.server, "ops/edited", total=total))
+    page = tab.go("/editor?path=ops/edited")
+    page.get_by_role("treeitem", name="pay").wait_for(state="attached")
+    text = page.locator(".cm-content")
+    page.get_by_role("button", name="Format").click()
+    text.get_by_text("metadata: { name: edited, path: ops/edited }").wait_for()
+    page.get_by_role("button", name="Migrate").click()
+    tab.says("Nothing is left to migrate.")
+
+    page.get_by_role("tab", name="expression").click()
+    page.get_by_role("textbox", name="Expression").fill("workload.total * 6")
+    page.get_by_role("button", name="Evaluate").click()
+    page.locator(".json", has_text="42").wait_for()
+
+    page.get_by_role("tab", name="what if").click()
+    page.get_by_role("button", name="Compare").click()
+    tab.says("2 the same, 0 different, 0 unknown.")
+    text.get_by_text("workload.total > 5").click()
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+End")
+    page.keyboard.insert_text("- { step: pay, when: '{{ workload.total > 9 }}' }")
+    page.get_by_role("button", name="Compare").click()
+    tab.says("1 the same, 1 different, 0 unknown.")
+    page.locator("li", has_text="after start it goes to keep; recorded: to pay").wait_for()
+
+    page.get_by_role("tab", name="tests").click()
+    page.get_by_role("button", name="Make a test of it").click()
+    expect(page.get_by_role("textbox", name="Tests")).to_have_value(re.compile("goes as execution"))
+    page.get_by_role("button", name="Run the tests").click()
+    tab.says("0 passed, 1 failed.")
+    page.get_by_role("button", name="discard").click()
+    page.get_by_role("button", name="Run the tests").click()
+    tab.says("1 passed, 0 failed.")
+
+
+EDITED = """
+workload: {total: 7}
+workflow:
+  - step: start
+    tool: { kind: noop }
+    next:
+      arcs:
+      - { step: pay, when: "{{ workload.total > 5 }}" }
+      - { step: keep }
+  - { step: pay, tool: { kind: noop } }
+  - { step: keep, tool: { kind: noop } }
+"""
+
+
+def test_an_edited_text_is_registered(tab: Tab, stage: Stage):
+    register(stage.server, "ops/short", SHORT)
+    page = tab.go("/editor?path=ops/short")
+    tab.says("No problems")
+    page.locator(".cm-content").get_by_text("sleep 2").click(click_count=3)
+    page.keyboard.insert_text("    tool: { kind: noop, result: 17 }")
+    tab.says("draft, kept in this browser")
+    tab.says("No problems")
+    page.get_by_role("button", name="Register").click()
+    page.wait_for_url("**/playbooks/ops/short")
+    tab.says("result: 17")
+    tab.go("/editor?path=ops/short")
+    tab.says("No problems")
+    assert page.get_by_text("draft, kept in this browser").count() == 0
 
 
 def test_the_editor_shows_problems_as_you_type_and_keeps_a_draft(tab: Tab):
@@ -258,9 +537,149 @@ def test_markup_in_names_results_output_and_errors_is_text(tab: Tab, stage: Stag
         assert page.locator("main img, main script, main [onerror], main [onload]").count() == 0
     page = tab.go(f"/executions/{hostile}?tab=data")
     for word in XSS:
-        assert word in (page.locator("main").text_content() or "")
+        expect(page.locator("main")).to_contain_text(word)
     tab.go("/executions?q=path:bad/*")
     tab.says("<script>alert(1)</script>")
+
+
+NAMES = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: %(x)s, path: bad/names, description: %(x)s }
+workload: { %(x)s: %(x)s }
+workflow:
+  - step: start
+    desc: %(x)s
+    tool: { kind: noop, result: { %(x)s: [%(x)s] } }
+    next: { arcs: [{ step: ask, when: "{{ workload is defined }}" }] }
+  - step: ask
+    desc: %(x)s
+    spec:
+      eval_mode: on_event
+      form: [{ name: a, type: text, label: %(x)s, help: %(x)s }]
+    case:
+      - when: "{{ event.name == 'approval.received' }}"
+        then: [{ next: { to: [{ step: end }] } }]
+  - step: end
+    tool: { kind: noop }
+"""
+NAMED_SCHEDULE = """
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: { name: bad, path: bad/times, description: %(x)s }
+spec: { playbook: bad/names, cron: "30 4 * * *" }
+"""
+
+
+def test_markup_in_every_name_note_and_reason_is_text(tab: Tab, stage: Stage):
+    word = XSS[0]
+    written = {"x": json.dumps(word)}
+    server = stage.server
+    server.post("/api/catalog/register", {"content": NAMES % written})
+    server.post("/api/catalog/register", {"content": NAMED_SCHEDULE % written})
+    server.post("/api/schedules/pause", {"path": "bad/times", "reason": word})
+    server.post("/api/credentials", {"name": "bad", "description": word, "data": {"a": "b"}})
+    server.ask("PUT", "/api/views/bad", {"q": f'"{word}"', "columns": [word]})
+    server.post(f"/api/executions/{stage.ids['done']}/hold", {"note": word})
+    form, cancelled = (start(server, "bad/names") for _ in range(2))
+    server.wait_for(form, "step.waiting")
+    server.post(f"/api/executions/{cancelled}/cancel", {"reason": word})
+    step = "ask"
+    for path in (
+        *("/", "/inbox", "/schedules", "/schedules/bad/times", "/playbooks?q=bad", "/workers"),
+        *("/playbooks/bad/names", f"/playbooks/bad/names?step={step}", "/editor?path=bad/names"),
+        *(f"/executions?q={quote(word)}&columns={quote(word)}", f"/executions/{form}?step={step}"),
+        *(f"/executions/{form}?tab=data", f"/executions/{form}?tab=why"),
+        *(f"/executions/{cancelled}?tab=events&at=3", f"/executions/{cancelled}?tab=why"),
+        *(f"/compare?a={form}&b={cancelled}", "/admin?part=credentials", "/admin?part=retention"),
+        *("/admin?part=audit", f"/executions/{quote(word, safe='')}", f"/playbooks/{quote(word)}"),
+    ):
+        page = tab.go(path)
+        page.wait_for_timeout(300)
+        found = page.locator("body :is(img, script, [onerror], [onload], [onmouseover])")
+        assert found.count() == 0, path
+    server.ask("DELETE", f"/api/executions/{stage.ids['done']}/hold")
+    missing = [one for one in tab.troubles if "404" in one]
+    tab.troubles = [one for one in tab.troubles if one not in missing]
+    assert missing, "an execution and a playbook of such a name are not there"
+
+
+CANARY = "canary-7f3a-of-the-pages"
+SEALED = """
+keychain: [{ name: shop, kind: credential, credential: sealed }]
+workflow:
+  - step: start
+    tool:
+      kind: shell
+      command: "echo token {{ keychain.shop.token }}; exit 1"
+    next: end
+  - step: end
+    tool: { kind: noop }
+"""
+SHOWN = """() => {
+  const texts = [];
+  const walk = (root) => {
+    texts.push(root.innerHTML ?? "");
+    for (const one of root.querySelectorAll("*")) {
+      if (one.shadowRoot) walk(one.shadowRoot);
+      if ("value" in one) texts.push(String(one.value));
+    }
+  };
+  walk(document.documentElement);
+  return texts.join("\\n") + JSON.stringify({...localStorage});
+}"""
+
+
+def test_no_secret_is_in_a_page(tab: Tab, stage: Stage):
+    server = stage.server
+    server.post("/api/credentials", {"name": "sealed", "data": {"token": CANARY}})
+    register(server, "shop/sealed", SEALED)
+    failed = start(server, "shop/sealed")
+    assert server.ended(failed)["status"] == "FAILED"
+    found = ""
+    for path in (
+        *(f"/executions/{failed}{rest}" for rest in ("", "?tab=events&at=9", "?tab=output")),
+        *(f"/executions/{failed}?tab={tab}" for tab in ("data", "why")),
+        *("/executions?q=path:shop/sealed", "/admin?part=credentials", "/admin?part=audit", "/"),
+    ):
+        page = tab.go(path)
+        page.wait_for_timeout(400)
+        found += page.evaluate(SHOWN)
+    assert "token ***" in found or "token [" in found or "exit code 1" in found
+    assert_clean((CANARY,), found)
+
+
+REACHED = """() => {
+  const pressed = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+  const wanted = [...document.querySelectorAll(pressed)]
+    .filter((one) => !one.disabled && one.tabIndex >= 0 && one.checkVisibility());
+  wanted.forEach((one, number) => (one.dataset.wanted = number));
+  return wanted.length;
+}"""
+
+
+def test_everything_is_reached_by_the_tab_key_and_shows_it(tab: Tab, stage: Stage):
+    for path, text in (
+        (f"/executions/{stage.ids['failed']}", "config, rendered"),
+        ("/playbooks/shop/orders", "Write the orders"),
+        ("/admin?part=audit", "execution.start"),
+    ):
+        page = tab.go(path)
+        tab.says(text)
+        wanted = page.evaluate(REACHED)
+        assert wanted > 10
+        reached, bare = set(), []
+        for _ in range(wanted + 5):
+            page.keyboard.press("Tab")
+            number, seen, html = page.evaluate(
+                """() => { const one = document.activeElement; const style = getComputedStyle(one);
+                return [one.dataset.wanted, style.outlineStyle !== "none", one.outerHTML]; }"""
+            )
+            reached.add(number)
+            if number is not None and not seen:
+                bare.append(html[:120])
+        assert {str(number) for number in range(wanted)} <= reached, path
+        assert bare == []
 
 
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
@@ -330,6 +749,10 @@ def test_eight_tabs_follow_over_one_stream(browser, stage: Stage):
     context = browser.new_context(viewport={"width": 800, "height": 600})
     running = [start(stage.server, "ops/slow") for _ in range(8)]
     pages = []
+    reading: set[object] = set()
+    context.on("request", lambda one: "/api/stream" in one.url and reading.add(one))
+    context.on("requestfailed", lambda one: reading.discard(one))
+    context.on("requestfinished", lambda one: reading.discard(one))
     for execution_id in running:
         page = context.new_page()
         page.goto(f"{stage.server.url}/executions/{execution_id}")
@@ -339,6 +762,7 @@ def test_eight_tabs_follow_over_one_stream(browser, stage: Stage):
         stage.server.post(f"/api/executions/{execution_id}/cancel")
     for page in pages:
         page.locator(".title .status", has_text="cancelled").wait_for(timeout=20_000)
+    assert len(reading) == 1
     pages[0].close()  # the one that read for all
     waiting = start(stage.server, "ops/slow")
     pages[1].goto(f"{stage.server.url}/executions/{waiting}")
@@ -428,50 +852,94 @@ def proxy_of(server: Server) -> type[BaseHTTPRequestHandler]:
 def test_an_empty_server_teaches_the_next_command(browser, tmp_path):
     with serving(tmp_path) as server:
         tab = Tab(browser, server.url)
-        for path in ("/", "/executions", "/playbooks", "/workers", "/schedules"):
+        kinds = [f"/schedules?kind={one}" for one in ("hooks", "consumers", "notifications")]
+        for path in ("/", "/executions", "/playbooks", "/workers", "/schedules", *kinds):
             page = tab.go(path)
             page.locator(".command code", has_text="noetl ").first.wait_for()
         assert tab.troubles == []
         tab.close()
 
 
-def test_a_large_graph_is_painted_and_panned_quickly(browser, stage: Stage):
-    steps = 2000
-    lines = ["", "workflow:"]
-    for number in range(steps):
-        lines.append(f"  - step: s{number}")
-        lines.append("    tool: { kind: noop }")
-        following = [n for n in (2 * number + 1, 2 * number + 2) if n < steps]
-        if following:
-            arcs = ", ".join(f"{{ step: s{one} }}" for one in following)
-            lines.append(f"    next: {{ arcs: [{arcs}] }}")
-    text = "\n".join(lines).replace("step: s0", "step: start", 1)
-    register(stage.server, "big/graph", text)
-    tab = Tab(browser, stage.server.url)
-    page = tab.go("/playbooks/big/graph")
-    page.get_by_role("button", name="fit").click()
-    page.wait_for_timeout(500)
-    frames = page.evaluate(PAN)
-    tab.close()
-    assert tab.troubles == []
-    assert frames["nodes"] < 2 * steps, "the graph must not be made of elements"
-    assert frames["slowest"] < 500
+TOUR = Path(__file__).parent.parent.parent / "docs" / "tour.md"
 
 
-PAN = """async () => {
-  const canvas = document.querySelector(".graph canvas");
-  const box = canvas.getBoundingClientRect();
-  const at = (type, x) => canvas.dispatchEvent(new PointerEvent(type, {
-    clientX: box.left + x, clientY: box.top + 60, pointerId: 1, bubbles: true}));
-  canvas.setPointerCapture = () => {};
-  at("pointerdown", 100);
-  let slowest = 0;
-  for (let step = 0; step < 30; step++) {
-    const begun = performance.now();
-    at("pointermove", 100 + step * 5);
-    await new Promise(requestAnimationFrame);
-    slowest = Math.max(slowest, performance.now() - begun);
-  }
-  at("pointerup", 250);
-  return {slowest, nodes: document.querySelectorAll("*").length};
-}"""
+def test_the_tour_can_be_walked(browser, tmp_path):
+    """Step by step as docs/tour.md says, with the buttons and links that it names."""
+    steps = re.findall(r"^\d\. (.*)$", TOUR.read_text(), re.MULTILINE)
+    named = [label for step in steps for label in re.findall(r"\*\*(.+?)\*\*", step)]
+    pressed: list[str] = []
+    with serving(tmp_path, kind="dev") as server:
+        example = TOUR.parent.parent / "examples" / "approval.yaml"
+        server.post("/api/catalog/register", {"content": example.read_text()})
+        asked = start(server, "examples/approval")
+        server.wait_for(asked, "step.waiting")
+        tab = Tab(browser, server.url)
+        page = tab.go("/")
+
+        def press(label: str, inside: str = "body", role: str = "button") -> None:
+            pressed.append(label)
+            page.locator(inside).get_by_role(role, name=label, exact=True).first.click()
+
+        tab.says("What needs you")
+        pressed.append("Inbox")
+        page.get_by_role("link", name="Inbox").click()
+        press("Answer")
+        page.get_by_role("dialog").get_by_role("checkbox").check()
+        press("Answer", "dialog")
+        tab.says("No form waits for anybody.")
+
+        press("Executions", role="link")
+        page.get_by_role("link", name=f"…{asked[-6:]}").click()
+        page.locator(".title .status", has_text="done").wait_for()
+        for _ in range(3):
+            page.keyboard.press("[")
+        page.wait_for_url("**at=*")
+        pressed.append("live")
+        press("end")
+
+        press("Playbooks", role="link")
+        press("New playbook", role="link")
+        tab.says("No problems")
+        page.get_by_role("treeitem", name="start").wait_for(state="attached")
+        press("Register")
+
+        press("Start")
+        press("Start", "dialog")
+        page.locator(".title .status", has_text="done").wait_for()
+        press("data", role="tab")
+        page.locator(".json", has_text="hello world").first.wait_for()
+        first = page.url.rpartition("/")[2].partition("?")[0]
+
+        page.get_by_role("link", name="examples/hello").click()
+        press("Edit", role="link")
+        tab.says("No problems")
+        page.locator(".cm-content").get_by_text('"hello {{').click()
+        page.keyboard.press("Home")
+        page.keyboard.press("Shift+End")
+        page.keyboard.insert_text('result: "good day {{ workload.whom }}"')
+        tab.says("draft, kept in this browser")
+        press("what if", role="tab")
+        press("Compare")
+        tab.says("1 the same, 0 different")
+        press("Register")
+        page.get_by_label("compare with").select_option("1")
+        page.get_by_role("region", name="Graph of version 1").wait_for()
+
+        press("Start")
+        page.get_by_label("Workload").fill('{"whom": {"name": "Ada"}}')
+        press("Start", "dialog")
+        page.locator(".title .status", has_text="done").wait_for()
+        second = page.url.rpartition("/")[2].partition("?")[0]
+        tab.go("/executions?q=path:examples/hello")
+        for one in (first, second):
+            page.get_by_label(f"Select …{one[-6:]}").check()
+        press("compare")
+        page.get_by_role("heading", name="First difference").wait_for()
+
+        tab.go(f"/executions/{first}?at=6")
+        press("Fork here")
+        press("What would happen?")
+        page.locator("dialog", has_text="reused").wait_for()
+        assert tab.troubles == []
+        tab.close()
+    assert pressed == named

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
+import pty
 import re
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from urllib.parse import urljoin
 
@@ -123,3 +128,27 @@ def test_pages_can_be_off(tmp_path):
 
 def test_a_server_says_where_its_pages_are(server):
     assert f"web UI: {server.url}/" in server.log.read_text()
+
+
+def test_dev_opens_its_pages_in_the_browser_of_whoever_sits_there(tmp_path):
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part\nmv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    here, there = pty.openpty()
+    seen = {**os.environ, "BROWSER": str(browser), "DISPLAY": ":17", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "noetl.cli", "dev", "--port", "0", "--db", "noetl.db"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=seen, stdin=there, stdout=there, stderr=there
+    )
+    os.close(there)
+    said = b""
+    try:
+        while b"web UI: " not in said or not opened.exists():
+            said += os.read(here, 4096) if select.select([here], [], [], 0.05)[0] else b""
+            assert process.poll() is None, said
+    finally:
+        process.terminate()
+        process.wait(60)
+        os.close(here)
+    assert f"web UI: {opened.read_text().strip()}" in said.decode()

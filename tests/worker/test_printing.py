@@ -9,12 +9,13 @@ from http.client import HTTPConnection
 
 import pytest
 
-from noetl.cli.lines import plain_line
+from noetl.cli.views.lines import plain_line
+from noetl.engine.pipeline.machine import Printed
 from noetl.model.events import TaskDone, TaskLogged, encode
 from noetl.secrets.masking import Mask
-from noetl.store.base import EventRow
+from noetl.store.log import EventRow
 from noetl.tools.base import TaskLog
-from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printed, Printing
+from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
 from tests.examples.system import PATIENCE, on_bench, playbook
 from tests.server.processes import SECONDS_MAX, serving, working
 

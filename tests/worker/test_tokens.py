@@ -7,7 +7,7 @@ import time
 
 from aiohttp import web
 
-from noetl.api.client import HttpControl
+from noetl.api.worker_control import HttpControl
 from noetl.model.access_tokens import AccessToken
 from noetl.secrets.masking import Mask
 from noetl.worker.keyring import KEPT_MAX, KeptSecrets

@@ -1,7 +1,7 @@
 // The frame: header, navigation, what is signed in, and the screen that the address names.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { call, may, me, Problem, reachable, whoAmI } from "./api/client";
+import { may, me, Problem, reachable, signOut, whoAmI } from "./api/client";
 import { keysNow, useKeys } from "./keys";
 import { Dialogs, showDialog } from "./parts/dialog";
 import { NewsList, tellProblem, Trouble } from "./parts/notes";
@@ -82,7 +82,7 @@ export function App() {
     );
   }
   if (who === undefined) return null;
-  if (who === null) return <Login />;
+  if (who === null) return <><Login /><Dialogs /></>;
   return (
     <>
       <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); document.querySelector<HTMLElement>("main")?.focus(); }}>
@@ -104,6 +104,7 @@ export function App() {
 function Header() {
   const here = words.value[0];
   const waiting = useInboxCount();
+  useEffect(() => document.querySelector(".header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [here]);
   return (
     <header class="header">
       <a class="brand" href={href("/")} aria-label="NoETL, home">
@@ -123,6 +124,8 @@ function Header() {
       <span class="space" />
       <button type="button" class="bare" onClick={openPalette} title="Go anywhere (⌘K or Ctrl-K)">
         <kbd>⌘K</kbd>
+        <span class="phone" aria-hidden="true">⋯</span>
+        <span class="hidden">Go anywhere</span>
       </button>
       <label>
         <span class="hidden">Times</span>
@@ -154,9 +157,8 @@ function Whoever() {
       </span>
     );
   }
-  const signOut = () => call("POST /api/auth/logout", {}).then(() => { me.value = null; go("/"); }, tellProblem);
   return (
-    <button type="button" class="bare who" title={`Signed in as ${who.name} (${who.roles.join(", ")}). Sign out`} onClick={signOut}>
+    <button type="button" class="bare who" title={`Signed in as ${who.name} (${who.roles.join(", ")}). Sign out`} onClick={() => signOut().then(() => go("/"), tellProblem)}>
       {who.display_name || who.name}
     </button>
   );

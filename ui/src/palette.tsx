@@ -1,6 +1,6 @@
 // Go anywhere by typing: screens, playbooks, executions by id, and what can be changed at once.
 import { useEffect, useState } from "preact/hooks";
-import { call } from "./api/client";
+import { call, me, signOut } from "./api/client";
 import type { CatalogItem, ExecutionSummary } from "./api/types";
 import { showDialog } from "./parts/dialog";
 import { tellProblem } from "./parts/notes";
@@ -23,6 +23,9 @@ const FIXED: Choice[] = [
   { title: "Playbooks", hint: "screen", run: () => go("/playbooks") },
   { title: "Inbox", hint: "forms that wait for people", run: () => go("/inbox") },
   { title: "Schedules", hint: "times, calendar, backfill", run: () => go("/schedules") },
+  { title: "Hooks", hint: "addresses that others call", run: () => go("/schedules?kind=hooks") },
+  { title: "Notifications", hint: "what is told, and by which playbooks", run: () => go("/schedules?kind=notifications") },
+  { title: "Consumers", hint: "messages, rows and files that are fetched", run: () => go("/schedules?kind=consumers") },
   { title: "Workers", hint: "pools, queues", run: () => go("/workers") },
   { title: "Compare", hint: "two executions", run: () => go("/compare") },
   { title: "New playbook", hint: "editor", run: () => go("/editor") },
@@ -53,6 +56,7 @@ function Palette({ close }: { close: () => void }) {
   const choices: Choice[] = [
     ...(/^\d{6,}$/.test(text.trim()) ? [{ title: text.trim(), hint: "open this execution", run: () => go(path("executions", text.trim())) }] : []),
     ...FIXED,
+    ...(me.value?.kind === "user" ? [{ title: "Sign out", hint: me.value.name, run: () => void signOut().then(() => go("/"), tellProblem) }] : []),
     ...playbooks.map((one) => ({ title: one.path, hint: `playbook, version ${one.version}`, run: () => go(path("playbooks", one.path)) })),
     ...executions.map((one) => ({
       title: `${one.path} …${one.execution_id.slice(-6)}`,

@@ -12,23 +12,18 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerifyMismatchError
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
 from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.control.clock import Clock
 from noetl.errors import BadRequest, Conflict, NotFound, TooMany, Unauthenticated
-from noetl.store.access import (
-    NAMELESS,
-    AccessStore,
-    AuditEntry,
-    StoredSession,
-    StoredToken,
-    StoredUser,
-)
+from noetl.store.access import NAMELESS, AuditEntry, StoredSession, StoredToken, StoredUser
+from noetl.store.access import Access as AccessStore
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 TOKEN_PREFIX = "noetl_t_"  # noqa: S105  what tokens begin with, so that scanners find leaked ones
 T = TypeVar("T")
@@ -265,7 +260,6 @@ class _Passwords:
     """Checks and hashes passwords: slow on purpose, so few at a time, and in threads of its own."""
 
     def __init__(self) -> None:
-        self._hasher = PasswordHasher(**HASHING)
         self._threads = ThreadPoolExecutor(HASHING_MAX, "passwords")
         self._running = 0
         self._decoy = ""
@@ -277,12 +271,20 @@ class _Passwords:
     async def hashed(self, password: str) -> str:
         return await self._run(lambda: self._hasher.hash(password))
 
+    @cached_property
+    def _hasher(self) -> PasswordHasher:
+        from argon2 import PasswordHasher  # loaded by the first password
+
+        return PasswordHasher(**HASHING)
+
     async def matches(self, stored: str | None, password: str) -> bool:
         """Whether it is this one. Without one the answer is no, after the same work."""
         if not self._decoy:
             self._decoy = await self.hashed(secrets.token_urlsafe())
 
         def verify() -> bool:
+            from argon2.exceptions import InvalidHashError, VerifyMismatchError
+
             try:
                 return self._hasher.verify(stored or self._decoy, password)
             except (VerifyMismatchError, InvalidHashError):

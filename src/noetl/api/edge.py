@@ -25,9 +25,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from noetl.api import cors
 from noetl.api.access import KNOWN_SECONDS
 from noetl.api.errors import WrongMethod, problem_of
+from noetl.api.protocol import Body, Headers, lines_of
 from noetl.api.rights import NOBODY, VISITOR, Principal, local
 from noetl.api.route import JSON, AnyRoute, Caller, Reply
 from noetl.api.router import Match, Router
@@ -38,7 +38,7 @@ from noetl.errors import BadText, NotAllowed, NotFound, Unauthenticated
 from noetl.ui import Page, Pages
 
 if TYPE_CHECKING:
-    from noetl.api.protocol import Request
+    from noetl.api.protocol import Head, Request
 
 logger = logging.getLogger("noetl.server.requests")
 
@@ -62,18 +62,87 @@ VARIES = (b"vary", b"Accept-Encoding")
 _TEXT = re.compile(rb"(application/(json|.*\+json|yaml)|text/(?!event-stream))")
 _GZIP = re.compile(rb"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
+# Pages of other sites that may ask (CORS): none, but for those that the operator names. They show a
+# token. The cookie of a session stays with our own pages, so nobody acts through the browser of
+# somebody who is signed in.
+PREFLIGHT: Headers = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, X-Request-ID",
+    ),
+    (b"access-control-max-age", b"600"),
+)
+"""To the browser that asks whether a page of another site may ask: it may."""
+WELCOME: Headers = (
+    (b"access-control-expose-headers", b"ETag, X-Request-ID"),
+    (b"vary", b"Origin"),
+)
+"""With its origin, what lets such a page read the answer."""
+
 _encode = msgspec.json.Encoder().encode
-_JSON = (b"content-type", JSON.encode())
+AS_JSON: Headers = ((b"content-type", JSON.encode()),)
+UNKNOWN: Headers = (*AS_JSON, (b"www-authenticate", b"Bearer"))
+
+
+def _with_manners(headers: Headers, guest: bytes | None) -> Headers:
+    """What every answer says beside its own."""
+    own = [NOSNIFF]
+    if guest is not None:
+        own += [(b"access-control-allow-origin", guest), *WELCOME]
+    if not any(name == b"cache-control" for name, _ in headers):
+        own.append(NO_STORE)
+    return (*headers, *own)
+
+
+LINES = {headers: lines_of(_with_manners(headers, None)) for headers in (AS_JSON, UNKNOWN)}
+"""What most answers say."""
 
 
 class Response(NamedTuple):
     """An answer as it is sent."""
 
     status: int
-    headers: list[tuple[bytes, bytes]]
+    headers: Headers
     body: bytes | AsyncIterator[bytes] = b""
     size: int | None = None
     """Of a body that comes piece by piece, if it is known."""
+
+
+class Asked:
+    """What the head of a request says, read once: clients send the same heads again and again."""
+
+    __slots__ = (
+        "guest",
+        "host",
+        "is_for_all",
+        "is_hook",
+        "is_of_other_site",
+        "match",
+        "request_id",
+        "secret",
+    )
+
+    def __init__(self, head: Head, origins: Collection[bytes]) -> None:
+        headers, method = head.headers, head.method
+        origin = headers.get(b"origin")
+        self.guest = origin if origin in origins else None
+        """The site whose page asks, if the operator has named it."""
+        self.host = headers.get(b"host", b"")
+        self.is_of_other_site = (
+            origin is not None
+            and self.guest is None
+            and method not in ("GET", "OPTIONS")
+            and origin.partition(b"://")[2] != self.host
+        )
+        """A page of another site asks for more than to read."""
+        self.is_for_all = (method, head.path) in OPEN and head.is_literal
+        self.is_hook = method == "POST" and head.path.startswith(HOOKS)
+        self.secret = _secret(headers)
+        given = headers.get(b"x-request-id", b"")
+        self.request_id = given.decode() if _REQUEST_ID.fullmatch(given) else None
+        self.match: Match | None = None
+        """The route, once somebody was let in who asked for it."""
 
 
 class Edge:
@@ -100,79 +169,83 @@ class Edge:
     async def __call__(self, request: Request) -> None:
         """Answer it. Whatever goes wrong becomes an answer, too."""
         begun = time.perf_counter()
-        headers = request.headers
-        origin = headers.get(b"origin")
-        is_guest = origin is not None and origin in self._origins
-        request_id = _request_id(headers.get(b"x-request-id", b""))
+        head = request.head
+        asked: Asked | None = head.found
+        if asked is None:
+            asked = head.found = Asked(head, self._origins)
+        # It tells requests apart in the log, and keeps no secret.
+        request_id = asked.request_id or f"{random.getrandbits(64):016x}"
         caller: Caller | None = None
         found: Match | None = None
         page: Page | None = None
         try:
-            if is_guest and cors.is_preflight(request.method, headers):
-                response = Response(204, [*cors.PREFLIGHT])
-            elif (page := self._page(request)) is not None:
-                response = Response(page.status, [*page.headers], page.body)
+            if (
+                asked.guest is not None
+                and head.method == "OPTIONS"
+                and b"access-control-request-method" in head.headers
+            ):
+                response = Response(204, PREFLIGHT)
+            elif (page := self._page(head)) is not None:
+                response = Response(page.status, tuple(page.headers), page.body)
             else:
-                principal = await self._admit(request, is_guest=is_guest)
-                address, scheme = self._proxies.behind(request.address, headers)
+                principal = await self._admit(request, asked)
+                address, scheme = self._proxies.behind(request.address, head.headers)
                 caller = Caller(
                     principal,
                     request_id=request_id,
-                    headers=headers,
+                    headers=head.headers,
                     gone=partial(self._gone, request, principal),
                     address=address,
                     scheme=scheme,
                 )
-                _refuse_nul(request)
-                if request.method == "OPTIONS":
-                    response = self._methods_of(request.path)
+                if head.method == "OPTIONS":
+                    response = self._methods_of(head)
                 else:
-                    found = self._router.match(request.method, request.path)
+                    found = asked.match or self._match(asked, head)
                     response = await self._called(found, caller, request)
         except Exception as error:  # noqa: BLE001  it becomes an answer, and is logged if it is ours
             response = _problem(error, request_id)
-        if page is None:
-            response = await _packed(request, response, found)
-        own = [(b"x-request-id", request_id.encode()), NOSNIFF]
-        if origin is not None and is_guest:
-            own += cors.welcome(origin)
-        if not any(name == b"cache-control" for name, _ in response.headers):
-            own.append(NO_STORE)
-        response.headers.extend(own)
+        body = response.body
+        if page is None and type(body) is bytes and len(body) >= PACKED_MIN:
+            response = await _packed(head, response, body, found)
+        lines = LINES.get(response.headers) if asked.guest is None else None
+        if lines is None:
+            lines = lines_of(_with_manners(response.headers, asked.guest))
+        lines += b"x-request-id: %b\r\n" % request_id.encode()
         template = page.template if page is not None else "(none)" if found is None else found.path
-        self._record(request, found, template, caller, request_id, response.status, begun)
+        self._record(head, found, template, caller, request_id, response.status, begun)
         if isinstance(response.body, bytes):
-            request.answer(response.status, response.headers, response.body)
+            request.answer(response.status, lines, response.body)
         elif caller is not None:
-            await self._stream(request, response, response.body, caller)
+            request.begin(response.status, lines, response.size)
+            await self._stream(request, response.body, caller)
 
     # --- Who asks ---
 
-    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
+    async def _admit(self, request: Request, asked: Asked) -> Principal:
         """Whoever asks; raises for those we do not know, unless the route is open to all."""
-        method, headers = request.method, request.headers
-        if not is_guest:
-            _refuse_other_sites(method, headers)
-        is_for_all = (method, request.path) in OPEN and request.is_literal
-        if is_for_all and method == "GET":
+        if asked.is_of_other_site:
+            # It must not act through the browser of somebody who is signed in.
+            raise NotAllowed("this comes from a page of another site, which may not act here.")
+        if asked.is_for_all and request.method == "GET":
             # The server's health. The database would have to say who asks, and may be silent.
             return NOBODY
-        if method == "POST" and request.path.startswith(HOOKS):
+        if asked.is_hook:
             # Each hook says itself whom it lets in, and goes by no account of ours.
             return NOBODY
-        principal = await self._who(headers)
+        principal = await self._who(asked)
         if principal.kind == "open":
-            _refuse_rebinding(headers.get(b"host", b"").decode("latin-1"))
-        elif principal.kind == "nobody" and not is_for_all:
+            _refuse_rebinding(asked.host)
+        elif principal.kind == "nobody" and not asked.is_for_all:
             raise Unauthenticated(
                 "we do not know who asks. Send `Authorization: Bearer …` with a token, which"
                 " `noetl access token create` makes and commands read from NOETL_TOKEN; or sign in."
             )
         return principal
 
-    async def _who(self, headers: dict[bytes, bytes]) -> Principal:
+    async def _who(self, asked: Asked) -> Principal:
         """Whoever shows that."""
-        return await self._access.who(_secret(headers))
+        return await self._access.who(asked.secret)
 
     async def _gone(self, request: Request, principal: Principal) -> None:
         """Return when the caller has hung up, or soon after they are no longer let in."""
@@ -183,51 +256,54 @@ class Edge:
             with suppress(TimeoutError):
                 async with asyncio.timeout(KNOWN_SECONDS):
                     await request.gone()
-            if await self._who(request.headers) != principal:
+            if await self._who(request.head.found) != principal:
                 return
 
     # --- What is asked ---
 
-    def _page(self, request: Request) -> Page | None:
+    def _page(self, head: Head) -> Page | None:
         """What a browser shows to people. It holds no data, so nobody is asked who they are."""
-        if self._pages is None or request.method != "GET":
+        if self._pages is None or head.method != "GET":
             return None
-        return self._pages.find(request.path, request.headers)
+        return self._pages.find(head.path, head.headers)
+
+    def _match(self, asked: Asked, head: Head) -> Match:
+        _refuse_nul(head)
+        found = asked.match = self._router.match(head.method, head.path)
+        return found
 
     async def _called(self, found: Match, caller: Caller, request: Request) -> Response:
-        route = found.route
+        route, head = found.route, request.head
         caller.principal.require(route.right)
-        given: dict[str, Any] = found.parameters
-        query = route.reader.query(request.query)
+        given: dict[str, Any] = found.parameters.copy()
+        query = route.reader.query(head.query)
         if route.query is not None:
             given["query"] = query
         if route.streamed:
-            given["body"] = request.pieces(route.body_max)
+            given["body"] = Body(request, route.body_max)
         elif route.body is not None:
             written = await request.read(route.body_max)
-            media = request.headers.get(b"content-type", b"") if route.yaml else b""
+            media = head.headers.get(b"content-type", b"") if route.yaml else b""
             given["body"] = route.reader.body(written, media)
         answer = await route.handler(self._services, caller, **given)
         if isinstance(answer, Reply):
-            return _response(route, answer, request.headers)
+            return _response(route, answer, head.headers)
         if isinstance(answer, bytes | str):
-            return Response(200, [_media(route)], _bytes_of(answer))
-        return Response(200, [_JSON], _encode(answer))
+            return Response(200, (_media(route),), _bytes_of(answer))
+        return Response(200, AS_JSON, _encode(answer))
 
-    def _methods_of(self, path: str) -> Response:
+    def _methods_of(self, head: Head) -> Response:
         """Everybody who is known may ask which methods a path has."""
-        allow = self._router.allowed(path)
+        _refuse_nul(head)
+        allow = self._router.allowed(head.path)
         if allow is None:
-            raise NotFound(f"there is no route {path[:200]}.")
-        return Response(204, [(b"allow", allow)])
+            raise NotFound(f"there is no route {head.path[:200]}.")
+        return Response(204, ((b"allow", allow),))
 
     # --- The answer ---
 
-    async def _stream(
-        self, request: Request, response: Response, frames: AsyncIterator[bytes], caller: Caller
-    ) -> None:
+    async def _stream(self, request: Request, frames: AsyncIterator[bytes], caller: Caller) -> None:
         """Send what comes until it ends, or until the caller has gone."""
-        request.begin(response.status, response.headers, response.size)
 
         async def pump() -> None:
             async with _closing(frames):
@@ -251,7 +327,7 @@ class Edge:
 
     def _record(
         self,
-        request: Request,
+        head: Head,
         found: Match | None,
         template: str,
         caller: Caller | None,
@@ -260,17 +336,15 @@ class Edge:
         begun: float,
     ) -> None:
         took = time.perf_counter() - begun
-        counted = self._metrics.requests
-        counted.count(request.method, template, status)
-        if found is None or not found.route.patient:
-            counted.time(request.method, template, took)
+        is_patient = found is not None and found.route.patient
+        self._metrics.answered(head.method, template, status, None if is_patient else took)
         if not logger.isEnabledFor(logging.DEBUG):
             return
         logger.debug(
             "request",
             extra={
                 "request_id": request_id,
-                "method": request.method,
+                "method": head.method,
                 "route": template,
                 "status": status,
                 "seconds": round(took, 6),
@@ -285,18 +359,18 @@ class LocalEdge(Edge):
     Only who may write the file can open it, and no browser does.
     """
 
-    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
+    async def _admit(self, request: Request, asked: Asked) -> Principal:
         return local(request.address)
 
 
 class ShowingEdge(Edge):
     """Answers those who look at a recording on this machine: everybody may look, nobody may act."""
 
-    async def _admit(self, request: Request, *, is_guest: bool) -> Principal:
-        _refuse_rebinding(request.headers.get(b"host", b"").decode("latin-1"))
-        return await super()._admit(request, is_guest=is_guest)
+    async def _admit(self, request: Request, asked: Asked) -> Principal:
+        _refuse_rebinding(asked.host)
+        return await super()._admit(request, asked)
 
-    async def _who(self, headers: dict[bytes, bytes]) -> Principal:
+    async def _who(self, asked: Asked) -> Principal:
         return VISITOR
 
 
@@ -337,13 +411,6 @@ def _without_port(written: str) -> str:
     return written.partition(":")[0] if written.count(":") == 1 else written
 
 
-def _request_id(given: bytes) -> str:
-    if _REQUEST_ID.fullmatch(given):
-        return given.decode()
-    # It tells requests apart in the log, and keeps no secret.
-    return f"{random.getrandbits(64):016x}"
-
-
 def _secret(headers: dict[bytes, bytes]) -> str | None:
     """What whoever asks shows: a bearer token, or the cookie of a session."""
     scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
@@ -359,54 +426,44 @@ def _secret(headers: dict[bytes, bytes]) -> str | None:
     return found.value if found is not None else None
 
 
-def _refuse_other_sites(method: str, headers: dict[bytes, bytes]) -> None:
-    """A page of another site must not act through the browser of somebody who is signed in."""
-    origin = headers.get(b"origin")
-    if origin is None or method in ("GET", "OPTIONS"):
-        return
-    if origin.partition(b"://")[2] != headers.get(b"host", b""):
-        raise NotAllowed("this comes from a page of another site, which may not act here.")
-
-
 @lru_cache(HOSTS_REMEMBERED)
-def _is_this_machine(host: str) -> bool:
+def _is_this_machine(host: bytes) -> bool:
     try:
-        return urlsplit(f"//{host}").hostname in LOOPBACK
+        return urlsplit(f"//{host.decode('latin-1')}").hostname in LOOPBACK
     except ValueError:
         return False
 
 
-def _refuse_rebinding(host: str) -> None:
+def _refuse_rebinding(host: bytes) -> None:
     """An open server answers to names of this machine only, or any page could point at it."""
     if not _is_this_machine(host):
         raise NotAllowed(
-            f'this server has no users yet, so it answers only as localhost, not as "{host}".'
+            "this server has no users yet, so it answers only as localhost, not as"
+            f' "{host.decode("latin-1")}".'
         )
 
 
-def _refuse_nul(request: Request) -> None:
-    if "\0" in request.path or b"%00" in request.query:
+def _refuse_nul(head: Head) -> None:
+    if "\0" in head.path or b"%00" in head.query:
         raise BadText("an address holds the character NUL, which no name has.")
 
 
 def _problem(error: Exception, request_id: str) -> Response:
     status, problem = problem_of(error, request_id)
-    headers = [_JSON]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+    headers = AS_JSON if status != 401 else UNKNOWN
     if isinstance(error, WrongMethod):
-        headers.append((b"allow", error.allow))
+        headers = (*headers, (b"allow", error.allow))
     return Response(status, headers, _encode(problem))
 
 
 def _response(route: AnyRoute, reply: Reply[Any], asked: dict[bytes, bytes]) -> Response:
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in reply.headers]
+    headers = tuple(
+        (name.lower().encode(), value.encode("latin-1")) for name, value in reply.headers
+    )
     body = reply.body
     if reply.tag is not None:
-        headers += [
-            (b"etag", f'W/"{reply.tag}"'.encode()),
-            (b"cache-control", b"private, no-cache"),
-        ]
+        etag = f'W/"{reply.tag}"'.encode()
+        headers = (*headers, (b"etag", etag), (b"cache-control", b"private, no-cache"))
         known = asked.get(b"if-none-match", b"").decode("latin-1")
         wanted = (f'"{reply.tag}"', "*")
         if any(one.strip().removeprefix("W/") in wanted for one in known.split(",")):
@@ -414,10 +471,10 @@ def _response(route: AnyRoute, reply: Reply[Any], asked: dict[bytes, bytes]) -> 
     if body is None:
         return Response(reply.status, headers)
     if isinstance(body, AsyncIterator):
-        return Response(reply.status, [*headers, _media(route)], body, reply.size)
+        return Response(reply.status, (*headers, _media(route)), body, reply.size)
     if isinstance(body, bytes | str):
-        return Response(reply.status, [*headers, _media(route)], _bytes_of(body))
-    return Response(reply.status, [*headers, _JSON], _encode(body))
+        return Response(reply.status, (*headers, _media(route)), _bytes_of(body))
+    return Response(reply.status, (*headers, *AS_JSON) if headers else AS_JSON, _encode(body))
 
 
 def _bytes_of(body: bytes | str) -> bytes:
@@ -428,24 +485,22 @@ def _media(route: AnyRoute) -> tuple[bytes, bytes]:
     return b"content-type", route.media.encode()
 
 
-async def _packed(request: Request, response: Response, found: Match | None) -> Response:
+async def _packed(head: Head, response: Response, body: bytes, found: Match | None) -> Response:
     """The answer, compressed if the caller can read that and it saves anything.
 
     Streams are not: what is small comes at once, and what is held back is late. Nor are answers
     that hold a secret: who can put text of their own beside a secret can guess it from the size.
     """
-    body, accepted = response.body, request.headers.get(b"accept-encoding")
+    accepted = head.headers.get(b"accept-encoding")
     if (
         accepted is None
-        or not isinstance(body, bytes)
-        or len(body) < PACKED_MIN
         or (found is not None and found.route.secret)
         or not _GZIP.search(accepted.lower())
         or not _TEXT.match(dict(response.headers).get(b"content-type", b""))
     ):
         return response
     packed = _gzip(body) if len(body) < PACKED_APART else await asyncio.to_thread(_gzip, body)
-    headers = [*response.headers, (b"content-encoding", b"gzip"), VARIES]
+    headers = (*response.headers, (b"content-encoding", b"gzip"), VARIES)
     return response._replace(headers=headers, body=packed)
 
 

@@ -81,7 +81,8 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
         is_deep = isinstance(error, RecursionError)
         message = "the body is nested too deeply." if is_deep else "the body is not UTF-8."
         return STATUS[BadRequest], ErrorAnswer(error=Error(code=BadRequest.code, message=message))
-    if not isinstance(error, NoetlError) or status_of(error) >= 500:
+    status = status_of(error) if isinstance(error, NoetlError) else 500
+    if not isinstance(error, NoetlError) or status >= 500:
         return _own_fault(error, request_id)
     details: Any = error.details if isinstance(error, Malformed) else None
     if isinstance(error, BadQuery):
@@ -89,9 +90,7 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
         details = [{"key": "q", "message": str(error), "source": "query", **place}]
     if isinstance(error, PlaybookRejected | BadInputs):
         details = {"problems": list(error.problems)}
-    return status_of(error), ErrorAnswer(
-        error=Error(code=error.code, message=str(error), details=details)
-    )
+    return status, ErrorAnswer(error=Error(code=error.code, message=str(error), details=details))
 
 
 def said_of(error: Exception) -> str:

@@ -15,7 +15,8 @@ from noetl.errors import NotAllowed
 from noetl.model.commands import Lease, Report
 from noetl.model.events import decode
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.base import Holder, Store
+from noetl.store.base import Store
+from noetl.store.queue import Holder
 
 REMEMBERED_MAX = 20_000
 """Also leases that are over: a report may come again, and whose it was is still known."""
@@ -42,7 +43,9 @@ class Leases:
 
     async def holder(self, principal: Principal, report: Report) -> str | None:
         """The worker of whoever asks that was given what it reports on; None if none was."""
-        given = (await self._holders([report.command_id])).get(report.command_id)
+        given = self._given.get(report.command_id)
+        if given is None:
+            given = (await self._holders([report.command_id])).get(report.command_id)
         if given is None or given.execution_id != report.execution_id:
             return None
         return given.worker_id if _is_of(principal, given.worker_id) else None
@@ -61,7 +64,7 @@ class Leases:
         found = {one: self._given[one] for one in commands if one in self._given}
         if len(found) < len(commands):
             # This server did not hand them out, or not since it was started.
-            found |= await self._store.holders(set(commands) - found.keys())
+            found |= await self._store.queue.holders(set(commands) - found.keys())
         return found
 
     async def require_execution(
@@ -98,7 +101,7 @@ class Leases:
         now = self._clock.now()
         return any(
             holder == worker_id and until is not None and until > now
-            for _, holder, until in await self._store.open_commands(execution_id)
+            for _, holder, until in await self._store.queue.open_commands(execution_id)
         )
 
     async def _reuses(self, heir: ExecutionId, members: list[ExecutionId]) -> bool:
@@ -106,7 +109,7 @@ class Leases:
         for one in await self._family(heir):
             source: ExecutionId | None = one
             for _ in range(FAMILY_DEPTH_MAX):
-                rows = await self._store.events(source, limit=1) if source is not None else []
+                rows = await self._store.log.events(source, limit=1) if source is not None else []
                 source = getattr(decode(rows[0].body), "rerun_of", None) if rows else None
                 if source in members:
                     return True
@@ -118,7 +121,7 @@ class Leases:
         """The execution, and those above it: a child's result is read by the step that called."""
         found = [execution_id]
         while len(found) < FAMILY_DEPTH_MAX:
-            row = await self._store.summary(found[-1])
+            row = await self._store.records.summary(found[-1])
             if row is None or row.parent_execution_id is None:
                 break
             found.append(row.parent_execution_id)

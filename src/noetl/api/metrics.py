@@ -1,28 +1,27 @@
-"""Figures for Prometheus: what is asked of the server, and how much work waits."""
+"""Figures for Prometheus: what is asked of the server, and how much work waits.
+
+They are counted in plain numbers, a fifth of what the objects of `prometheus_client` cost; that
+library is loaded when somebody reads them. Most processes that hold a database are never asked.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
 
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 from noetl.version import __version__
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
+CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+"""Of the text that `prometheus_client` writes."""
 LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600)
 PATHS_MAX = 1000
 """Playbooks that are counted by their paths; those of the others are counted together."""
@@ -44,170 +43,192 @@ class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
 AskNats = Callable[[], NatsFigures]
 
 
-class _OfNats(Collector):
-    """Counted where it happens, read when somebody asks."""
-
-    def __init__(self, ask: AskNats) -> None:
-        self._ask = ask
-
-    def collect(self) -> Iterator[Metric]:
-        now = self._ask()
-        yield GaugeMetricFamily(
-            "noetl_nats_connected", "Whether NATS is reached", float(now.is_connected)
-        )
-        yield CounterMetricFamily(
-            "noetl_nats_connects", "Connections to NATS that were made", value=now.connects
-        )
-        yield CounterMetricFamily(
-            "noetl_nats_failures", "Questions that NATS did not answer", value=now.failures
-        )
-        copies = CounterMetricFamily(
-            "noetl_nats_copies", "Large results looked for in NATS", labels=["outcome"]
-        )
-        copies.add_metric(["found"], now.copies_found)
-        copies.add_metric(["missed"], now.copies_missed)
-        yield copies
-
-
 AskStates = Callable[[], tuple[int, int]]
 """Decisions on states that were in memory, and on states that had to be read."""
 
 
-class _OfStates(Collector):
-    """How well executions stay with the server that has them in memory."""
+class Figure:
+    """A counter or a gauge, by its labels."""
 
-    def __init__(self, ask: AskStates) -> None:
-        self._ask = ask
+    def __init__(
+        self, kind: Literal["counter", "gauge"], name: str, says: str, *labels: str
+    ) -> None:
+        self._about = kind, name, says, labels
+        self._values: dict[tuple[str | int, ...], float] = {} if labels else {(): 0.0}
 
-    def collect(self) -> Iterator[Metric]:
-        states = CounterMetricFamily(
-            "noetl_states", "Decisions, by where the state was found", labels=["where"]
-        )
-        for where, count in zip(("memory", "store"), self._ask(), strict=True):
-            states.add_metric([where], count)
-        yield states
+    def inc(self, *labels: str | int) -> None:
+        self._values[labels] = self._values.get(labels, 0.0) + 1
+
+    def dec(self, *labels: str | int) -> None:
+        self._values[labels] -= 1
+
+    def show(self, values: dict[tuple[str | int, ...], float]) -> None:
+        """What there is now, instead of what there was."""
+        self._values = values
+
+    def metric(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        kind, name, says, labels = self._about
+        family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+        found = family(name, says, labels=labels)
+        for key, value in self._values.items():
+            found.add_metric([str(one) for one in key], value)
+        return found
 
 
-class _OfRequests(Collector):
-    """What is counted at every step, in plain numbers: a fifth of what a `Histogram` costs."""
+class Times:
+    """How long something took: how many took at most so long, by labels."""
 
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, int], int] = {}
-        self._times: dict[tuple[str, str], list[float]] = {}
-        """How many took so long, for each of `SECONDS` and for more; and all their seconds."""
+    def __init__(self, name: str, says: str, bounds: tuple[float, ...], *labels: str) -> None:
+        self._about = name, says, labels
+        self._bounds = bounds
+        self._times: dict[tuple[str, ...], list[float]] = {}
+        """How many, for each of the bounds and for more; and all their seconds."""
+        if not labels:
+            self._times[()] = self._none()
 
-    def count(self, method: str, route: str, status: int) -> None:
-        key = method, route, status
-        self._counts[key] = self._counts.get(key, 0) + 1
+    def _none(self) -> list[float]:
+        return [0.0] * (len(self._bounds) + 2)
 
-    def time(self, method: str, route: str, seconds: float) -> None:
-        times = self._times.get((method, route))
+    def add(self, seconds: float, *labels: str) -> None:
+        times = self._times.get(labels)
         if times is None:
-            times = self._times[method, route] = [0.0] * (len(SECONDS) + 2)
-        times[bisect_left(SECONDS, seconds)] += 1
+            times = self._times[labels] = self._none()
+        times[bisect_left(self._bounds, seconds)] += 1
         times[-1] += seconds
 
-    def collect(self) -> Iterator[Metric]:
-        counts = CounterMetricFamily(
-            "noetl_http_requests", "Requests answered", labels=["method", "route", "status"]
-        )
-        for (method, route, status), count in self._counts.items():
-            counts.add_metric([method, route, str(status)], count)
-        yield counts
-        seconds = HistogramMetricFamily(
-            "noetl_http_request_seconds",
-            "Time until the answer began; long polls and streams are not counted",
-            labels=["method", "route"],
-        )
-        bounds = [*map(str, SECONDS), "+Inf"]
+    def metric(self) -> Metric:
+        from prometheus_client.core import HistogramMetricFamily
+
+        name, says, labels = self._about
+        found = HistogramMetricFamily(name, says, labels=labels)
+        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         for key, times in self._times.items():
             upto = list(zip(bounds, accumulate(times[:-1]), strict=True))
-            seconds.add_metric(key, upto, times[-1])
-        yield seconds
+            found.add_metric(key, upto, times[-1])
+        return found
 
 
 class Metrics:
-    """The figures of one server, in a registry of their own."""
+    """The figures of one server."""
 
     def __init__(self, states: AskStates, nats: AskNats | None = None) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(_OfStates(states))
-        if nats is not None:
-            self.registry.register(_OfNats(nats))
-        self.requests = _OfRequests()
-        self.registry.register(self.requests)
-        self.started = Counter(
-            "noetl_executions_started", "Executions started here", registry=self.registry
+        self._states = states
+        self._nats = nats
+        self._requests = Figure(
+            *("counter", "noetl_http_requests", "Requests answered"), "method", "route", "status"
         )
-        self._finished = Counter(
-            "noetl_executions_finished",
-            "Executions that ended here, by how",
-            ["status", "path"],
-            registry=self.registry,
+        self._request_seconds = Times(
+            "noetl_http_request_seconds",
+            "Time until the answer began; long polls and streams are not counted",
+            SECONDS,
+            *("method", "route"),
+        )
+        self.started = Figure("counter", "noetl_executions_started", "Executions started here")
+        self._finished = Figure(
+            *("counter", "noetl_executions_finished", "Executions that ended here, by how"),
+            *("status", "path"),
         )
         self._paths: set[str] = set()
-        reports = Counter(
-            "noetl_reports",
-            "Reports of workers, by what became of them",
-            ["outcome"],
-            registry=self.registry,
+        self.reports = Figure(
+            *("counter", "noetl_reports", "Reports of workers, by what became of them"), "outcome"
         )
-        self.reports_taken = reports.labels("taken")
-        self.reports_refused = reports.labels("refused")
-        self.leased = Gauge(
-            "noetl_commands_leased",
-            "Commands that workers have, by pool",
-            ["pool"],
-            registry=self.registry,
+        self._leased = Figure(
+            *("gauge", "noetl_commands_leased", "Commands that workers have, by pool"), "pool"
         )
-        self.open = Gauge(
-            "noetl_commands_open",
-            "Commands that wait for a worker, by pool",
-            ["pool"],
-            registry=self.registry,
+        self._open = Figure(
+            *("gauge", "noetl_commands_open", "Commands that wait for a worker, by pool"), "pool"
         )
-        self._schedule_times = Counter(
+        self._schedule_times = Figure(
+            "counter",
             "noetl_schedule_times",
             "Times of schedules decided here, by what became of them",
-            ["outcome"],
-            registry=self.registry,
+            "outcome",
         )
-        self._lateness = Histogram(
+        self._lateness = Times(
             "noetl_schedule_lateness_seconds",
             "From the moment a time of a schedule was due until its execution was stored",
-            buckets=LATENESS_BUCKETS,
-            registry=self.registry,
+            LATENESS_BUCKETS,
         )
-        self.deliveries = Counter(
-            "noetl_hook_deliveries",
-            "Deliveries to hooks, by what became of them",
-            ["outcome"],
-            registry=self.registry,
+        self.deliveries = Figure(
+            *("counter", "noetl_hook_deliveries", "Deliveries to hooks, by what became of them"),
+            "outcome",
         )
-        self.streams = Gauge("noetl_streams", "Event streams being read", registry=self.registry)
-        info = Gauge("noetl_build_info", "Which version", ["version"], registry=self.registry)
-        info.labels(__version__).set(1)
+        self.messages = Figure(
+            "counter",
+            "noetl_consumer_messages",
+            "Messages of consumers taken here, by what became of them",
+            "outcome",
+        )
+        self.notices = Figure(
+            "counter",
+            "noetl_notifications",
+            "Notices of notifications settled here, by what they tell and what became of them",
+            *("on", "outcome"),
+        )
+        self.streams = Figure("gauge", "noetl_streams", "Event streams being read")
+
+    def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """A request was answered, after so many seconds if they count."""
+        self._requests.inc(method, route, status)
+        if seconds is not None:
+            self._request_seconds.add(seconds, method, route)
 
     def time_decided(self, outcome: str, late: float | None) -> None:
         """What became of a time of a schedule and, if it was started, how late."""
-        self._schedule_times.labels(outcome).inc()
+        self._schedule_times.inc(outcome)
         if late is not None:
-            self._lateness.observe(max(0.0, late))
+            self._lateness.add(max(0.0, late))
 
     def finished(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended."""
         if len(self._paths) < PATHS_MAX:
             self._paths.add(state.path)
         path = state.path if state.path in self._paths else OTHER_PATHS
-        self._finished.labels(state.status, path).inc()
+        self._finished.inc(state.status, path)
 
     def show_queue(self, sizes: dict[str, tuple[int, int]]) -> None:
         """Set the depth of each pool: commands that wait, and commands that are leased."""
-        self.open.clear()
-        self.leased.clear()
-        for pool, (waiting, leased) in sizes.items():
-            self.open.labels(pool).set(waiting)
-            self.leased.labels(pool).set(leased)
+        self._open.show({(pool,): waiting for pool, (waiting, _) in sizes.items()})
+        self._leased.show({(pool,): leased for pool, (_, leased) in sizes.items()})
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything there is, for `prometheus_client`."""
+        found = Figure(
+            "counter", "noetl_states", "Decisions, by where the state was found", "where"
+        )
+        memory, store = self._states()
+        found.show({("memory",): memory, ("store",): store})
+        yield found.metric()
+        if self._nats is not None:
+            yield from _of_nats(self._nats())
+        for one in vars(self).values():
+            if isinstance(one, Figure | Times):
+                yield one.metric()
+        version = Figure("gauge", "noetl_build_info", "Which version", "version")
+        version.show({(__version__,): 1})
+        yield version.metric()
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.registry import Collector
+
+        class Ours(Collector):
+            collect = self.collect
+
+        registry = CollectorRegistry()
+        registry.register(Ours())
+        return generate_latest(registry)
+
+
+def _of_nats(now: NatsFigures) -> Iterator[Metric]:
+    connected = Figure("gauge", "noetl_nats_connected", "Whether NATS is reached")
+    connected.show({(): float(now.is_connected)})
+    connects = Figure("counter", "noetl_nats_connects", "Connections to NATS that were made")
+    connects.show({(): now.connects})
+    failures = Figure("counter", "noetl_nats_failures", "Questions that NATS did not answer")
+    failures.show({(): now.failures})
+    copies = Figure("counter", "noetl_nats_copies", "Large results looked for in NATS", "outcome")
+    copies.show({("found",): now.copies_found, ("missed",): now.copies_missed})
+    yield from (one.metric() for one in (connected, connects, failures, copies))

@@ -10,6 +10,10 @@ Nobody holds a connection for nothing: a head has a size, a number of fields and
 a least speed, an answer that nobody reads is given up, and an address has so many connections. What
 is refused is refused here, before anything of it is looked at. One timer per connection looks after
 all of that; a request that comes and is answered does not touch it.
+
+Clients send the same heads again and again: a worker one for all its reports, apart from the length
+of the body. A head that came before is known by its bytes (`Connections.heads`): it is not parsed
+again, and what the edge found out from it alone is kept beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import re
 import resource
 import socket
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, ClassVar, Literal, cast
@@ -57,14 +61,25 @@ CONNECTIONS_MAX = 1000
 """Of one address (of one /64 network with IPv6), and at most half of those that we may open."""
 FILES_RESERVED = 256
 """For databases, logs and what else this process opens."""
+HEADS_MAX, HEAD_KEPT_BYTES_MAX = 512, 2048
+"""Heads that are known by their bytes, and how long one may be."""
+HEAD_END = b"\r\n\r\n"
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]%-]*")
 _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 _BODILESS = frozenset({204, 304})
 
 Stage = Literal["idle", "head", "body", "refused"]
-Headers = Sequence[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 App = Callable[["Request"], Coroutine[Any, Any, None]]
 """What answers requests."""
+
+
+def lines_of(headers: Headers) -> bytes:
+    """Headers as they are sent."""
+    lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
+    if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
+        raise ValueError("a line break in a header of an answer")
+    return lines
 
 
 class _Refused(Exception):
@@ -81,6 +96,9 @@ class Connections:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.heads: dict[bytes, Head] = {}
+        """Heads that came before, by their bytes; the one that was parsed longest ago goes first.
+        Each says how long its body is, and nothing about it depends on the connection."""
         self.open: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Event | None = None
@@ -111,34 +129,30 @@ class Connections:
         for connection in list(self.open):
             connection.transport.abort()
 
+    def keep_head(self, written: bytes, head: Head) -> None:
+        """It was parsed from these bytes."""
+        self.heads[written] = head
+        if len(self.heads) > HEADS_MAX:
+            del self.heads[next(iter(self.heads))]
+
     def look_for_end(self) -> None:
         """One of them is over."""
         if self._ended is not None and not self.open and not self.tasks:
             self._ended.set()
 
 
-class Request:
-    """A request, its body as it comes, and its answer."""
+class Head:
+    """The head of a request: what is asked for, and how. It does not change."""
 
     __slots__ = (
-        "_arrived",
-        "_connection",
-        "_gone",
-        "_held",
-        "_is_chunked",
-        "_knows_chunks",
-        "_left",
-        "_pieces",
-        "address",
         "expects",
+        "found",
         "headers",
-        "is_answered",
-        "is_begun",
-        "is_gone",
         "is_head",
         "is_literal",
-        "is_whole",
         "keeps_alive",
+        "knows_chunks",
+        "length",
         "method",
         "path",
         "query",
@@ -146,7 +160,6 @@ class Request:
 
     def __init__(
         self,
-        connection: Connection,
         method: str,
         target: bytes,
         headers: dict[bytes, bytes],
@@ -155,7 +168,6 @@ class Request:
         knows_chunks: bool,
     ) -> None:
         """Raises httptools.HttpParserError for a target that is none."""
-        self._connection = connection
         self.is_head = method == "HEAD"
         self.method = "GET" if self.is_head else method
         """HEAD is GET with an answer whose body is not sent."""
@@ -168,25 +180,59 @@ class Request:
         self.query: bytes = parsed.query or b""
         self.headers = headers
         """By their names in small letters. One that comes several times is one list."""
-        self.address = connection.address
-        """Where the other end is; of a process on this machine, its account."""
         self.keeps_alive = keeps_alive
-        self._knows_chunks = knows_chunks
+        self.knows_chunks = knows_chunks
         self.expects = headers.get(b"expect", b"").lower() == b"100-continue"
         """The client does not send the body until it is told to."""
-        self.is_whole = False
+        told = b"" if b"transfer-encoding" in headers else headers.get(b"content-length", b"0")
+        self.length = int(told) if told.isdigit() else None
+        """Of the body; None: only the body says."""
+        self.found: Any = None
+        """What the edge found out from it."""
+
+
+class Request:
+    """A request, its body as it comes, and its answer."""
+
+    expects = False
+    """The client does not send the body until it is told to."""
+    is_gone = False
+    is_begun = False
+    is_answered = False
+    _arrived: asyncio.Future[None] | None = None
+    _gone: asyncio.Event | None = None
+    _is_chunked = False
+    _left: int | None = None
+    """How much of an answer of known size is still to be sent."""
+
+    def __init__(self, connection: Connection, head: Head, body: bytes | None = None) -> None:
+        """With a `body` it is all there; else that follows."""
+        self._connection = connection
+        self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.headers = head.headers
+        self.keeps_alive = head.keeps_alive
+        self.is_whole = body is not None
         """The body has come to its end."""
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes] = [body] if body else []
         """Of the body, what has come and was not read."""
-        self._held = 0
-        self._arrived: asyncio.Future[None] | None = None
-        self._gone: asyncio.Event | None = None
-        self.is_gone = False
-        self.is_begun = False
-        self.is_answered = False
-        self._is_chunked = False
-        self._left: int | None = None
-        """How much of an answer of known size is still to be sent."""
+        self._held = len(body) if body else 0
+        if body is None:
+            self.expects = head.expects
+
+    @property
+    def address(self) -> str:
+        """Where the other end is; of a process on this machine, its account."""
+        return self._connection.address
+
+    @property
+    def is_head(self) -> bool:
+        return self.head.is_head
+
+    @property
+    def query(self) -> bytes:
+        return self.head.query
 
     # --- What came ---
 
@@ -259,17 +305,17 @@ class Request:
 
     # --- What is answered ---
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer with a whole body, in one write."""
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Answer with a whole body, in one write; `lines` are those of the headers."""
         self.is_begun = True
         if self.is_gone:
             return
         size = b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
-        head = self._head(status, headers, size)
+        head = self._head(status, lines, size)
         self._connection.transport.write(head if self.is_head else head + body)
         self._finish()
 
-    def begin(self, status: int, headers: Headers, size: int | None) -> None:
+    def begin(self, status: int, lines: bytes, size: int | None) -> None:
         """Begin an answer whose body is sent piece by piece. The head does not wait for the first
         of them, which may take long."""
         self.is_begun = True
@@ -279,12 +325,12 @@ class Request:
         self._left = size
         if size is not None:
             framing = b"content-length: %d\r\n" % size
-        elif not self.is_head and self._knows_chunks:
+        elif not self.is_head and self.head.knows_chunks:
             self._is_chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         elif not self.is_head:
             self.keeps_alive = False  # the end of the connection is the end of the answer
-        self._connection.transport.write(self._head(status, headers, framing))
+        self._connection.transport.write(self._head(status, lines, framing))
 
     async def send(self, piece: bytes) -> None:
         """Send a piece of the body, when the client has read most of what was sent before."""
@@ -313,12 +359,9 @@ class Request:
         """The rest of the answer does not come."""
         self._connection.transport.close()
 
-    def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
+    def _head(self, status: int, lines: bytes, framing: bytes) -> bytes:
         if self.expects or not self._connection.goes_on():
             self.keeps_alive = False
-        lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
-        if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
-            raise ValueError("a line break in a header of an answer")
         end = b"\r\n" if self.keeps_alive else b"connection: close\r\n\r\n"
         return b"%b%b%b%b" % (_STATUS_LINES[status], lines, framing, end)
 
@@ -326,6 +369,22 @@ class Request:
         self.is_answered = True
         self._pieces, self._held = [], 0
         self._connection.answered(self)
+
+
+class Body:
+    """The body of a request, of which so many bytes are read at most; see `route.Incoming`."""
+
+    __slots__ = ("_most", "_request")
+
+    def __init__(self, request: Request, most: int) -> None:
+        self._request = request
+        self._most = most
+
+    async def read(self) -> bytes:
+        return await self._request.read(self._most)
+
+    def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        return self._request.pieces(self._most)
 
 
 class Connection(asyncio.Protocol):
@@ -421,9 +480,16 @@ class Connection(asyncio.Protocol):
             if self._came > LINGER_BYTES:
                 self.transport.abort()
             return
+        size = data.find(HEAD_END) + len(HEAD_END)
         if self._stage == "idle":
+            if self._answering is None and self._room is None:
+                head = self._connections.heads.get(data[:size])
+                if head is not None and len(data) - size == head.length:
+                    self._start(Request(self, head, data[size:]))
+                    return
             self._begin("head")
             self._came = len(data)
+        is_first = self._stage == "head" and self._came == len(data)
         try:
             self._feed(data)
         except httptools.HttpParserError:
@@ -432,10 +498,18 @@ class Connection(asyncio.Protocol):
             return
         framing = self._came - self._body  # of a head, all of it
         if self._stage == "idle":
+            if is_first and self._reading is not None:
+                self._keep_head(data, size, self._reading.head)
             return
         if framing > HEAD_BYTES_MAX + FRAMING_MAX * self._body:
             self._refuse(*_head_too_large())
         self._look_within(WATCH_SECONDS)
+
+    def _keep_head(self, data: bytes, size: int, head: Head) -> None:
+        """This data was one whole request: the next one with the same head is known by it."""
+        is_one = len(data) - size == head.length and head.keeps_alive and not head.expects
+        if is_one and len(HEAD_END) < size <= HEAD_KEPT_BYTES_MAX:
+            self._connections.keep_head(data[:size], head)
 
     def finish(self) -> None:
         """Answer what was asked, and close."""
@@ -495,14 +569,14 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             return  # it is read again
         is_new = parser.get_http_version() != "1.0"
-        request = self._reading = Request(
-            self,
+        head = Head(
             parser.get_method().decode("ascii"),
             self._target,
             self._headers,
             keeps_alive=is_new and parser.should_keep_alive(),
             knows_chunks=is_new,
         )
+        request = self._reading = Request(self, head)
         self._begin("body")
         if self._answering is None and self._room is None:
             self._start(request)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from noetl.errors import NotAllowed
+from noetl.model.commands import pool_of
 from noetl.model.facts import Actor
 
 Right = Literal[
@@ -90,6 +91,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def require_pool(self, pool: str) -> None:
+        pool = pool_of(pool)
         if self.pools and pool not in self.pools:
             raise NotAllowed(
                 f"the token {self.name} works for the pool {', '.join(self.pools)}, not for"

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -84,6 +84,16 @@ class Malformed(BadRequest):
         self.details = details
 
 
+class Incoming(Protocol):
+    """A body that is read when its handler wants it: whole, or piece by piece as it comes."""
+
+    async def read(self) -> bytes:
+        """All of it."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Its pieces."""
+
+
 async def never() -> None:
     """Wait for ever."""
     await asyncio.Event().wait()
@@ -125,10 +135,10 @@ class Caller:
     @property
     def headers(self) -> dict[str, str]:
         """All of them, their names in lower case."""
-        return {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in self._headers.items()
-        }
+        # One text is decoded sooner than many. No header holds a line break.
+        names = b"\n".join(self._headers).decode("latin-1").lower().split("\n")
+        values = b"\n".join(self._headers.values()).decode("latin-1").split("\n")
+        return dict(zip(names, values, strict=True)) if self._headers else {}
 
     def header(self, header: Header) -> str | None:
         found = self._headers.get(header.key)
@@ -172,7 +182,7 @@ class Route(Generic[Q, B, A]):
     raw: bool = False
     """The handler is given the body as bytes, with whatever characters it holds."""
     streamed: bool = False
-    """The handler is given a raw body piece by piece, as it comes."""
+    """The handler is given a raw body as `Incoming`."""
     holds: Any = None
     """What a raw body is, for the description of the API."""
     yaml: bool = False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from noetl.api.errors import WrongMethod
 from noetl.api.rights import RIGHTS
 from noetl.api.route import AnyRoute
 from noetl.errors import NoetlError, NotFound
+
+PATHS_REMEMBERED = 1024
 
 
 class RightMissing(NoetlError):
@@ -18,7 +21,7 @@ class RightMissing(NoetlError):
 
 
 class Match(NamedTuple):
-    """A route that a path leads to, and the parameters in the path."""
+    """A route that a path leads to, and the parameters in the path: to be read, not changed."""
 
     route: AnyRoute
     path: str
@@ -67,6 +70,7 @@ class Router:
         self._root = _Node()
         self._plain: dict[str, _Leaf] = {}
         """Paths without parameters, found at once."""
+        self.match = lru_cache(PATHS_REMEMBERED)(self._match)
         for route in routes:
             if route.right not in RIGHTS:
                 raise RightMissing(f"{route.method} {route.path} names no right, or one unknown.")
@@ -115,7 +119,7 @@ class Router:
         if node.deep is not None:
             yield node.deep, [*given, "/".join(words[at:])]
 
-    def match(self, method: str, path: str) -> Match:
+    def _match(self, method: str, path: str) -> Match:
         """Raises NotFound for a path that nothing answers at, WrongMethod for another method."""
         found = self.find(path)
         if found is None:

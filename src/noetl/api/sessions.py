@@ -13,7 +13,8 @@ import msgspec
 
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
-from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession
+from noetl.store.access import SESSION_SECONDS, StoredSession
+from noetl.store.access import Sessions as SessionStore
 
 COOKIE = "noetl_session"
 """Where a browser keeps the secret of its session."""
@@ -47,28 +48,28 @@ class Sessions:
             last_activity_at=now,
             client_ip=client_ip,
         )
-        await self._store.put_session(session)
+        await self._store.put(session)
         return secret, session
 
     async def validate(self, secret: str) -> StoredSession | None:
         """The session of this secret, if its time is not over; using it makes it last longer."""
         now = self._clock.now()
-        session = await self._store.session(digest_of(secret))
+        session = await self._store.get(digest_of(secret))
         if session is None or session.expires_at <= now:
             return None
         if now - session.last_activity_at >= TOUCH_SECONDS:
             session = msgspec.structs.replace(
                 session, expires_at=now + SESSION_SECONDS, last_activity_at=now
             )
-            if not await self._store.touch_session(session):
+            if not await self._store.touch(session):
                 return None
         return session
 
     async def of(self, user: str) -> list[StoredSession]:
         """The sessions of a user that still count, newest first."""
         now = self._clock.now()
-        return [found for found in await self._store.sessions(user) if found.expires_at > now]
+        return [found for found in await self._store.of_user(user) if found.expires_at > now]
 
     async def end(self, session_id: str) -> bool:
         """Whether there was one."""
-        return await self._store.delete_session(session_id)
+        return await self._store.delete(session_id)

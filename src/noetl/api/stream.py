@@ -23,12 +23,13 @@ import msgspec
 
 from noetl.api.metrics import Metrics
 from noetl.control import documents
-from noetl.control.audience import Audience
+from noetl.control.watchers import Watchers
 from noetl.errors import NotFound
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
-from noetl.store.base import EventRow, Store
+from noetl.store.base import Store
+from noetl.store.log import EventRow
 
 PAGE = 2000
 PAGE_BYTES = 256 * 1024
@@ -107,11 +108,11 @@ class Feed:
     """The newest events of one execution, while somebody reads them."""
 
     def __init__(
-        self, store: Store, audience: Audience, execution_id: ExecutionId, after: int | None
+        self, store: Store, watchers: Watchers, execution_id: ExecutionId, after: int | None
     ) -> None:
         """`after` is where its first reader begins; None: with what comes next."""
         self._store = store
-        self._audience = audience
+        self._watchers = watchers
         self._execution_id = execution_id
         self._first = after
         self.is_known = False
@@ -144,12 +145,12 @@ class Feed:
         return next((one for one in self._pieces if one.last > seq), None)
 
     async def _fill(self) -> None:
-        signal = self._audience.watch(self._execution_id)
+        signal = self._watchers.watch(self._execution_id)
         try:
             await self._begin()
             while not self.has_ended:
                 signal.clear()
-                rows = await self._store.events(
+                rows = await self._store.log.events(
                     self._execution_id, after=self._end, limit=PAGE, size=PAGE_BYTES
                 )
                 if not rows:
@@ -164,12 +165,12 @@ class Feed:
         finally:
             self.begun.set()
             self._tell()
-            self._audience.unwatch(self._execution_id, signal)
+            self._watchers.unwatch(self._execution_id, signal)
 
     async def _begin(self) -> None:
         """Begin with what the first reader asks for, or where the log ends now."""
-        summary = await self._store.summary(self._execution_id)
-        heads = await self._store.heads([self._execution_id])
+        summary = await self._store.records.summary(self._execution_id)
+        heads = await self._store.log.heads([self._execution_id])
         self.is_known = summary is not None
         self.was_over = summary is not None and summary.status in TERMINAL
         self.has_ended = self.was_over or not self.is_known
@@ -197,10 +198,10 @@ class Streams:
     """The event streams of a server."""
 
     def __init__(
-        self, store: Store, audience: Audience, metrics: Metrics, draining: asyncio.Event
+        self, store: Store, watchers: Watchers, metrics: Metrics, draining: asyncio.Event
     ) -> None:
         self._store = store
-        self._audience = audience
+        self._watchers = watchers
         self._metrics = metrics
         self.draining = draining
         self._feeds: dict[ExecutionId, Feed] = {}
@@ -248,7 +249,7 @@ class Streams:
             while not draining.done():
                 changed = feed.changed
                 if after < feed.start:
-                    rows = await self._store.events(
+                    rows = await self._store.log.events(
                         execution_id, after=after, limit=PAGE, size=PAGE_BYTES
                     )
                     for first in range(0, len(rows), ENCODED_AT_ONCE):
@@ -282,7 +283,7 @@ class Streams:
         """The feed of an execution, for as long as somebody reads it; see `Feed`."""
         feed = self._feeds.get(execution_id)
         if feed is None or feed.has_ended:
-            feed = Feed(self._store, self._audience, execution_id, after)
+            feed = Feed(self._store, self._watchers, execution_id, after)
             self._feeds[execution_id] = feed
         feed.readers += 1
         try:

@@ -37,9 +37,9 @@ from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from noetl.control.audience import Audience
     from noetl.control.clock import Clock
     from noetl.control.desk import Desk
+    from noetl.control.watchers import Watchers
     from noetl.store.base import Store
 
 TOPICS = ("executions", "inbox", "workers")
@@ -113,11 +113,11 @@ class Topics:
     """The streams of browsers."""
 
     def __init__(
-        self, store: Store, streams: Streams, audience: Audience, desk: Desk, clock: Clock
+        self, store: Store, streams: Streams, watchers: Watchers, desk: Desk, clock: Clock
     ) -> None:
         self._store = store
         self._streams = streams
-        self._audience = audience
+        self._watchers = watchers
         self._desk = desk
         self._clock = clock
         self._boards: dict[str, Board] = {}
@@ -130,7 +130,7 @@ class Topics:
         for topic in topics:
             if topic.startswith(OF_EXECUTION):
                 execution_id = topic.removeprefix(OF_EXECUTION)
-                if await self._store.summary(execution_id) is None:
+                if await self._store.records.summary(execution_id) is None:
                     raise NotFound(f"there is no execution {execution_id}.")
             elif topic not in TOPICS:
                 hint = did_you_mean(topic, TOPICS)
@@ -194,7 +194,7 @@ class Topics:
 
     async def _rows(self) -> AsyncGenerator[dict[str, Any], None]:
         """Rows of executions that have changed."""
-        with self._audience.all() as changed:
+        with self._watchers.all() as changed:
             while True:
                 await changed.signal.wait()
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -202,7 +202,7 @@ class Topics:
                 named: Wanted = (
                     Term(tuple(Condition("exact_id", one) for one in sorted(ids)[:ROWS_MAX])),
                 )
-                rows = await self._store.summaries(named, limit=ROWS_MAX)
+                rows = await self._store.records.summaries(named, limit=ROWS_MAX)
                 yield {
                     "executions": [documents.summary(row) for row in rows],
                     "more": len(ids) > ROWS_MAX,
@@ -211,7 +211,7 @@ class Topics:
     async def _inbox(self) -> AsyncGenerator[dict[str, Any], None]:
         """How many forms wait, whenever that changes."""
         last = -1
-        with self._audience.all() as changed:
+        with self._watchers.all() as changed:
             while True:
                 total = (await self._desk.inbox(before=None, limit=1)).total
                 if total != last:
@@ -283,7 +283,7 @@ class _EventReader:
             if feed.end - self.seq > RESUMED_MAX:
                 self.seq = feed.end
                 return frame("reset", {"topic": self._topic, "seq": self.seq})
-            rows = await self._store.events(
+            rows = await self._store.log.events(
                 self.execution_id, after=self.seq, limit=RESUMED_MAX, size=PAGE_BYTES
             )
             if not rows:

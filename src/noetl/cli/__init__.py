@@ -22,7 +22,7 @@ def main() -> NoReturn:
         noetl.main(prog_name="noetl")
     except NoetlError as error:
         from noetl.cli.exits import exit_code
-        from noetl.cli.printing import say
+        from noetl.cli.output import say
 
         say(str(error))
         sys.exit(exit_code(error))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.options import db_option, json_option, server_option, settings_for
-from noetl.cli.printing import print_json, print_line, printable, say
+from noetl.cli.calls import acts, looks
+from noetl.cli.options import json_option
+from noetl.cli.output import print_json, print_line, printable, say
 
 if TYPE_CHECKING:
-    from noetl.api.route import A, Route
-    from noetl.settings import Settings
+    from noetl.cli.calls import Api
 
 ROLES = ("viewer", "operator", "author", "admin", "worker")
 role_option = click.option(
@@ -44,18 +43,6 @@ def command() -> None:
     """
 
 
-def _ask(settings: Settings, route: Route[Any, Any, A], **given: Any) -> A:
-    """What the route answers: on a server, or on a database, whose writers need nobody's leave."""
-
-    async def go() -> A:
-        from noetl.cli.acting import calling
-
-        async with calling(settings) as client:
-            return await client.call(route, **given)
-
-    return asyncio.run(go())
-
-
 # --- Users -------------------------------------------------------------------------------------
 
 
@@ -68,11 +55,8 @@ def user() -> None:
 @click.argument("name")
 @role_option
 @click.option("--email", default="", help="For people.")
-@db_option
-@server_option
-def add_user(
-    name: str, roles: tuple[str, ...], email: str, db: str | None, server: str | None
-) -> None:
+@acts
+async def add_user(api: Api, name: str, roles: tuple[str, ...], email: str) -> None:
     """Create a user, or give them another password and other roles.
 
     The password is asked for, or read from standard input.
@@ -80,10 +64,9 @@ def add_user(
     from noetl.api.routes.access import PUT_USER, NewUser
 
     new = NewUser(name=name, roles=roles, email=email, password=_password())
-    settings = settings_for(db, server)
-    _ask(settings, PUT_USER, body=new)
+    await api.call(PUT_USER, body=new)
     say(f'user "{name}" may sign in as {", ".join(roles)}')
-    if settings.server_url is not None and settings.token is None:
+    if api.settings.server_url is not None and api.settings.token is None:
         say(
             "the server was open and is not any more: commands need a token from now on. Sign in"
             " for one (POST /api/auth/login), or make one on its database while it is stopped:"
@@ -102,13 +85,12 @@ def _password() -> str:
 
 @user.command("list")
 @json_option
-@db_option
-@server_option
-def list_users(as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def list_users(api: Api, as_json: bool) -> None:
     """Everybody who can sign in."""
     from noetl.api.routes.access import USERS
 
-    found = _ask(settings_for(db, server), USERS)
+    found = await api.call(USERS)
     if as_json:
         print_json(found)
         return
@@ -120,13 +102,12 @@ def list_users(as_json: bool, db: str | None, server: str | None) -> None:
 
 @user.command("remove")
 @click.argument("name")
-@db_option
-@server_option
-def remove_user(name: str, db: str | None, server: str | None) -> None:
+@acts
+async def remove_user(api: Api, name: str) -> None:
     """Remove a user; all sessions end."""
     from noetl.api.routes.access import DELETE_USER
 
-    _ask(settings_for(db, server), DELETE_USER, name=name)
+    await api.call(DELETE_USER, name=name)
     say(f'user "{name}" is removed')
 
 
@@ -146,16 +127,14 @@ def token() -> None:
     "--pool", "pools", multiple=True, help="A worker with it works for this pool; may be repeated."
 )
 @json_option
-@db_option
-@server_option
-def create_token(
+@acts
+async def create_token(
+    api: Api,
     name: str,
     roles: tuple[str, ...],
     expires: str | None,
     pools: tuple[str, ...],
     as_json: bool,
-    db: str | None,
-    server: str | None,
 ) -> None:
     """Create a token. It goes to stdout, now and never again."""
     from noetl.api.routes.access import CREATE_TOKEN, NewToken
@@ -165,7 +144,7 @@ def create_token(
     if expires is not None and not span:
         raise click.BadParameter(f'--expires is a time span like 12h or 90d, not "{expires}".')
     new = NewToken(name=name, roles=roles, expires_in=span, pools=pools)
-    made = _ask(settings_for(db, server), CREATE_TOKEN, body=new)
+    made = await api.call(CREATE_TOKEN, body=new)
     if as_json:
         print_json(made)
     else:
@@ -174,13 +153,12 @@ def create_token(
 
 @token.command("list")
 @json_option
-@db_option
-@server_option
-def list_tokens(as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def list_tokens(api: Api, as_json: bool) -> None:
     """Every token, without what it is."""
     from noetl.api.routes.access import TOKENS
 
-    found = _ask(settings_for(db, server), TOKENS)
+    found = await api.call(TOKENS)
     if as_json:
         print_json(found)
         return
@@ -193,25 +171,23 @@ def list_tokens(as_json: bool, db: str | None, server: str | None) -> None:
 
 @token.command("revoke")
 @click.argument("name")
-@db_option
-@server_option
-def revoke_token(name: str, db: str | None, server: str | None) -> None:
+@acts
+async def revoke_token(api: Api, name: str) -> None:
     """Make a token worth nothing."""
     from noetl.api.routes.access import DELETE_TOKEN
 
-    _ask(settings_for(db, server), DELETE_TOKEN, name=name)
+    await api.call(DELETE_TOKEN, name=name)
     say(f'token "{name}" is revoked')
 
 
 @command.command("audit")
 @json_option
-@db_option
-@server_option
-def audit(as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def audit(api: Api, as_json: bool) -> None:
     """Who looked at or changed what, newest first."""
     from noetl.api.routes.access import AUDIT
 
-    found = _ask(settings_for(db, server), AUDIT)
+    found = await api.call(AUDIT)
     if as_json:
         print_json(found)
         return

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from noetl.cli.options import json_option, local_settings
-from noetl.cli.printing import counted, print_json, print_line, say
+from noetl.cli.output import counted, print_json, print_line, say
 from noetl.cli.workloads import MEANINGS, WORKLOADS, figures, machine
 from noetl.errors import BadRequest
 
@@ -83,7 +83,7 @@ async def _unused(db: str) -> str:
 
     settings = local_settings(db)
     async with wiring.embedded(settings, work=False) as system:
-        others = len(await system.store.unfinished())
+        others = len(await system.store.records.unfinished())
     if others:
         raise BadRequest(
             f"{counted(others, 'execution')} in that database would go on while we measure."

@@ -22,6 +22,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "credential": "Keep the secrets that playbooks use.",
         "schedules": "Look at what is started when, and change it.",
         "hooks": "Look at what others may call, and end it.",
+        "consumers": "Look at what messages start executions, and change it.",
+        "notifications": "Look at what is told of executions, and change it.",
     },
     "Serve": {
         "dev": "Run a server with a worker and the web UI, in this process.",

@@ -55,11 +55,12 @@ def executions_beginning_with(
 
 
 async def _executions(db: str | None, server: str | None) -> list[tuple[str, str]]:
+    from noetl.api.routes.executions import LIST, Which
+    from noetl.cli.calls import looking
     from noetl.cli.options import settings_for
-    from noetl.cli.remote import looking
 
-    async with asyncio.timeout(PATIENCE), looking(settings_for(db, server)) as records:
-        page = await records.listed("", limit=IDS_SHOWN)
+    async with asyncio.timeout(PATIENCE), looking(settings_for(db, server)) as api:
+        page = await api.call(LIST, query=Which(limit=IDS_SHOWN))
     return [(row.execution_id, f"{row.path} {row.status.lower()}") for row in page.executions]
 
 
@@ -80,7 +81,7 @@ def command(shell: str | None) -> None:
     from click.shell_completion import get_completion_class
 
     from noetl.cli.commands import noetl
-    from noetl.cli.printing import print_text
+    from noetl.cli.output import print_text
 
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:

@@ -1,18 +1,65 @@
-"""`noetl context`: names for servers, so that commands need no --server."""
+"""`noetl context`: names for servers, so that commands need no --server.
+
+They stand in a file of one person, with addresses and tokens, that nobody else may read.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import click
 import msgspec
 
 from noetl.cli.options import json_option
-from noetl.cli.printing import print_json, print_line, printable, say
+from noetl.cli.output import print_json, print_line, printable, say
+from noetl.errors import BadSetting
 
-if TYPE_CHECKING:
-    from noetl.cli.contexts import Contexts
+
+class Server(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a server is, and what we show to it."""
+
+    url: str
+    token: str | None = None
+
+
+class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All servers that have a name, and the one in use."""
+
+    current: str | None = None
+    servers: dict[str, Server] = {}
+
+    @property
+    def chosen(self) -> Server | None:
+        return self.servers.get(self.current) if self.current is not None else None
+
+
+def place() -> Path:
+    """The file, where such files belong."""
+    base = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".config") / "noetl" / "contexts.json"
+
+
+def contexts() -> Contexts:
+    """What is in the file; nothing if there is none."""
+    try:
+        return msgspec.json.decode(place().read_bytes(), type=Contexts)
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):
+        return Contexts()  # none were added, or there is no home to keep them in
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadSetting(f"{place()} cannot be read: {error}. Correct it or remove it.") from None
+
+
+def keep(found: Contexts) -> None:
+    """Write the file, all of it or nothing."""
+    path = place()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with open(handle, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    os.replace(temporary, path)
 
 
 @click.group(short_help="Name servers, and choose the one that commands talk to.")
@@ -39,7 +86,6 @@ def command() -> None:
 )
 def add_command(name: str, url: str, token: bool) -> None:
     """Keep a server under a name."""
-    from noetl.cli.contexts import Server, contexts, keep
     from noetl.settings import HTTP
 
     try:
@@ -66,8 +112,6 @@ def _asked() -> str:
 @click.option("--none", is_flag=True, help="Use no server: the database in this directory.")
 def use_command(name: str | None, none: bool) -> None:
     """Talk to this server from now on."""
-    from noetl.cli.contexts import contexts, keep
-
     known = contexts()
     if (name is None) != none:
         raise click.UsageError("say which server, or --none.")
@@ -81,8 +125,6 @@ def use_command(name: str | None, none: bool) -> None:
 @click.argument("name")
 def remove_command(name: str) -> None:
     """Forget a server, and its token."""
-    from noetl.cli.contexts import contexts, keep
-
     known = contexts()
     _must_be_known(name, known)
     servers = {other: one for other, one in known.servers.items() if other != name}
@@ -106,8 +148,6 @@ def _must_be_known(name: str, known: Contexts) -> None:
 @json_option
 def list_command(as_json: bool) -> None:
     """The servers that have a name; tokens are never shown."""
-    from noetl.cli.contexts import contexts
-
     known = contexts()
     rows = [
         {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.options import db_option, json_option, server_option, settings_for
-from noetl.cli.printing import print_json, print_line, printable, say
+from noetl.cli.calls import acts, looks
+from noetl.cli.options import json_option
+from noetl.cli.output import print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
-    from noetl.settings import Settings
+    from noetl.cli.calls import Api
 
 HIDDEN = "********"
 BYTES_MAX = 1024 * 1024
@@ -47,24 +47,23 @@ def command() -> None:
     help="Playbooks that may use it, e.g. 'shop/*'; may be repeated. '*': all. Else as before.",
 )
 @click.option("--from-file", metavar="FILE", help="Take the fields from a JSON file; - is stdin.")
-@db_option
-@server_option
-def set_command(
+@acts
+async def set_command(
+    api: Api,
     name: str,
     fields: tuple[str, ...],
     kind: str | None,
     description: str,
     playbooks: tuple[str, ...],
     from_file: str | None,
-    db: str | None,
-    server: str | None,
 ) -> None:
     """Store a credential, or replace it.
 
     A KEY without a value is asked for and not shown; without a terminal it is read from standard
     input, one line for each such key. So secrets need not stand in the list of processes.
     """
-    settings = settings_for(db, server)
+    from noetl.api.routes.credentials import LIST, PUT, NewCredential
+
     document = _from_file(from_file) if from_file is not None else {}
     data = document.get("data", {})
     if not isinstance(data, dict):
@@ -74,29 +73,12 @@ def set_command(
         raise click.UsageError(f"which fields? For instance: noetl credential set {name} password")
     found_kind = kind or str(document.get("type") or "generic")
     about = description or str(document.get("description") or "")
-    replaced = asyncio.run(_set(settings, name, found_kind, data, about, playbooks or None))
-    say(f'credential "{name}" is {"replaced" if replaced else "stored"}')
-
-
-async def _set(
-    settings: Settings,
-    name: str,
-    kind: str,
-    data: dict[str, Any],
-    description: str,
-    playbooks: tuple[str, ...] | None,
-) -> bool:
-    """Store it; whether there was one of that name."""
-    from noetl.api.routes.credentials import LIST, PUT, NewCredential
-    from noetl.cli.acting import calling
-
     new = NewCredential(
-        name=name, type=kind, data=data, description=description, playbooks=playbooks
+        name=name, type=found_kind, data=data, description=about, playbooks=playbooks or None
     )
-    async with calling(settings) as client:
-        known = (await client.call(LIST)).credentials
-        await client.call(PUT, body=new)
-    return any(one.name == name for one in known)
+    known = {one.name for one in (await api.call(LIST)).credentials}
+    await api.call(PUT, body=new)
+    say(f'credential "{name}" is {"replaced" if name in known else "stored"}')
 
 
 def _fields(written: tuple[str, ...]) -> dict[str, str]:
@@ -140,47 +122,32 @@ def _from_file(name: str) -> dict[str, Any]:
 
 @command.command("list")
 @json_option
-@db_option
-@server_option
-def list_command(as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def list_command(api: Api, as_json: bool) -> None:
     """What is stored, without any secret."""
-    found = asyncio.run(_list(settings_for(db, server)))
-    if as_json:
-        print_json({"credentials": found})
-        return
-    width = max((len(row["name"]) for row in found), default=0)
-    for row in found:
-        line = f"{row['name']:<{width}}  {row['type']:<10}  {row['description']}"
-        print_line(printable(line.rstrip()))
-    if not found:
-        say("there are no credentials")
-
-
-async def _list(settings: Settings) -> list[dict[str, Any]]:
-    from noetl import wiring
     from noetl.api.routes.credentials import LIST
-    from noetl.cli.acting import calling
-    from noetl.control import documents
 
-    if settings.server_url is not None:
-        async with calling(settings) as client:
-            return [documents.plain(one) for one in (await client.call(LIST)).credentials]
-    # Reading a database is possible beside whoever writes it.
-    async with wiring.looking(settings) as store:
-        return [documents.plain(documents.credential(row)) for row in await store.credentials()]
+    print_list(
+        "credentials",
+        (await api.call(LIST)).credentials,
+        lambda one: (one.name, f"{one.type:<10}", one.description),
+        "there are no credentials",
+        as_json=as_json,
+    )
 
 
 @command.command("show")
 @click.argument("name")
 @click.option("--reveal", is_flag=True, help="Print the secrets, too.")
 @json_option
-@db_option
-@server_option
-def show_command(
-    name: str, reveal: bool, as_json: bool, db: str | None, server: str | None
-) -> None:
+@acts
+async def show_command(api: Api, name: str, reveal: bool, as_json: bool) -> None:
     """One credential: its fields, secrets hidden unless --reveal."""
-    row = asyncio.run(_read(settings_for(db, server), name))
+    from noetl.api.routes.credentials import GET, HowMuch
+    from noetl.control.documents import plain
+
+    found = await api.call(GET, name=name, query=HowMuch(include_data=True))
+    row = plain(found)
     fields = row.pop("data")
     shown = fields if reveal else {key: _hidden(key, value) for key, value in fields.items()}
     if as_json:
@@ -189,28 +156,6 @@ def show_command(
     print_line(printable(f"{row['name']}  {row['type']}  {row['description']}".rstrip()))
     for key, value in shown.items():
         print_line(printable(f"  {key}: {value}"))
-
-
-async def _read(settings: Settings, name: str) -> dict[str, Any]:
-    from noetl import wiring
-    from noetl.api.routes.credentials import GET, HowMuch
-    from noetl.cli.acting import calling
-    from noetl.control import documents
-    from noetl.model.spelling import did_you_mean
-
-    if settings.server_url is not None:
-        async with calling(settings) as client:
-            found = await client.call(GET, name=name, query=HowMuch(include_data=True))
-            return documents.plain(found)
-    async with wiring.looking(settings) as store:
-        row = await store.credential(name)
-        if row is None:
-            from noetl.errors import NotFound
-
-            known = [found.name for found in await store.credentials()]
-            raise NotFound(f'there is no credential "{name}".{did_you_mean(name, known)}')
-    async with wiring.looking_at_keys(settings) as keys:
-        return documents.plain(documents.credential(row, await keys.credential(name) or {}))
 
 
 def _hidden(key: str, value: Any) -> Any:
@@ -223,17 +168,10 @@ def _hidden(key: str, value: Any) -> Any:
 
 @command.command("delete")
 @click.argument("name")
-@db_option
-@server_option
-def delete_command(name: str, db: str | None, server: str | None) -> None:
+@acts
+async def delete_command(api: Api, name: str) -> None:
     """Remove a credential."""
-    asyncio.run(_delete(settings_for(db, server), name))
-    say(f'credential "{name}" is deleted')
-
-
-async def _delete(settings: Settings, name: str) -> None:
     from noetl.api.routes.credentials import DELETE
-    from noetl.cli.acting import calling
 
-    async with calling(settings) as client:
-        await client.call(DELETE, name=name)
+    await api.call(DELETE, name=name)
+    say(f'credential "{name}" is deleted')

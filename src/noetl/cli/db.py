@@ -10,7 +10,7 @@ import click
 
 from noetl.cli.exits import FAILED
 from noetl.cli.options import db_option, local_settings
-from noetl.cli.printing import counted, print_line, printable, say
+from noetl.cli.output import counted, print_line, printable, say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings

@@ -1,22 +1,30 @@
-"""`noetl execute`: start a registered playbook on a server."""
+"""`noetl execute`: start a registered playbook, on a server or on a database."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli.exits import OK, WRONG
 from noetl.cli.options import (
+    db_option,
     json_option,
     label_option,
     labels_of,
     payload_option,
     server_option,
     set_option,
+    settings_for,
     settings_for_server,
 )
+from noetl.cli.output import print_json, print_line, say
+
+if TYPE_CHECKING:
+    from noetl.api.routes.executions import StartExecution
+    from noetl.settings import Settings
 
 
 @click.command(short_help="Start a playbook on a server.")
@@ -28,6 +36,7 @@ from noetl.cli.options import (
 @click.option("--wait", is_flag=True, help="Follow it to its end, and exit as `run` would.")
 @click.option("--key", help="Your own name for this start: the same again starts nothing new.")
 @json_option
+@db_option
 @server_option
 def command(
     path: str,
@@ -38,26 +47,72 @@ def command(
     wait: bool,
     key: str | None,
     as_json: bool,
+    db: str | None,
     server: str | None,
 ) -> None:
     """Start a playbook on a server.
 
-    The id of the execution goes to stdout; with --wait, its result.
+    The id of the execution goes to stdout; with --wait, its result. With --db it is started by the
+    process that holds that database, or by this one.
 
     \b
     Examples:
       noetl execute shop/orders --set days=3
       noetl execute shop/orders --version 2 --wait
     """
-    from noetl.cli.payload import workload
-    from noetl.cli.run_there import execute_there
+    from noetl.api.routes.executions import StartExecution
+    from noetl.cli.values import workload
 
-    request: dict[str, Any] = {"path": path, "workload": workload(sets, payload)}
-    if labels:
-        request["labels"] = labels_of(labels)
-    if version is not None:
-        request["version"] = version
-    settings = settings_for_server(server)
-    sys.exit(
-        asyncio.run(execute_there(settings, request, sets, wait=wait, as_json=as_json, key=key))
+    settings = settings_for(db, server) if db is not None else settings_for_server(server)
+    body = StartExecution(
+        path=path, version=version, workload=workload(sets, payload), labels=labels_of(labels)
     )
+    sys.exit(asyncio.run(_execute(settings, body, sets, wait=wait, as_json=as_json, key=key)))
+
+
+async def _execute(
+    settings: Settings,
+    body: StartExecution,
+    sets: tuple[str, ...],
+    *,
+    wait: bool,
+    as_json: bool,
+    key: str | None,
+) -> int:
+    import msgspec
+
+    from noetl.api.routes.executions import START
+    from noetl.cli.calls import acting
+    from noetl.cli.follow import to_end
+    from noetl.cli.run import registered
+    from noetl.cli.values import asked_for, say_all, typed
+    from noetl.errors import BadInputs
+
+    async with acting(settings) as api:
+        given: dict[str, Any] = body.workload or {}
+        if sets or sys.stdin.isatty():
+            assert body.path is not None
+            version = body.version if isinstance(body.version, int) else None
+            chosen = await registered(api, body.path, version)
+            given = asked_for(typed(given, sets, chosen.inputs), chosen.inputs, chosen.workload)
+        body = msgspec.structs.replace(body, workload=given)
+        headers = {} if key is None else {"Idempotency-Key": key}
+        try:
+            started = await api.call(START, body=body, headers=headers)
+        except BadInputs as error:
+            say_all(error)
+            return WRONG
+        execution_id = started.execution_id
+        if wait:
+            return await to_end(api, execution_id, as_json=as_json)
+        if as_json:
+            print_json(started)
+            return OK
+        print_line(execution_id)
+        if not api.is_run():
+            say(f"{started.path} is started{await api.left_to_do(execution_id)}")
+            return OK
+        is_server = settings.server_url is not None
+        where = f"on {api.client.url}" if is_server else "in the process that has the database"
+        say(f"{started.path} runs {where}; `noetl executions follow {execution_id}` shows it")
+        return OK

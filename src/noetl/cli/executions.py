@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli.calls import PAGE, acts, holding, looks
 from noetl.cli.exits import FAILED, INTERRUPTED, OK
 from noetl.cli.options import (
     db_option,
@@ -17,19 +18,15 @@ from noetl.cli.options import (
     labels_of,
     local_settings,
     payload_option,
-    server_option,
     set_option,
-    settings_for,
 )
-from noetl.cli.printing import counted, print_json, print_line, printable, say
-from noetl.cli.whoami import local_actor
+from noetl.cli.output import counted, one_line, print_json, print_line, printable, say
 
 if TYPE_CHECKING:
-    from noetl.api.routes.executions import Fork
+    from noetl.cli.calls import Api
+    from noetl.model.answers import ExecutionSummary, LogEntry, Logs
     from noetl.model.retrospect import ForkPlanDocument
     from noetl.settings import Settings
-    from noetl.store.base import Summary
-    from noetl.wiring import System
 
 STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 
@@ -51,14 +48,20 @@ def command() -> None:
     """
 
 
-def is_running(settings: Settings) -> bool:
-    """Whether somebody could be running executions: a server, or whoever has the database."""
-    from noetl import wiring
-
-    return settings.server_url is not None or wiring.is_in_use(settings)
-
-
 # --- Looking -----------------------------------------------------------------------------------
+
+
+def _span(context: click.Context, parameter: click.Parameter, since: str | None) -> str | None:
+    from noetl.model.duration import seconds
+
+    if since is not None and seconds(since) is None:
+        raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
+    return since
+
+
+since_option = click.option(
+    "--since", metavar="TIME", callback=_span, help="Only those started since, e.g. 1h, 30m, 2d."
+)
 
 
 @command.command("list")
@@ -76,12 +79,12 @@ def is_running(settings: Settings) -> bool:
     metavar="NAME=VALUE",
     help="Only those with this label, e.g. --label team=sales.",
 )
-@click.option("--since", metavar="TIME", help="Only those started since, e.g. 1h, 30m, 2d.")
+@since_option
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @json_option
-@db_option
-@server_option
-def list_command(
+@looks
+async def list_command(
+    api: Api,
     query: tuple[str, ...],
     status: str | None,
     path: str | None,
@@ -89,8 +92,6 @@ def list_command(
     since: str | None,
     limit: int,
     as_json: bool,
-    db: str | None,
-    server: str | None,
 ) -> None:
     """Executions, newest first.
 
@@ -109,68 +110,50 @@ def list_command(
       noetl executions list 'status:failed took:>5m'
       noetl executions list 'path:shop/* -status:completed since:2d'
     """
+    from noetl.api.routes.executions import LIST, Which
+    from noetl.cli.views.executions import list_rows, show
+    from noetl.model.answers import ExecutionPage
     from noetl.model.execution_query import quoted
 
-    _begin(since)
     words = [" ".join(query)]
     words += [f"status:{status}"] if status is not None else []
     words += [f"path:{path}" if "*" in path else f"path:{quoted(path)}"] if path is not None else []
     words += [f"since:{since}"] if since is not None else []
     words += [f"label.{name}={quoted(value)}" for name, value in labels_of(labels).items()]
-    asyncio.run(_list(settings_for(db, server), " ".join(words).strip(), limit, as_json=as_json))
-
-
-def _begin(since: str | None) -> float | None:
-    from noetl.model.duration import seconds
-
-    span = seconds(since) if since is not None else None
-    if since is not None and span is None:
-        raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
-    return time.time() - span if span is not None else None
-
-
-async def _list(settings: Settings, query: str, limit: int, *, as_json: bool) -> None:
-    from noetl.cli.remote import looking
-    from noetl.cli.showing import list_rows, show
-
-    async with looking(settings) as records:
-        page = await records.listed(query, limit=limit)
+    wanted = " ".join(words).strip()
+    page = await api.call(LIST, query=Which(q=wanted, limit=min(limit, PAGE)))
+    found = page.executions
+    while page.next_cursor is not None and len(found) < limit:
+        room = min(limit - len(found), PAGE)
+        page = await api.call(LIST, query=Which(q=wanted, cursor=page.next_cursor, limit=room))
+        found += page.executions
+    cursor = page.next_cursor
     if as_json:
-        print_json(page)
+        print_json(ExecutionPage(executions=found, next_cursor=cursor))
         return
-    show(list_rows(page.executions, in_use=is_running(settings)))
-    if page.next_cursor is not None:
+    show(list_rows(found, in_use=api.is_run()))
+    if cursor is not None:
         say(f"there are more; --limit {limit * 10} shows them")
-    if not page.executions:
+    if not found:
         say("no executions match")
 
 
 @command.command("labels")
 @click.argument("label", metavar="NAME")
-@click.option("--since", metavar="TIME", help="Only executions started since, e.g. 1h, 30m, 2d.")
+@since_option
 @json_option
-@db_option
-@server_option
-def labels_command(
-    label: str, since: str | None, as_json: bool, db: str | None, server: str | None
-) -> None:
+@looks
+async def labels_command(api: Api, label: str, since: str | None, as_json: bool) -> None:
     """The values of a label, and how many executions have each."""
-    asyncio.run(_labels(settings_for(db, server), label, _begin(since), as_json=as_json))
+    from noetl.api.routes.executions import LABELS, Labelled
 
-
-async def _labels(settings: Settings, label: str, since: float | None, *, as_json: bool) -> None:
-    from noetl.cli.printing import one_line
-    from noetl.cli.remote import looking
-
-    async with looking(settings) as records:
-        found = await records.label_counts(label, since=since)
+    found = await api.call(LABELS, name=label, query=Labelled(since=since))
     if as_json:
-        values = [{"value": value, "executions": count} for value, count in found]
-        print_json({"label": label, "values": values})
+        print_json(found)
         return
-    for value, count in found:
-        print_line(f"{count:>8}  {one_line(value)}")
-    if not found:
+    for one in found.values:
+        print_line(f"{one.executions:>8}  {one_line(one.value)}")
+    if not found.values:
         say(f'no execution has a label "{one_line(label)}"')
 
 
@@ -178,26 +161,35 @@ async def _labels(settings: Settings, label: str, since: float | None, *, as_jso
 @execution_argument
 @click.option("--critical", is_flag=True, help="The step runs that decided how long it took.")
 @json_option
-@db_option
-@server_option
-def show_command(
-    execution: str, critical: bool, as_json: bool, db: str | None, server: str | None
-) -> None:
+@looks
+async def show_command(api: Api, execution: str, critical: bool, as_json: bool) -> None:
     """Steps, result or error, and what failed tasks printed."""
+    from noetl import wiring
+    from noetl.cli.follow import print_output
+    from noetl.cli.views.executions import execution_rows, shortened, show
+    from noetl.cli.views.results import print_document
+    from noetl.cli.views.source_lines import of_execution
+
+    execution_id = await api.find(execution)
     if critical:
-        asyncio.run(_critical(settings_for(db, server), execution, as_json=as_json))
+        await _critical(api, execution_id, as_json=as_json)
         return
-    asyncio.run(_show(settings_for(db, server), execution, as_json=as_json))
+    document = await api.document(execution_id)
+    if as_json:
+        await print_document(document, api.body)
+        return
+    source = await of_execution(api, wiring.compiler(api.settings), document)
+    shown = await shortened(source.told(document), api.body)
+    show(execution_rows(shown, in_use=api.is_run()))
+    if document["status"] == "FAILED":
+        await print_output(api, execution_id, source=source)
 
 
-async def _critical(settings: Settings, written: str, *, as_json: bool) -> None:
+async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
     from noetl.api.routes.comparisons import CRITICAL
-    from noetl.cli.acting import calling, find
-    from noetl.cli.lines import length
+    from noetl.cli.views.lines import length
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        found = await client.call(CRITICAL, execution_id=execution_id)
+    found = await api.call(CRITICAL, execution_id=execution_id)
     if as_json:
         print_json(found)
         return
@@ -210,60 +202,30 @@ async def _critical(settings: Settings, written: str, *, as_json: bool) -> None:
     print_line(f"{length(found.seconds)} in all: {spent}")
 
 
-async def _show(settings: Settings, written: str, *, as_json: bool) -> None:
-    from noetl import wiring
-    from noetl.cli.remote import looking
-    from noetl.cli.results import print_document
-    from noetl.cli.running import print_output
-    from noetl.cli.showing import execution_rows, shortened, show
-    from noetl.cli.source_lines import of_execution
-
-    async with looking(settings) as records:
-        execution_id = await records.find(written)
-        document = await records.document(execution_id)
-        if as_json:
-            await print_document(document, records.body)
-            return
-        source = await of_execution(records, wiring.compiler(settings), document)
-        shown = await shortened(source.told(document), records.body)
-        show(execution_rows(shown, in_use=is_running(settings)))
-        if document["status"] == "FAILED":
-            await print_output(records, execution_id, source=source)
-
-
 @command.command("diff")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @json_option
-@db_option
-@server_option
-def diff_command(
-    first: str, second: str, as_json: bool, db: str | None, server: str | None
-) -> None:
+@looks
+async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
     """How two executions differ.
 
     The first difference, all others, and the times of steps side by side. They are aligned by step,
     run, iteration, task and attempt. Exits with 1 if they differ.
     """
-    sys.exit(asyncio.run(_diff(settings_for(db, server), first, second, as_json=as_json)))
-
-
-async def _diff(settings: Settings, first: str, second: str, *, as_json: bool) -> int:
     from noetl.api.routes.comparisons import DIFF, Both
-    from noetl.cli.acting import calling, find
-    from noetl.cli.lines import length
+    from noetl.cli.views.lines import length
 
-    a, b = await find(settings, first), await find(settings, second)
-    async with calling(settings) as client:
-        found = await client.call(DIFF, query=Both(a=a, b=b))
+    both = Both(a=await api.find(first), b=await api.find(second))
+    found = await api.call(DIFF, query=both)
     if as_json:
         print_json(found)
         return OK if found.same else FAILED
     for number, one in enumerate(found.differences):
         print_line(f"{'first: ' if number == 0 else '       '}{one.text}")
         if one.what in ("workload", "result", "outcome"):
-            print_line(f"         A  {short(one.a)}")
-            print_line(f"         B  {short(one.b)}")
+            print_line(f"         A  {_short(one.a)}")
+            print_line(f"         B  {_short(one.b)}")
     if found.same:
         print_line("they did the same and came to the same")
     if found.more:
@@ -276,7 +238,7 @@ async def _diff(settings: Settings, first: str, second: str, *, as_json: bool) -
     return OK if found.same else FAILED
 
 
-def short(value: object) -> str:
+def _short(value: object) -> str:
     """A value on one line."""
     import json
 
@@ -288,43 +250,34 @@ def short(value: object) -> str:
 @execution_argument
 @click.option("--step", help="The result of this step instead of the playbook's.")
 @json_option
-@db_option
-@server_option
-def result_command(
-    execution: str, step: str | None, as_json: bool, db: str | None, server: str | None
-) -> None:
+@looks
+async def result_command(api: Api, execution: str, step: str | None, as_json: bool) -> None:
     """The whole value that an execution or a step ended with.
 
     Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
     is printed; a long list of results is read and printed part by part.
     """
-    asyncio.run(_result(settings_for(db, server), execution, step, as_json=as_json))
-
-
-async def _result(settings: Settings, written: str, step: str | None, *, as_json: bool) -> None:
-    from noetl.cli.remote import looking
-    from noetl.cli.results import print_value
+    from noetl.cli.views.results import print_value
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
-    async with looking(settings) as records:
-        execution_id = await records.find(written)
-        document = await records.document(execution_id)
-        found, what = document, f"execution {execution_id}"
-        if step is not None:
-            steps = {one["step"]: one for one in document["steps"]}
-            if step not in steps:
-                raise NotFound(
-                    f'execution {execution_id} has run no step "{step}".'
-                    f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
-                )
-            found, what = steps[step], f'step "{step}" of execution {execution_id}'
-        if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
+    execution_id = await api.find(execution)
+    document = await api.document(execution_id)
+    found, what = document, f"execution {execution_id}"
+    if step is not None:
+        steps = {one["step"]: one for one in document["steps"]}
+        if step not in steps:
             raise NotFound(
-                f"{what} has no result: it is {found['status'].lower()}."
-                f" `noetl executions show {execution_id}` says more."
+                f'execution {execution_id} has run no step "{step}".'
+                f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
             )
-        await print_value(found["result"], execution_id, records.body, as_json=as_json)
+        found, what = steps[step], f'step "{step}" of execution {execution_id}'
+    if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
+        raise NotFound(
+            f"{what} has no result: it is {found['status'].lower()}."
+            f" `noetl executions show {execution_id}` says more."
+        )
+    await print_value(found["result"], execution_id, api.body, as_json=as_json)
 
 
 @command.command("events")
@@ -334,42 +287,35 @@ async def _result(settings: Settings, written: str, step: str | None, *, as_json
 @click.option("--after", type=click.IntRange(0), default=0, help="Only those after this number.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
 @json_option
-@db_option
-@server_option
-def events_command(
+@looks
+async def events_command(
+    api: Api,
     execution: str,
     types: tuple[str, ...],
     step: str | None,
     after: int,
     limit: int | None,
     as_json: bool,
-    db: str | None,
-    server: str | None,
 ) -> None:
     """Everything that happened to an execution, in order."""
-    chosen: dict[str, Any] = {"types": types, "step": step, "after": after}
-    asyncio.run(_events(settings_for(db, server), execution, chosen, limit, as_json=as_json))
+    from noetl.cli.views.lines import event_line
+    from noetl.control.documents import restored
+    from noetl.model.answers import EventPage
 
-
-async def _events(
-    settings: Settings, written: str, chosen: dict[str, Any], limit: int | None, *, as_json: bool
-) -> None:
-    from noetl.cli.lines import event_line
-    from noetl.cli.remote import looking
-    from noetl.control.documents import event
-
-    async with looking(settings) as records:
-        execution_id = await records.find(written)
-        wanted = None if limit is None else limit + 1
-        found = await records.events(execution_id, limit=wanted, **chosen)
-    shown = found if limit is None else found[:limit]
+    execution_id = await api.find(execution)
+    kept, shown, more = [], 0, True
+    while more and (limit is None or shown < limit):
+        room = PAGE if limit is None else min(PAGE, limit - shown)
+        page = await api.page(execution_id, after=after, types=types, step=step, limit=room)
+        after, more = page.next_after, page.more
+        shown += len(page.events)
+        if as_json:
+            kept += page.events
+            continue
+        for event in page.events:
+            print_line(event_line(restored(event)))
     if as_json:
-        last = shown[-1].seq if shown else chosen["after"]
-        events = [event(execution_id, row) for row in shown]
-        print_json({"events": events, "next_after": last, "more": len(found) > len(shown)})
-        return
-    for row in shown:
-        print_line(event_line(row))
+        print_json(EventPage(events=kept, next_after=after, more=more))
 
 
 @command.command("logs")
@@ -378,77 +324,110 @@ async def _events(
 @click.option("--grep", metavar="RE", help="Only lines that this regular expression finds.")
 @click.option("--follow", is_flag=True, help="Go on until the execution has ended.")
 @json_option
-@db_option
-@server_option
-def logs_command(
-    execution: str,
-    step: str | None,
-    grep: str | None,
-    follow: bool,
-    as_json: bool,
-    db: str | None,
-    server: str | None,
+@looks
+async def logs_command(
+    api: Api, execution: str, step: str | None, grep: str | None, follow: bool, as_json: bool
 ) -> None:
     """What its tasks printed, line by line behind the step.
 
     Of a task that prints very much the beginning and the end are kept. Secrets are masked.
     """
-    from noetl.cli.task_output import print_logs
+    from noetl.cli.views.lines import speaker
 
     if follow and as_json:
         raise click.UsageError("--json prints one document, --follow goes on: give one of them.")
-    settings = settings_for(db, server)
-    chosen = {"step": step, "grep": grep}
-    asyncio.run(print_logs(settings, execution, chosen, follow=follow, as_json=as_json))
+    execution_id = await api.find(execution)
+    entries: list[LogEntry] = []
+    page: Logs | None = None
+    printed = False
+    async for page in _logs(api, execution_id, step, grep, follow=follow):
+        if as_json:
+            entries += page.entries
+            continue
+        for entry in page.entries:
+            printed = True
+            for line in entry.text.splitlines():
+                shown = printable(line) if sys.stdout.isatty() else line
+                print_line(f"{speaker(entry.step, entry.task, entry.iteration)} | {shown}")
+    if as_json:
+        import msgspec
+
+        assert page is not None
+        print_json(msgspec.structs.replace(page, entries=entries))
+    elif not printed:
+        where = f"step {step} of it" if step else "its tasks"
+        what = "no such line" if grep else "nothing"
+        say(f"execution {execution_id}: {where} printed {what}")
+
+
+async def _logs(
+    api: Api, execution_id: str, step: str | None, grep: str | None, *, follow: bool
+) -> AsyncIterator[Logs]:
+    """Page after page; at the end of what there is, with `follow`, the next when it is there."""
+    from noetl.api.routes.executions import LOGS, WhichLogs
+    from noetl.model.state import TERMINAL
+
+    after, wait, is_run = 0, 0.0, True
+    while True:
+        query = WhichLogs(step=step, grep=grep, after=after, limit=PAGE, wait=wait)
+        page = await api.call(LOGS, execution_id=execution_id, query=query)
+        yield page
+        after, wait = page.next_after, 0.0
+        if page.more:
+            continue
+        if not follow or page.status in TERMINAL:
+            return
+        if not is_run:
+            say(
+                f"no process is running execution {execution_id}: it was interrupted."
+                f" `noetl executions resume {execution_id}` goes on with it."
+            )
+            return
+        # Whoever had it may have stored its end just before letting go: one more look tells.
+        is_run = api.is_run()
+        wait = api.patience if is_run else 0.0
 
 
 @command.command("export")
 @execution_argument
 @click.option("-o", "output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
-@db_option
-@server_option
-def export_command(execution: str, output: str | None, db: str | None, server: str | None) -> None:
+@looks
+async def export_command(api: Api, execution: str, output: str | None) -> None:
     """Write an execution into one file.
 
     It has the log, the playbook and the results.
 
     `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
     """
-    asyncio.run(_export(settings_for(db, server), execution, output))
+    from noetl.api.routes.executions import EXPORT
 
-
-async def _export(settings: Settings, written: str, output: str | None) -> None:
-    from noetl.cli.remote import looking
-
-    async with looking(settings) as records:
-        execution_id = await records.find(written)
-        pieces = await records.export(execution_id)
-        name = output or f"{execution_id}.noetl"
-        if name == "-":
+    execution_id = await api.find(execution)
+    pieces = api.client.pieces(EXPORT, execution_id=execution_id)
+    name = output or f"{execution_id}.noetl"
+    if name == "-":
+        async for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    try:
+        with open(name, "wb") as file:
             async for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            return
-        try:
-            with open(name, "wb") as file:
-                async for piece in pieces:
-                    file.write(piece)
-        except OSError as error:
-            raise click.ClickException(f"{name} cannot be written: {error.strerror}.") from None
+                file.write(piece)
+    except OSError as error:
+        raise click.ClickException(f"{name} cannot be written: {error.strerror}.") from None
     say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
 
 
 @command.command("follow")
 @execution_argument
-@db_option
-@server_option
-def follow_command(execution: str, db: str | None, server: str | None) -> None:
+@looks
+async def follow_command(api: Api, execution: str) -> int:
     """Watch an execution until it has ended.
 
     Another process or a server runs it. Exits as `noetl run` would.
     """
-    from noetl.cli.following import follow
+    from noetl.cli.follow import follow
 
-    sys.exit(asyncio.run(follow(settings_for(db, server), execution)))
+    return await follow(api, await api.find(execution))
 
 
 @command.command("why")
@@ -456,15 +435,9 @@ def follow_command(execution: str, db: str | None, server: str | None) -> None:
 @click.option("--step", metavar="STEP", help="Why this step ran, or why it did not.")
 @click.option("--at", "seq", type=click.IntRange(1), metavar="SEQ", help="As it was at this event.")
 @json_option
-@db_option
-@server_option
-def why_command(
-    execution: str,
-    step: str | None,
-    seq: int | None,
-    as_json: bool,
-    db: str | None,
-    server: str | None,
+@looks
+async def why_command(
+    api: Api, execution: str, step: str | None, seq: int | None, as_json: bool
 ) -> None:
     """What an unfinished execution waits for, or why a step ran.
 
@@ -472,53 +445,35 @@ def why_command(
     the guards that decided are evaluated again on what they could read then, and the answer says
     what they read.
     """
-    settings = settings_for(db, server)
-    if step is not None:
-        asyncio.run(_why_step(settings, execution, step, seq, as_json=as_json))
-        return
-    if seq is not None:
-        raise click.UsageError("--at goes with --step: why that step ran, or not, up to then.")
-    asyncio.run(_why(settings, execution, as_json=as_json))
-
-
-async def _why_step(
-    settings: Settings, written: str, step: str, seq: int | None, *, as_json: bool
-) -> None:
     from noetl.api.routes.executions import WHY, WhichWhy
-    from noetl.cli.acting import calling, find
+    from noetl.control.documents import plain
+    from noetl.model.state import TERMINAL
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        found = await client.call(
-            WHY, execution_id=execution_id, query=WhichWhy(step=step, seq=seq)
-        )
-    assert found.step is not None
-    if as_json:
-        print_json(found.step)
-    else:
-        print_line(found.step.text)
-
-
-async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
-    from noetl.cli.remote import looking
-
-    async with looking(settings) as records:
-        execution_id = await records.find(written)
-        state = await records.state(execution_id)
-        reasons = await records.why(execution_id)
-    in_use = is_running(settings)
-    if as_json:
-        status = {"execution_id": execution_id, "status": state.status, "in_use": in_use}
-        print_json({**status, "waits_for": reasons})
+    if step is None and seq is not None:
+        raise click.UsageError("--at goes with --step: why that step ran, or not, up to then.")
+    execution_id = await api.find(execution)
+    query = WhichWhy(step=step, seq=seq)
+    found = await api.call(WHY, execution_id=execution_id, query=query)
+    in_use = api.is_run()
+    if found.step is not None:
+        if as_json:
+            print_json(found.step)
+        else:
+            print_line(found.step.text)
         return
-    if state.is_finished:
-        print_line(f"it waits for nothing: it has ended ({state.status})")
+    if as_json:
+        waits = [plain(one) for one in found.waits_for]
+        status = {"execution_id": execution_id, "status": found.status, "in_use": in_use}
+        print_json({**status, "waits_for": waits})
+        return
+    if found.status in TERMINAL:
+        print_line(f"it waits for nothing: it has ended ({found.status})")
     elif not in_use:
         print_line(
             "no process is running it: it was interrupted."
             f" `noetl executions resume {execution_id}` goes on with it."
         )
-    for reason in reasons:
+    for reason in found.waits_for:
         print_line(reason.text)
 
 
@@ -528,57 +483,42 @@ async def _why(settings: Settings, written: str, *, as_json: bool) -> None:
 @command.command("cancel")
 @execution_argument
 @click.option("--reason", default="", help="Why; kept with the execution.")
-@db_option
-@server_option
-def cancel_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
+@acts
+async def cancel_command(api: Api, execution: str, reason: str) -> None:
     """Stop an execution for good. What it runs just now is interrupted.
 
     A playbook with `compensate_on: [cancel]` undoes what is done first; cancelling again stops
     that, too.
     """
-    say(asyncio.run(_cancel(settings_for(db, server), execution, reason)))
-
-
-async def _cancel(settings: Settings, written: str, reason: str) -> str:
     from noetl.api.routes.executions import CANCEL, Cancel
-    from noetl.cli.acting import calling, find
-    from noetl.cli.signal import left_to_do
 
-    execution_id = await find(settings, written)
+    execution_id = await api.find(execution)
     wish = Cancel(reason=reason or "cancelled by command")
-    async with calling(settings) as client:
-        now = await client.call(CANCEL, execution_id=execution_id, body=wish)
+    now = await api.call(CANCEL, execution_id=execution_id, body=wish)
     if now.status == "CANCELLED":
-        return f"execution {execution_id} is cancelled"
-    rest = await left_to_do(settings, execution_id)
-    return f"execution {execution_id} is being cancelled: it undoes what is done{rest}"
+        say(f"execution {execution_id} is cancelled")
+        return
+    rest = await api.left_to_do(execution_id)
+    say(f"execution {execution_id} is being cancelled: it undoes what is done{rest}")
 
 
 @command.command("pause")
 @execution_argument
 @click.option("--reason", default="", help="Why; kept with the execution.")
-@db_option
-@server_option
-def pause_command(execution: str, reason: str, db: str | None, server: str | None) -> None:
+@acts
+async def pause_command(api: Api, execution: str, reason: str) -> None:
     """Begin nothing new in an execution until it is resumed.
 
     Calls that run just now end. The command comes back when every worker that has work of it has
     confirmed that. Sub-playbooks are executions of their own, and go on.
     """
-    execution_id = asyncio.run(_pause(settings_for(db, server), execution, reason))
-    say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
-
-
-async def _pause(settings: Settings, written: str, reason: str) -> str:
     from noetl.api.routes.executions import PAUSE, Pause
-    from noetl.cli.acting import calling, find
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        paused = await client.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
+    execution_id = await api.find(execution)
+    paused = await api.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
     for worker in paused.unconfirmed:
         say(f"worker {worker} has not confirmed the pause; it may begin something yet")
-    return execution_id
+    say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
 
 
 @command.command("answer")
@@ -588,15 +528,9 @@ async def _pause(settings: Settings, written: str, reason: str) -> str:
 @click.option(
     "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="The same as FIELD=VALUE."
 )
-@db_option
-@server_option
-def answer_command(
-    execution: str,
-    fields: tuple[str, ...],
-    step: str | None,
-    sets: tuple[str, ...],
-    db: str | None,
-    server: str | None,
+@acts
+async def answer_command(
+    api: Api, execution: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
 ) -> None:
     """Answer what a waiting step asks.
 
@@ -608,60 +542,71 @@ def answer_command(
       noetl executions answer 380937164380631313
       noetl executions answer 380937164380631313 approved=yes note="looks right"
     """
-    from noetl.cli.answer import answer
+    import msgspec
 
-    asyncio.run(answer(settings_for(db, server), execution, step, (*fields, *sets)))
+    from noetl.cli.signal import deliver
+    from noetl.cli.values import ask, field_values
+    from noetl.model.net import FormField
+
+    execution_id = await api.find(execution)
+    waiting = {
+        one["step"]: msgspec.convert(one.get("waiting", {}).get("form", ()), tuple[FormField, ...])
+        for one in (await api.document(execution_id))["steps"]
+    }
+    asking = {name: form for name, form in waiting.items() if form}
+    chosen = _chosen(asking, step, execution_id)
+    values = field_values(asking[chosen], (*fields, *sets))
+    if not values and sys.stdin.isatty():
+        say(f'step "{one_line(chosen)}" asks:')
+        values = {field.name: ask(field) for field in asking[chosen]}
+    await deliver(api, execution_id, "approval.received", values, step=chosen)
+    rest = await api.left_to_do(execution_id)
+    say(f'step "{chosen}" of execution {execution_id} has its answer{rest}')
+
+
+def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
+    """Which step is answered, of those that wait with a form."""
+    from noetl.errors import Conflict, SignalRefused
+
+    if step is not None and step in asking:
+        return step
+    if not asking or step is not None:
+        what = f'step "{step}"' if step is not None else f"execution {execution_id}"
+        raise Conflict(
+            f"{what} does not wait for an answer. `noetl executions why {execution_id}` shows what"
+            " it waits for."
+        )
+    if len(asking) > 1:
+        raise SignalRefused(
+            f"several steps wait for an answer: {', '.join(asking)}. Choose one with --step."
+        )
+    return next(iter(asking))
 
 
 @command.command("resume")
 @execution_argument
 @click.option("--detach", is_flag=True, help="Only lift the pause; do not run it here.")
 @json_option
-@db_option
-@server_option
-def resume_command(
-    execution: str, detach: bool, as_json: bool, db: str | None, server: str | None
-) -> None:
+@acts
+async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
     """Let a paused or interrupted execution go on.
 
     If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
     """
-    sys.exit(
-        asyncio.run(_resume(settings_for(db, server), execution, detach=detach, as_json=as_json))
-    )
+    from noetl.api.routes.executions import RESUME, Resume
+    from noetl.cli.follow import to_end
 
-
-async def _resume(settings: Settings, written: str, *, detach: bool, as_json: bool) -> int:
-    from noetl import wiring
-    from noetl.api.routes.executions import RESUME
-    from noetl.cli.acting import calling, find
-    from noetl.cli.running import run_to_end, working_here
-
-    execution_id = await find(settings, written)
-    if detach or is_running(settings):
-        async with calling(settings) as client:
-            await client.call(RESUME, execution_id=execution_id)
-        where = "in the process that has the database"
-        if settings.server_url is not None:
-            where = f"on {settings.server_url}"
-        elif detach:
-            where = "when something runs next"
-        say(f"execution {execution_id} goes on {where}")
-        return OK
-    async with wiring.embedded(settings, work=False) as system:
-        await system.executions.resume(execution_id, actor=local_actor())
-        root = await _root(system, execution_id)
-        async with working_here(system, settings, {root}):
-            return await run_to_end(system, execution_id, as_json=as_json)
-
-
-async def _root(system: System, execution_id: str) -> str:
-    """The execution that people started, of which this one is a part."""
-    row = await system.store.summary(execution_id)
-    while row is not None and row.parent_execution_id is not None:
-        execution_id = row.parent_execution_id
-        row = await system.store.summary(execution_id)
-    return execution_id
+    execution_id = await api.find(execution)
+    await api.call(RESUME, execution_id=execution_id, body=Resume())
+    if not detach and not api.is_run():
+        return await to_end(api, execution_id, as_json=as_json)
+    where = "in the process that has the database"
+    if api.settings.server_url is not None:
+        where = f"on {api.settings.server_url}"
+    elif not api.is_run():
+        where = "when something runs next"
+    say(f"execution {execution_id} goes on {where}")
+    return OK
 
 
 @command.command("resume-all")
@@ -679,47 +624,28 @@ def resume_all_command(db: str | None) -> None:
 
 
 async def _resume_all(settings: Settings) -> int:
-    from noetl import wiring
-    from noetl.cli.running import working_here
+    from noetl.api.routes.executions import LIST, Which
+    from noetl.cli.follow import follow_quietly, working_here
 
-    async with wiring.embedded(settings, work=False) as system:
-        rows = [await system.store.summary(found) for found in await system.store.unfinished()]
-        started = [row for row in rows if row is not None and row.parent_execution_id is None]
-        chosen = [row for row in started if row.status != "PAUSED"]
-        for row in started:
-            if row.status == "PAUSED":
-                say(f"execution {row.execution_id} of {row.path} is paused and stays so")
+    async with holding(settings) as api:
+        chosen: list[ExecutionSummary] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            query = Which(q="status:active parent:none", cursor=cursor or None, limit=PAGE)
+            page = await api.call(LIST, query=query)
+            for row in page.executions:
+                if row.status == "PAUSED":
+                    say(f"execution {row.execution_id} of {row.path} is paused and stays so")
+                else:
+                    chosen.append(row)
+            cursor = page.next_cursor
         if not chosen:
             say("no execution was interrupted")
             return OK
         say(f"going on with {counted(len(chosen), 'execution')}")
-        async with working_here(system, settings, {row.execution_id for row in chosen}):
-            codes = await asyncio.gather(*(_watch(system, row) for row in chosen))
-    return max(codes)
-
-
-async def _watch(system: System, row: Summary) -> int:
-    from noetl.cli.lines import Telling
-    from noetl.cli.source_lines import Locator
-    from noetl.control.records import Records
-
-    name = f"{row.path} {row.execution_id}"
-    locator = Locator(Records(system.store), system.catalog.check)
-    telling = Telling(row.execution_id, locator)
-    async for events in system.executions.follow(row.execution_id, after=await _seq(system, row)):
-        for event in events:
-            line = await telling.line(event)
-            if line is not None:
-                say(f"{name}: {line}")
-    document = await system.executions.wait(row.execution_id)
-    document = (await locator.source(document)).told(document)
-    error = f": {document['error']['message']}" if document["error"] else ""
-    say(f"{name}: {document['status'].lower()}{error}")
-    return OK if document["status"] == "COMPLETED" else FAILED
-
-
-async def _seq(system: System, row: Summary) -> int:
-    return (await system.orchestrator.state(row.execution_id)).seq
+        async with working_here(api, {row.execution_id for row in chosen}):
+            watched = [follow_quietly(api, row.execution_id, row.path) for row in chosen]
+            return max(await asyncio.gather(*watched))
 
 
 @command.command("fork")
@@ -748,9 +674,9 @@ async def _seq(system: System, row: Summary) -> int:
 )
 @click.option("--dry-run", is_flag=True, help="Only say which calls would be reused.")
 @json_option
-@db_option
-@server_option
-def fork_command(
+@acts
+async def fork_command(
+    api: Api,
     execution: str,
     seq: int,
     iteration: int | None,
@@ -758,9 +684,7 @@ def fork_command(
     sets: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
-    db: str | None,
-    server: str | None,
-) -> None:
+) -> int:
     """A new execution that goes on from an event of another.
 
     What was recorded before the event counts: none of those calls is made again. `noetl executions
@@ -772,57 +696,24 @@ def fork_command(
       noetl executions fork last --at 118 --version 13
       noetl executions fork last --at 204 --iteration 17 --set rate=0.5
     """
-    from noetl.api.routes.executions import Fork
-    from noetl.cli.payload import pairs
+    from noetl.api.routes.executions import FORK, Fork
+    from noetl.cli.follow import to_end
+    from noetl.cli.values import pairs
 
     ctx = {key.removeprefix("ctx."): value for key, value in pairs(sets)}
     wish = Fork(seq=seq, iteration=iteration, version=version, ctx=ctx, dry_run=dry_run)
-    sys.exit(asyncio.run(_fork(settings_for(db, server), execution, wish, as_json=as_json)))
-
-
-async def _fork(settings: Settings, written: str, wish: Fork, *, as_json: bool) -> int:
-    from noetl import wiring
-    from noetl.api.routes.catalog import number_of
-    from noetl.api.routes.executions import FORK
-    from noetl.cli.acting import calling, find
-    from noetl.cli.following import follow
-    from noetl.cli.remote import connected
-    from noetl.cli.remote_running import to_end
-    from noetl.cli.running import run_to_end, working_here
-    from noetl.control.forking import Wish
-
-    source = await find(settings, written)
-    if wish.dry_run:
-        async with calling(settings) as client:
-            plan = (await client.call(FORK, execution_id=source, body=wish)).plan
-        if as_json:
-            print_json(plan)
-        else:
-            _print_plan(plan)
-        return OK
-    if settings.server_url is not None:
-        async with connected(settings) as client:
-            forked = await client.call(FORK, execution_id=source, body=wish)
-            assert forked.execution_id is not None
-            _say_forked(forked.plan)
-            return await to_end(settings, client, forked.execution_id, as_json=as_json)
-    if is_running(settings):
-        async with calling(settings) as client:
-            forked = await client.call(FORK, execution_id=source, body=wish)
-        assert forked.execution_id is not None
-        _say_forked(forked.plan)
-        return await follow(settings, forked.execution_id)
-    async with wiring.embedded(settings, work=False) as system:
-        version = number_of(wish.version)
-        asked = Wish(seq=wish.seq, iteration=wish.iteration, version=version, ctx=wish.ctx or {})
-        new, plan = await system.executions.fork(source, asked, actor=local_actor())
-        _say_forked(plan)
-        async with working_here(system, settings, {new}):
-            return await run_to_end(system, new, as_json=as_json)
-
-
-def _say_forked(plan: ForkPlanDocument) -> None:
-    say(f"goes on from event {plan.seq} of {plan.source}; {counted(plan.reused, 'call')} reused")
+    source = await api.find(execution)
+    forked = await api.call(FORK, execution_id=source, body=wish)
+    plan = forked.plan
+    if forked.execution_id is not None:
+        reused = counted(plan.reused, "call")
+        say(f"goes on from event {plan.seq} of {plan.source}; {reused} reused")
+        return await to_end(api, forked.execution_id, as_json=as_json)
+    if as_json:
+        print_json(plan)
+    else:
+        _print_plan(plan)
+    return OK
 
 
 def _print_plan(plan: ForkPlanDocument) -> None:
@@ -842,45 +733,29 @@ def _print_plan(plan: ForkPlanDocument) -> None:
 @set_option
 @payload_option
 @json_option
-@db_option
-@server_option
-def rerun_command(
+@acts
+async def rerun_command(
+    api: Api,
     execution: str,
     step: str | None,
     sets: tuple[str, ...],
     payload: str | None,
     as_json: bool,
-    db: str | None,
-    server: str | None,
-) -> None:
+) -> int:
     """Run the same playbook again, as a new execution.
 
-    It runs here and to its end, or on the server in use. It gets the workload of the old one, with
-    --set and --payload over it. With --from it starts at that step, with everything that was there
-    when the old one last came to it.
+    It runs here and to its end, or on the server in use, or in the process that has the database.
+    It gets the workload of the old one, with --set and --payload over it. With --from it starts at
+    that step, with everything that was there when the old one last came to it.
     """
-    from noetl.cli.payload import workload
+    from noetl.api.routes.executions import RERUN, Rerun
+    from noetl.cli.follow import to_end
+    from noetl.cli.values import workload
 
-    given = workload(sets, payload)
-    sys.exit(asyncio.run(_rerun(settings_for(db, server), execution, step, given, as_json=as_json)))
-
-
-async def _rerun(
-    settings: Settings, written: str, step: str | None, given: dict[str, Any], *, as_json: bool
-) -> int:
-    from noetl import wiring
-    from noetl.cli.acting import find
-    from noetl.cli.running import run_to_end, working_here
-
-    old = await find(settings, written)
-    if settings.server_url is not None:
-        from noetl.cli.remote_running import rerun_there
-
-        return await rerun_there(settings, old, step, given, as_json=as_json)
-    async with wiring.embedded(settings, work=False) as system:
-        new = await system.executions.rerun(old, step=step, workload=given, actor=local_actor())
-        async with working_here(system, settings, {new}):
-            return await run_to_end(system, new, as_json=as_json)
+    wish = Rerun(step=step, workload=workload(sets, payload))
+    old = await api.find(execution)
+    new = await api.call(RERUN, execution_id=old, body=wish)
+    return await to_end(api, new.execution_id, as_json=as_json)
 
 
 # --- Keeping and forgetting --------------------------------------------------------------------
@@ -889,26 +764,19 @@ async def _rerun(
 @command.command("delete")
 @execution_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@db_option
-@server_option
-def delete_command(execution: str, yes: bool, db: str | None, server: str | None) -> None:
+@acts
+async def delete_command(api: Api, execution: str, yes: bool) -> None:
     """Remove an execution for good.
 
     It must have ended, and all that it called goes with it. Its log, results and variables go
     with it; the audit log keeps who did that.
     """
-    asyncio.run(_delete(settings_for(db, server), execution, yes=yes))
-
-
-async def _delete(settings: Settings, written: str, *, yes: bool) -> None:
     from noetl.api.routes.retention import DELETE
-    from noetl.cli.acting import calling, find
 
-    execution_id = await find(settings, written)
+    execution_id = await api.find(execution)
     if not yes:
         click.confirm(f"Remove execution {execution_id} for good?", abort=True, err=True)
-    async with calling(settings) as client:
-        gone = await client.call(DELETE, execution_id=execution_id)
+    gone = await api.call(DELETE, execution_id=execution_id)
     say(f"{counted(gone.executions, 'execution')} removed")
 
 
@@ -916,11 +784,8 @@ async def _delete(settings: Settings, written: str, *, yes: bool) -> None:
 @click.option("--keep", metavar="RULES", help="Instead of NOETL_KEEP: 90d,shop/=30d,failed=180d")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
 @json_option
-@db_option
-@server_option
-def prune_command(
-    keep: str | None, dry_run: bool, as_json: bool, db: str | None, server: str | None
-) -> None:
+@acts
+async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove executions that ended long enough ago.
 
     Each goes with all that it called. Servers do this by themselves where NOETL_KEEP says how
@@ -932,20 +797,14 @@ def prune_command(
       noetl executions prune --keep 30d --dry-run
       noetl executions prune --keep 90d,shop/=7d,failed=180d
     """
-    asyncio.run(_prune(settings_for(db, server), keep, dry_run=dry_run, as_json=as_json))
-
-
-async def _prune(settings: Settings, keep: str | None, *, dry_run: bool, as_json: bool) -> None:
     from noetl.api.routes.retention import PRUNE, SHOW, Prune
-    from noetl.cli.acting import calling
 
-    async with calling(settings) as client:
-        if keep is None and not (await client.call(SHOW)).keep:
-            raise click.UsageError(
-                "nothing says how long executions are kept. Say it with --keep 90d, or set"
-                " NOETL_KEEP where the server runs."
-            )
-        pruned = await client.call(PRUNE, body=Prune(keep=keep, dry_run=dry_run))
+    if keep is None and not (await api.call(SHOW)).keep:
+        raise click.UsageError(
+            "nothing says how long executions are kept. Say it with --keep 90d, or set"
+            " NOETL_KEEP where the server runs."
+        )
+    pruned = await api.call(PRUNE, body=Prune(keep=keep, dry_run=dry_run))
     if as_json:
         print_json(pruned)
         return
@@ -961,59 +820,36 @@ async def _prune(settings: Settings, keep: str | None, *, dry_run: bool, as_json
 @command.command("hold")
 @execution_argument
 @click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
-@db_option
-@server_option
-def hold_command(execution: str, note: str, db: str | None, server: str | None) -> None:
+@acts
+async def hold_command(api: Api, execution: str, note: str) -> None:
     """Keep an execution until it is released."""
-    execution_id = asyncio.run(_hold(settings_for(db, server), execution, note))
-    say(f"execution {execution_id} is kept until it is released")
-
-
-async def _hold(settings: Settings, written: str, note: str) -> str:
     from noetl.api.routes.retention import HOLD, HoldIt
-    from noetl.cli.acting import calling, find
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        await client.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
-    return execution_id
+    execution_id = await api.find(execution)
+    await api.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
+    say(f"execution {execution_id} is kept until it is released")
 
 
 @command.command("release")
 @execution_argument
-@db_option
-@server_option
-def release_command(execution: str, db: str | None, server: str | None) -> None:
+@acts
+async def release_command(api: Api, execution: str) -> None:
     """Hold an execution no longer."""
-    execution_id = asyncio.run(_release(settings_for(db, server), execution))
-    say(f"execution {execution_id} is not held any more")
-
-
-async def _release(settings: Settings, written: str) -> str:
     from noetl.api.routes.retention import RELEASE
-    from noetl.cli.acting import calling, find
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        await client.call(RELEASE, execution_id=execution_id)
-    return execution_id
+    execution_id = await api.find(execution)
+    await api.call(RELEASE, execution_id=execution_id)
+    say(f"execution {execution_id} is not held any more")
 
 
 @command.command("holds")
 @json_option
-@db_option
-@server_option
-def holds_command(as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def holds_command(api: Api, as_json: bool) -> None:
     """List what is held, by whom and why."""
-    asyncio.run(_holds(settings_for(db, server), as_json=as_json))
-
-
-async def _holds(settings: Settings, *, as_json: bool) -> None:
     from noetl.api.routes.retention import SHOW
-    from noetl.cli.acting import calling
 
-    async with calling(settings) as client:
-        held = (await client.call(SHOW)).holds
+    held = (await api.call(SHOW)).holds
     if as_json:
         print_json({"holds": held})
         return
@@ -1025,53 +861,38 @@ async def _holds(settings: Settings, *, as_json: bool) -> None:
 
 @command.command("archive")
 @execution_argument
-@db_option
-@server_option
-def archive_command(execution: str, db: str | None, server: str | None) -> None:
+@acts
+async def archive_command(api: Api, execution: str) -> None:
     """Record an execution in the archive.
 
     It must have ended, and all that it called is recorded with it. NOETL_ARCHIVE_URL says where
     that is. The execution is kept; `noetl ui` opens a recording.
     """
-    for name in asyncio.run(_archive(settings_for(db, server), execution)):
-        print_line(name)
-
-
-async def _archive(settings: Settings, written: str) -> list[str]:
     from noetl.api.routes.retention import ARCHIVE
-    from noetl.cli.acting import calling, find
 
-    execution_id = await find(settings, written)
-    async with calling(settings) as client:
-        return (await client.call(ARCHIVE, execution_id=execution_id)).names
+    execution_id = await api.find(execution)
+    for name in (await api.call(ARCHIVE, execution_id=execution_id)).names:
+        print_line(name)
 
 
 @command.command("archived")
 @click.argument("prefix", default="")
 @json_option
-@db_option
-@server_option
-def archived_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
     """List the recordings in the archive.
 
     With PREFIX, those whose names begin with it.
     """
-    asyncio.run(_archived(settings_for(db, server), prefix, as_json=as_json))
-
-
-async def _archived(settings: Settings, prefix: str, *, as_json: bool) -> None:
     from noetl.api.routes.retention import ARCHIVED, WhichArchived
-    from noetl.cli.acting import calling
 
-    found, after = [], ""
-    async with calling(settings) as client:
-        while True:
-            query = WhichArchived(prefix=prefix, after=after, limit=1000)
-            page = await client.call(ARCHIVED, query=query)
-            found += page.recordings
-            if page.next_after is None:
-                break
-            after = page.next_after
+    found = []
+    after: str | None = ""
+    while after is not None:
+        query = WhichArchived(prefix=prefix, after=after, limit=PAGE)
+        page = await api.call(ARCHIVED, query=query)
+        found += page.recordings
+        after = page.next_after
     if as_json:
         print_json({"recordings": found})
         return

@@ -9,8 +9,8 @@ import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.printing import counted, say
-from noetl.cli.rewriting import print_diff, put_back, report_rejected
+from noetl.cli.output import counted, say
+from noetl.cli.rewrites import print_diff, put_back, report_rejected
 from noetl.errors import PlaybookRejected
 
 

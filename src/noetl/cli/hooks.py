@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from noetl.cli.options import db_option, json_option, server_option, settings_for
-from noetl.cli.printing import one_line, print_json, print_line, say
+from noetl.cli.calls import looks
+from noetl.cli.options import json_option
+from noetl.cli.output import one_line, print_json, print_line, say
+from noetl.cli.trigger_documents import add_delete, add_list, path_argument
 
 if TYPE_CHECKING:
+    from noetl.cli.calls import Api
     from noetl.model.hook_answers import HookItem
-    from noetl.settings import Settings
-
-PAGE = 500
 
 
 @click.group(short_help="Look at what others may call, and end it.")
@@ -32,61 +30,29 @@ def command() -> None:
     """
 
 
-def _call(settings: Settings, name: str, *, query: Any = None, path: str | None = None) -> Any:
-    from noetl.api.routes import hooks
-    from noetl.cli.acting import calling
-
-    async def call() -> Any:
-        async with calling(settings) as client:
-            route = getattr(hooks, name)
-            if path is None:
-                return await client.call(route, query=query)
-            return await client.call(route, query=query, path=path)
-
-    return asyncio.run(call())
-
-
-@command.command("list")
-@click.option("--prefix", default="", help="Only paths that begin so.")
-@json_option
-@db_option
-@server_option
-def list_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """Every hook, with what it does."""
-    from noetl.api.routes.hooks import WhichHooks
-
-    settings = settings_for(db, server)
-    found: list[HookItem] = []
-    after: str | None = ""
-    while after is not None:
-        query = WhichHooks(prefix=prefix, after=after, limit=PAGE)
-        page = _call(settings, "LIST", query=query)
-        found += page.hooks
-        after = page.next_after
-    if as_json:
-        print_json({"hooks": msgspec.to_builtins(found)})
-        return
-    width = max((len(one.path) for one in found), default=0)
-    for one in found:
-        print_line(f"{one.path:<{width}}  POST {one.url}  {one.verify}  → {_does(one)}")
-    if not found:
-        say("no hook is registered; `noetl register FILE` does that")
-
-
 def _does(one: HookItem) -> str:
     return one.playbook if one.playbook is not None else f"signal {one.signal}"
 
 
+add_list(
+    command,
+    "hooks",
+    "Every hook, with what it does.",
+    lambda one: (f"POST {one.url}", one.verify, f"→ {_does(one)}"),
+)
+
+
 @command.command("show")
-@click.argument("path")
+@path_argument
 @json_option
-@db_option
-@server_option
-def show_command(path: str, as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def show_command(api: Api, path: str, as_json: bool) -> None:
     """One hook, and whether it can take anything."""
-    one: HookItem = _call(settings_for(db, server), "GET", path=path)
+    from noetl.api.routes.hooks import GET
+
+    one = await api.call(GET, path=path)
     if as_json:
-        print_json(msgspec.to_builtins(one))
+        print_json(one)
         return
     print_line(f"{one.path} version {one.version}")
     if one.description:
@@ -98,11 +64,4 @@ def show_command(path: str, as_json: bool, db: str | None, server: str | None) -
         say(f'the credential "{name}" is not there; `noetl credential set {name}` makes it')
 
 
-@command.command("delete")
-@click.argument("path")
-@db_option
-@server_option
-def delete_command(path: str, db: str | None, server: str | None) -> None:
-    """Take nothing any more."""
-    _call(settings_for(db, server), "DELETE", path=path)
-    say(f"{path} is deleted; `noetl register` brings it back")
+add_delete(command, "hooks", "Take nothing any more.")

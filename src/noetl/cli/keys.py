@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.options import db_option, server_option, settings_for
-from noetl.cli.printing import counted, say
+from noetl.cli.calls import acts
+from noetl.cli.output import counted, say
 
 if TYPE_CHECKING:
-    from noetl.settings import Settings
+    from noetl.cli.calls import Api
 
 
 @click.group(short_help="Keep the key that credentials are encrypted with.")
@@ -27,22 +26,15 @@ def command() -> None:
 
 
 @command.command("rotate")
-@db_option
-@server_option
-def rotate_command(db: str | None, server: str | None) -> None:
+@acts
+async def rotate_command(api: Api) -> None:
     """Put every stored credential under a new key.
 
     A key file gets a new key, and loses the old one when nothing needs it any more. With
     NOETL_SECRET_KEY, write the new key before the old one with a comma between, start the servers
     again, rotate, and then take the old one away.
     """
-    moved = asyncio.run(_rotate(settings_for(db, server)))
-    say(f"{counted(moved, 'credential')} put under the new key")
-
-
-async def _rotate(settings: Settings) -> int:
     from noetl.api.routes.credentials import ROTATE
-    from noetl.cli.acting import calling
 
-    async with calling(settings) as client:
-        return (await client.call(ROTATE)).rotated
+    moved = (await api.call(ROTATE)).rotated
+    say(f"{counted(moved, 'credential')} put under the new key")

@@ -31,7 +31,7 @@ def command() -> None:
       noetl lsp
     """
     from noetl import wiring
-    from noetl.cli.surroundings import current_settings
+    from noetl.cli.options import current_settings
 
     settings = current_settings()
     server = Server(wiring.compiler(settings), wiring.schema(), wiring.formatter())

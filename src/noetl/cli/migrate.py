@@ -10,12 +10,12 @@ import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.printing import counted, print_text, printable, say
-from noetl.cli.rewriting import put_back, report_rejected
+from noetl.cli.output import counted, print_text, printable, say
+from noetl.cli.rewrites import put_back, report_rejected
 from noetl.errors import PlaybookRejected
 
 if TYPE_CHECKING:
-    from noetl.wiring import Migration
+    from noetl.model.rewrites import Migration
 
 
 @click.command(short_help="Rewrite older dialects to the canonical one.")

@@ -1,14 +1,15 @@
-"""Options that several commands share, so that they read the same everywhere."""
+"""Options that several commands share, and what they say: settings, and which server is meant."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from noetl.cli.completion import executions_beginning_with
-from noetl.cli.printing import printable
+from noetl.cli.output import printable, say
 from noetl.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -60,13 +61,49 @@ def labels_of(written: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def current_settings() -> Settings:
+    """The settings in force; says which variables look like settings and are none."""
+    from noetl.settings import Settings, unknown_variables
+
+    for remark in unknown_variables(os.environ):
+        say(f"warning: {remark}")
+    return Settings.from_environment(os.environ)
+
+
+def with_server(settings: Settings, *, server: str | None, db: str | None) -> Settings:
+    """The same settings with the server to talk to, or none if a database is meant.
+
+    The nearest word counts: an option, then the environment, then `noetl context use`.
+    """
+    from noetl.cli.context import contexts
+    from noetl.settings import HTTP
+
+    if server is not None:
+        try:
+            url = HTTP.parse(server)
+        except ValueError:
+            raise BadSetting(f'--server is {HTTP.expected}, not "{server}".') from None
+        known = {one.url: one.token for one in contexts().servers.values()}
+        return msgspec.structs.replace(
+            settings, server_url=url, token=settings.token or known.get(url)
+        )
+    if db is not None:
+        return msgspec.structs.replace(settings, server_url=None)
+    if settings.server_url is not None or os.environ.get("NOETL_DATABASE_URL", "").strip():
+        return settings
+    chosen = contexts().chosen
+    if chosen is None:
+        return settings
+    return msgspec.structs.replace(
+        settings, server_url=chosen.url, token=settings.token or chosen.token
+    )
+
+
 def settings_for(db: str | None, server: str | None = None) -> Settings:
     """The settings in force, with `--db` and `--server` over the environment.
 
     They name a server if that is where to look and act, else a database.
     """
-    from noetl.cli.surroundings import current_settings, with_server
-
     if db is not None and server is not None:
         raise click.UsageError("--db is a database, --server a server: give one of them.")
     settings = with_server(current_settings(), server=server, db=db)
@@ -75,15 +112,11 @@ def settings_for(db: str | None, server: str | None = None) -> Settings:
 
 def local_settings(db: str | None) -> Settings:
     """The settings in force, for a command that works on a database whatever else there is."""
-    from noetl.cli.surroundings import current_settings
-
     return _on_database(msgspec.structs.replace(current_settings(), server_url=None), db)
 
 
 def settings_for_server(server: str | None) -> Settings:
     """The settings in force, for a command that needs a server; by default one on this machine."""
-    from noetl.cli.surroundings import current_settings, with_server
-
     settings = with_server(current_settings(), server=server, db=None)
     if settings.server_url is None:
         settings = msgspec.structs.replace(settings, server_url=DEFAULT_SERVER)

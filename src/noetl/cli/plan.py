@@ -8,13 +8,13 @@ from typing import Literal
 
 import click
 
-from noetl.cli.drawing import ASCII, LINES, draw
 from noetl.cli.exits import WRONG
-from noetl.cli.export import document, dot, mermaid
 from noetl.cli.files import Unreadable, source
-from noetl.cli.paint import coloured, is_rich, plain, terminal
-from noetl.cli.printing import counted, print_json, print_line, print_text, problem_line, say
-from noetl.cli.surroundings import current_settings
+from noetl.cli.options import current_settings
+from noetl.cli.output import counted, print_json, print_line, print_text, problem_line, say
+from noetl.cli.views.diagrams import document, dot, mermaid
+from noetl.cli.views.drawing import ASCII, LINES, draw
+from noetl.cli.views.paint import coloured, is_rich, plain, terminal
 from noetl.model.net import Net
 
 Form = Literal["dot", "mermaid", "json"]

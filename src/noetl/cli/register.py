@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli.calls import acts
 from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.options import db_option, json_option, server_option, settings_for
-from noetl.cli.printing import print_json, problem_line, say
-from noetl.cli.rewriting import older_dialect
+from noetl.cli.options import json_option
+from noetl.cli.output import print_json, problem_line, say
+from noetl.cli.rewrites import older_dialect
 
 if TYPE_CHECKING:
-    from noetl.api.client import Client
-    from noetl.settings import Settings
+    from noetl.cli.calls import Api
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
@@ -25,9 +23,8 @@ _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 @click.command(short_help="Keep documents and credentials, to be used by their names.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
 @json_option
-@db_option
-@server_option
-def command(files: tuple[str, ...], as_json: bool, db: str | None, server: str | None) -> None:
+@acts
+async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
     """Keep documents and credentials, to be used by their names.
 
     A playbook goes into the catalog under its `metadata.path`; the same text again is the same
@@ -40,22 +37,15 @@ def command(files: tuple[str, ...], as_json: bool, db: str | None, server: str |
       noetl register orders.yaml
       noetl register playbooks/
     """
-    sys.exit(asyncio.run(_register(settings_for(db, server), files, as_json=as_json)))
-
-
-async def _register(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> int:
-    from noetl.cli.acting import calling
-
     kept: list[dict[str, Any]] = []
     wrong = False
-    async with calling(settings) as client:
-        for found in sources(names):
-            one = await _keep(client, found)
-            if one is None:
-                wrong = True
-            else:
-                kept.append({"file": found.name, **one})
-                say(f"{found.name}: {_said(one)}")
+    for found in sources(files):
+        one = await _keep(api, found)
+        if one is None:
+            wrong = True
+        else:
+            kept.append({"file": found.name, **one})
+            say(f"{found.name}: {_said(one)}")
     if as_json:
         print_json({"registered": kept})
     return WRONG if wrong else OK
@@ -68,22 +58,22 @@ def _said(one: dict[str, Any]) -> str:
     return f"{kind}{one['path']} version {one['version']}"
 
 
-async def _keep(client: Client, found: Source | Unreadable) -> dict[str, Any] | None:
+async def _keep(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
     """Keep one file; None, and said why, if it cannot be."""
     if isinstance(found, Unreadable):
         say(f"{found.name}: {found.reason}.")
         return None
     if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
-        return await _keep_credential(client, found)
-    return await _keep_document(client, found)
+        return await _keep_credential(api, found)
+    return await _keep_document(api, found)
 
 
-async def _keep_document(client: Client, found: Source) -> dict[str, Any] | None:
+async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
     from noetl.api.routes.catalog import REGISTER, Register
     from noetl.errors import Conflict, PlaybookRejected
 
     try:
-        entry = await client.call(REGISTER, body=Register(content=found.text))
+        entry = await api.call(REGISTER, body=Register(content=found.text))
     except Conflict as error:
         say(f"{found.name}: {error}")
         return None
@@ -99,7 +89,7 @@ async def _keep_document(client: Client, found: Source) -> dict[str, Any] | None
     return {name: getattr(entry, name) for name in wanted}
 
 
-async def _keep_credential(client: Client, found: Source) -> dict[str, Any] | None:
+async def _keep_credential(api: Api, found: Source) -> dict[str, Any] | None:
     from noetl import wiring
     from noetl.api.routes.credentials import PUT, NewCredential
 
@@ -120,5 +110,5 @@ async def _keep_credential(client: Client, found: Source) -> dict[str, Any] | No
     kind = str(together.get("type") or "generic")
     about_it = str(together.get("description") or "")
     new = NewCredential(name=name, type=kind, data=data, description=about_it)
-    await client.call(PUT, body=new)
+    await api.call(PUT, body=new)
     return {"kind": "Credential", "name": name, "type": kind}

@@ -1,4 +1,4 @@
-"""`noetl run`: a playbook to its end, the whole system in this process."""
+"""`noetl run`: a playbook to its end, the whole system in this process, or on a server."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from noetl.cli.options import (
     set_option,
     settings_for,
 )
-from noetl.cli.printing import problem_line, say
-from noetl.cli.whoami import local_actor
+from noetl.cli.output import problem_line, say
 
 if TYPE_CHECKING:
+    from noetl.cli.calls import Api
     from noetl.dsl import Compiled
-    from noetl.model.net import Net
+    from noetl.model.net import FormField, Net
     from noetl.settings import Settings
-    from noetl.wiring import System
 
 
 class CompiledFile(NamedTuple):
     """A playbook from a file."""
 
+    name: str
     text: str
     compiled: Compiled
 
@@ -45,6 +45,9 @@ class Chosen(NamedTuple):
     digest: str
     path: str
     version: int | None
+    """None for a file that this process runs: the catalog does not have it."""
+    inputs: tuple[FormField, ...]
+    workload: dict[str, Any]
 
 
 @click.command(short_help="Run a playbook to its end, in this process or on a server.")
@@ -84,15 +87,11 @@ def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
-    from noetl.cli.payload import workload
+    from noetl.cli.values import workload
 
     given = workload(sets, payload)
     named = labels_of(labels)
     settings = settings_for(db, server)
-    if settings.server_url is not None:
-        from noetl.cli.run_there import run_there
-
-        sys.exit(asyncio.run(run_there(settings, target, given, named, sets, as_json=as_json)))
     sys.exit(
         asyncio.run(_run(settings, target, given, named, sets, as_json=as_json, resume=resume))
     )
@@ -109,46 +108,63 @@ async def _run(
     resume: bool | None,
 ) -> int:
     from noetl import wiring
-    from noetl.cli.payload import asked_for, say_all, typed
-    from noetl.cli.running import run_to_end, working_here
+    from noetl.cli.calls import acting, holding
+    from noetl.cli.follow import to_end
+    from noetl.cli.values import asked_for, say_all, typed
+    from noetl.cli.views.source_lines import SourceLines
     from noetl.errors import BadInputs, NotFound
-    from noetl.model.facts import Source
 
-    compiled, source = None, None
+    found = file = None
     if is_file(target):
         found = compiled_file(settings, target)
         if found is None:
             return WRONG
-        compiled = found.compiled
-        source = Source(name=target, code_lines=dict(compiled.code_lines))
-        point_out_misspelt(given, compiled.unwrap())
-    wiring.check_task_network(settings)  # before an execution is kept that nothing could run
-    async with wiring.embedded(settings, work=False) as system:
+        file = SourceLines(target, found.compiled.code_lines)
+        point_out_misspelt(given, found.compiled.unwrap())
+    is_here = settings.server_url is None
+    if is_here:
+        wiring.check_task_network(settings)  # before an execution is kept that nothing could run
+    async with (holding if is_here else acting)(settings) as api:
         try:
-            chosen = await _chosen(system, target, compiled)
-        except NotFound as error:
+            chosen = await _chosen(api, target, found)
+            execution_id = await _interrupted(api, chosen, resume) if is_here else None
+            if execution_id is None:
+                given = asked_for(typed(given, sets, chosen.inputs), chosen.inputs, chosen.workload)
+                execution_id = await _started(api, chosen, found, given, labels)
+            elif given:
+                say("going on with the workload it was started with; --new starts with another")
+        except BadInputs as error:
+            say_all(error)
+            return WRONG
+        except (NotFound, _Edited) as error:
             say(str(error))
             return WRONG
-        try:
-            execution_id = await _interrupted(system, chosen, resume)
-        except _Edited as edited:
-            say(str(edited))
-            return WRONG
-        if execution_id is None:
-            program = await system.orchestrator.programs.by_digest(chosen.digest)
-            inputs = program.net.executor.inputs
-            given = asked_for(typed(given, sets, inputs), inputs, program.net.workload)
-            try:
-                execution_id = await system.executions.start(
-                    *chosen, given, actor=local_actor(), source=source, labels=labels
-                )
-            except BadInputs as error:
-                say_all(error)
-                return WRONG
-        elif given:
-            say("going on with the workload it was started with; --new starts with another")
-        async with working_here(system, settings, {execution_id}):
-            return await run_to_end(system, execution_id, as_json=as_json)
+        return await to_end(api, execution_id, as_json=as_json, file=file)
+
+
+async def _started(
+    api: Api,
+    chosen: Chosen,
+    found: CompiledFile | None,
+    given: dict[str, Any],
+    labels: dict[str, str],
+) -> str:
+    from noetl.api.rights import local
+    from noetl.api.routes.executions import START, StartExecution
+    from noetl.cli.calls import user_name
+    from noetl.model.facts import Source
+
+    if found is not None and api.system is not None:
+        # A file is run as it is, without becoming a version of the catalog.
+        return await api.system.executions.start(
+            *chosen[:3],
+            given,
+            actor=local(user_name()).actor,
+            source=Source(name=found.name, code_lines=dict(found.compiled.code_lines)),
+            labels=labels,
+        )
+    body = StartExecution(path=chosen.path, version=chosen.version, workload=given, labels=labels)
+    return (await api.call(START, body=body)).execution_id
 
 
 # --- Which playbook ----------------------------------------------------------------------------
@@ -163,13 +179,15 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file; None, and said why, if there is none to run."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
-    from noetl.cli.rewriting import older_dialect
+    from noetl.cli.rewrites import older_dialect
+    from noetl.dsl.triggers import compile_beside
 
     text = source(target)
     if isinstance(text, Unreadable):
         say(f"{text.name}: {text.reason}.")
         return None
-    compiled = wiring.compiler(settings)(text.text)
+    neighbours = beside(text.path.parent) if text.path is not None else {}
+    compiled = compile_beside(text.text, wiring.compiler(settings), neighbours)
     shown = compiled.net is None or sys.stderr.isatty()
     if shown and (hint := older_dialect(text.name, text.text, compiled.problems)):
         say(hint)
@@ -179,7 +197,7 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     if compiled.net is None:
         say(f"{text.name} has errors, so nothing was run.")
         return None
-    return CompiledFile(text.text, compiled)
+    return CompiledFile(target, text.text, compiled)
 
 
 def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
@@ -193,38 +211,57 @@ def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
             say(f'the workload of this playbook has no "{name}".{hint}')
 
 
-async def _chosen(system: System, target: str, compiled: Compiled | None) -> Chosen:
+async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
+    from noetl.api.routes.catalog import LIST, ListCatalog
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
-    if compiled is not None and compiled.net is not None:
-        await system.orchestrator.programs.keep(compiled.net, compiled.digest)
-        await register_neighbours(system, compiled.net, Path(target).parent)
-        return Chosen(compiled.digest, compiled.net.path, None)
+    if found is not None:
+        net, digest = found.compiled.unwrap(), found.compiled.digest
+        await _register_neighbours(api, net, Path(target).parent)
+        version = None
+        if api.system is not None:
+            await api.system.orchestrator.programs.keep(net, digest)
+        else:
+            version = await _registered(api, found.text, found.compiled)
+        return Chosen(digest, net.path, version, net.executor.inputs, net.workload)
     try:
-        entry = await system.catalog.playbook(target)
+        return await registered(api, target)
     except NotFound:
-        known = [entry.path for entry in await system.store.catalog()]
+        known = [one.path for one in (await api.call(LIST, body=ListCatalog())).entries]
         raise NotFound(
             f'there is no file "{target}", and no playbook of that path is registered.'
             f"{did_you_mean(target, known)} `noetl catalog list` shows those there are."
         ) from None
-    return Chosen(entry.digest, entry.path, entry.version)
+
+
+async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
+    """A playbook of the catalog. Raises NotFound."""
+    import msgspec
+
+    from noetl.api.routes.catalog import RESOURCE, Wanted
+    from noetl.model.net import FormField
+
+    one = await api.call(RESOURCE, body=Wanted(path=path, version=version))
+    inputs = msgspec.convert(msgspec.to_builtins(one.inputs), tuple[FormField, ...])
+    return Chosen(one.digest, one.path, one.version, inputs, one.workload)
 
 
 # --- What was cut short ------------------------------------------------------------------------
 
 
-async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> str | None:
+async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | None:
     """An execution of this very playbook that was cut short, if people want to go on with it."""
+    from noetl.api.routes.executions import GET, LIST, RESUME, Resume, Which
+    from noetl.model.execution_query import quoted
+
     if resume is False:
         return None
     edited: str | None = None
-    for execution_id in reversed(await system.store.unfinished()):
-        row = await system.store.summary(execution_id)
-        if row is None or row.path != chosen.path or row.parent_execution_id is not None:
-            continue
-        if row.digest != chosen.digest:
+    query = Which(q=f"status:active parent:none path:{quoted(chosen.path)}", limit=1000)
+    for row in (await api.call(LIST, query=query)).executions:
+        execution_id = row.execution_id
+        if (await api.call(GET, execution_id=execution_id)).digest != chosen.digest:
             edited = edited or execution_id
             if not resume:
                 say(
@@ -236,7 +273,7 @@ async def _interrupted(system: System, chosen: Chosen, resume: bool | None) -> s
         if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
             say(f"going on with execution {execution_id}")
             if row.status == "PAUSED":
-                await system.executions.resume(execution_id, actor=local_actor())
+                await api.call(RESUME, execution_id=execution_id, body=Resume())
             return execution_id
         say(f"execution {execution_id} was interrupted and stays so; --resume goes on with it")
     if resume:
@@ -267,34 +304,41 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
 # --- Playbooks beside it -----------------------------------------------------------------------
 
 
-async def register_neighbours(system: System, net: Net, folder: Path) -> None:
+async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
     """Playbooks that this one calls and that lie beside it: the catalog gets them as they are."""
-    wanted = called(net)
+    from noetl import wiring
+    from noetl.errors import NotFound, PlaybookRejected
+
+    wanted, done = called(net), set[str]()
     if not wanted:
         return
-    found = beside(folder)
-    done: set[str] = set()
+    neighbours, compile_text = beside(folder), wiring.compiler(api.settings)
     while wanted := wanted - done:
         path = wanted.pop()
         done.add(path)
-        if path in found:
-            wanted |= await _register(system, path, found[path])
-        # Otherwise the catalog may have it; if not, the step that calls it will say so.
+        if path not in neighbours:
+            continue  # The catalog may have it; if not, the step that calls it will say so.
+        compiled = compile_text(neighbours[path])
+        try:
+            wanted |= called(compiled.unwrap())
+            before = (await registered(api, path)).version
+        except PlaybookRejected as error:
+            say(f"{path}, which this playbook calls, has errors:\n{error}")
+            continue
+        except NotFound:
+            before = None
+        version = await _registered(api, neighbours[path], compiled)
+        if before is not None and before != version:
+            say(f"{path} has changed and is registered as version {version}")
 
 
-async def _register(system: System, path: str, text: str) -> set[str]:
-    """Keep a neighbour; the paths of the playbooks it calls in turn."""
-    from noetl.errors import PlaybookRejected
+async def _registered(api: Api, text: str, compiled: Compiled) -> int:
+    """Keep a playbook in the catalog; its version. What was compiled here is not compiled again."""
+    from noetl.api.routes.catalog import REGISTER, Register
 
-    try:
-        before = await system.store.catalog_entry(path)
-        entry, compiled = await system.catalog.register(text)
-    except PlaybookRejected as error:
-        say(f"{path}, which this playbook calls, has errors:\n{error}")
-        return set()
-    if before is not None and before.version != entry.version:
-        say(f"{path} has changed and is registered as version {entry.version}")
-    return called(compiled.unwrap())
+    if api.system is not None:
+        return (await api.system.catalog.keep(text, compiled)).version
+    return (await api.call(REGISTER, body=Register(content=text))).version
 
 
 def beside(folder: Path) -> dict[str, str]:

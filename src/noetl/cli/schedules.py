@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from noetl.cli.options import db_option, json_option, server_option, settings_for
-from noetl.cli.printing import counted, one_line, print_json, print_line, say
+from noetl.cli.calls import acts, looks
+from noetl.cli.options import json_option
+from noetl.cli.output import counted, one_line, print_json, print_line, say
+from noetl.cli.trigger_documents import add_delete, add_list, add_pause, path_argument
 
 if TYPE_CHECKING:
-    from noetl.model.schedule_answers import ScheduleDocument, ScheduleItem, ScheduleTime
-    from noetl.settings import Settings
-
-PAGE = 500
+    from noetl.cli.calls import Api
+    from noetl.model.schedule_answers import ScheduleItem, ScheduleTime
 
 
 @click.group(short_help="Look at what is started when, and change it.")
@@ -34,60 +32,24 @@ def command() -> None:
     """
 
 
-path_argument = click.argument("path")
-
-
-def _call(
-    settings: Settings, name: str, *, body: Any = None, query: Any = None, path: str | None = None
-) -> Any:
-    """Call a route of schedules, wherever they are kept."""
-    from noetl.api.routes import schedules
-    from noetl.cli.acting import calling
-
-    async def call() -> Any:
-        async with calling(settings) as client:
-            route = getattr(schedules, name)
-            if path is None:
-                return await client.call(route, body=body, query=query)
-            return await client.call(route, body=body, query=query, path=path)
-
-    return asyncio.run(call())
-
-
-@command.command("list")
-@click.option("--prefix", default="", help="Only paths that begin so.")
-@json_option
-@db_option
-@server_option
-def list_command(prefix: str, as_json: bool, db: str | None, server: str | None) -> None:
-    """Every schedule, with its next time."""
-    from noetl.api.routes.schedules import WhichSchedules
-
-    settings = settings_for(db, server)
-    found: list[ScheduleItem] = []
-    after: str | None = ""
-    while after is not None:
-        query = WhichSchedules(prefix=prefix, after=after, limit=PAGE)
-        page = _call(settings, "LIST", query=query)
-        found += page.schedules
-        after = page.next_after
-    if as_json:
-        print_json({"schedules": msgspec.to_builtins(found)})
-        return
-    width = max((len(one.path) for one in found), default=0)
-    for one in found:
-        state = f"next {one.next_time}" if one.next_time else "no time to come"
-        if one.status == "paused":
-            state = f"paused: {one.reason}" if one.reason else "paused"
-        print_line(f"{one.path:<{width}}  {_when(one)}  {state}  → {one.playbook}")
-    if not found:
-        say("no schedule is registered; `noetl register FILE` does that")
-
-
 def _when(one: ScheduleItem) -> str:
     if one.every is not None:
         return f"every {one.every:g}s"
     return f"{', '.join(one.cron)} ({one.timezone})"
+
+
+def _state(one: ScheduleItem) -> str:
+    if one.status == "paused":
+        return f"paused: {one.reason}" if one.reason else "paused"
+    return f"next {one.next_time}" if one.next_time else "no time to come"
+
+
+add_list(
+    command,
+    "schedules",
+    "Every schedule, with its next time.",
+    lambda one: (_when(one), _state(one), f"→ {one.playbook}"),
+)
 
 
 @command.command("show")
@@ -100,17 +62,14 @@ def _when(one: ScheduleItem) -> str:
     help="How many of the last times to show.",
 )
 @json_option
-@db_option
-@server_option
-def show_command(path: str, times: int, as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def show_command(api: Api, path: str, times: int, as_json: bool) -> None:
     """A schedule, its next times, and its last ones."""
-    from noetl.api.routes.schedules import WhichTimes
+    from noetl.api.routes.schedules import GET, WhichTimes
 
-    found: ScheduleDocument = _call(
-        settings_for(db, server), "GET", path=path, query=WhichTimes(times=times)
-    )
+    found = await api.call(GET, path=path, query=WhichTimes(times=times))
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
         return
     print_line(
         f"{found.path} version {found.version}, {found.status}"
@@ -144,14 +103,12 @@ def _told(one: ScheduleTime) -> str:
     "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many times."
 )
 @json_option
-@db_option
-@server_option
-def next_command(path: str, count: int, as_json: bool, db: str | None, server: str | None) -> None:
+@looks
+async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
     """The next times, in its local time."""
-    from noetl.api.routes.schedules import WhichTimes
+    from noetl.api.routes.schedules import GET, WhichTimes
 
-    query = WhichTimes(next=count, times=0)
-    found: ScheduleDocument = _call(settings_for(db, server), "GET", path=path, query=query)
+    found = await api.call(GET, path=path, query=WhichTimes(next=count, times=0))
     if as_json:
         print_json({"path": path, "status": found.status, "times": found.next_times})
         return
@@ -163,48 +120,29 @@ def next_command(path: str, count: int, as_json: bool, db: str | None, server: s
         say("no time is to come")
 
 
-@command.command("pause")
-@path_argument
-@click.option("--reason", default="", help="Why; `list` and `show` say it.")
-@db_option
-@server_option
-def pause_command(path: str, reason: str, db: str | None, server: str | None) -> None:
-    """Start no time of it until it is resumed."""
-    from noetl.api.routes.schedules import PauseSchedule
-
-    _call(settings_for(db, server), "PAUSE", body=PauseSchedule(path=path, reason=reason))
-    say(f"{path} is paused; `noetl schedules resume {path}` lets it go on")
-
-
-@command.command("resume")
-@path_argument
-@db_option
-@server_option
-def resume_command(path: str, db: str | None, server: str | None) -> None:
-    """Go on from now on."""
-    from noetl.api.routes.schedules import NamedSchedule
-
-    found = _call(settings_for(db, server), "RESUME", body=NamedSchedule(path=path))
-    say(f"{path} goes on; its next time is {found.next_time or 'none'}")
+add_pause(
+    command,
+    "schedules",
+    "Start no time of it until it is resumed.",
+    lambda one: f"; its next time is {one.next_time or 'none'}",
+)
 
 
 @command.command("run")
 @path_argument
 @json_option
-@db_option
-@server_option
-def run_command(path: str, as_json: bool, db: str | None, server: str | None) -> None:
+@acts
+async def run_command(api: Api, path: str, as_json: bool) -> None:
     """Start an execution now, whatever a pause says."""
-    from noetl.api.routes.schedules import NamedSchedule
-    from noetl.cli.signal import left_to_do
+    from noetl.api.routes.schedules import RUN
+    from noetl.api.routes.trigger_documents import NamedDocument
 
-    settings = settings_for(db, server)
-    found = _call(settings, "RUN", body=NamedSchedule(path=path))
+    found = await api.call(RUN, body=NamedDocument(path=path))
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         print_line(found.execution_id)
-    left = asyncio.run(left_to_do(settings, found.execution_id))
+    left = await api.left_to_do(found.execution_id)
     say(f"{path} started execution {found.execution_id}{left}")
 
 
@@ -220,28 +158,21 @@ def run_command(path: str, as_json: bool, db: str | None, server: str | None) ->
 @click.option("--to", "last", required=True, metavar="MOMENT", help="The last moment.")
 @click.option("--dry-run", is_flag=True, help="Start nothing; say what would be.")
 @json_option
-@db_option
-@server_option
-def backfill_command(
-    path: str,
-    first: str,
-    last: str,
-    dry_run: bool,
-    as_json: bool,
-    db: str | None,
-    server: str | None,
+@acts
+async def backfill_command(
+    api: Api, path: str, first: str, last: str, dry_run: bool, as_json: bool
 ) -> None:
     """Start the times of a span that has passed.
 
     They run one after the other, oldest first; with `overlap: allow_all` all at once. What was
     started before is not started again.
     """
-    from noetl.api.routes.schedules import Backfill
+    from noetl.api.routes.schedules import BACKFILL, Backfill
 
     body = Backfill(path=path, first=first, last=last, dry_run=dry_run)
-    found = _call(settings_for(db, server), "BACKFILL", body=body)
+    found = await api.call(BACKFILL, body=body)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         for time in found.times:
             print_line(time)
@@ -249,11 +180,4 @@ def backfill_command(
     say(f"{counted(len(found.times), 'time')} {would}; {len(found.known)} were before")
 
 
-@command.command("delete")
-@path_argument
-@db_option
-@server_option
-def delete_command(path: str, db: str | None, server: str | None) -> None:
-    """Start nothing of it any more."""
-    _call(settings_for(db, server), "DELETE", path=path)
-    say(f"{path} is deleted; `noetl register` brings it back")
+add_delete(command, "schedules", "Start nothing of it any more.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from noetl.cli.printing import print_json
+from noetl.cli.output import print_json
 from noetl.model.triggers import KINDS
 
 

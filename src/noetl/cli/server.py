@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.options import db_option, json_option, local_settings
-from noetl.cli.printing import say
+from noetl.cli.output import say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -57,7 +57,7 @@ def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
     configured it listens on this machine only, and lets everybody on it in.
     """
     if detach:
-        from noetl.cli.background import Daemon, start
+        from noetl.cli.daemons import Daemon, start
 
         arguments = ["server", "start", f"--host={host}", f"--port={port}"]
         sys.exit(start(Daemon("server"), arguments + ([f"--db={db}"] if db is not None else [])))
@@ -67,7 +67,7 @@ def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
 @command.command("stop")
 def stop_command() -> None:
     """Ask the server in the background to end, and wait until it has."""
-    from noetl.cli.background import Daemon, stop
+    from noetl.cli.daemons import Daemon, stop
 
     sys.exit(stop(Daemon("server")))
 
@@ -76,7 +76,7 @@ def stop_command() -> None:
 @json_option
 def status_command(as_json: bool) -> None:
     """Whether a server runs in the background. Exits with 1 if not."""
-    from noetl.cli.background import daemons, status
+    from noetl.cli.daemons import daemons, status
 
     sys.exit(status(daemons("server"), as_json=as_json))
 
@@ -84,7 +84,7 @@ def status_command(as_json: bool) -> None:
 def run(settings: Settings, host: str, port: int, *, work: bool, opens: bool = False) -> None:
     """Serve in this process; with `opens`, show the web UI in a browser if there is one."""
     from noetl import logs
-    from noetl.cli.hiding import hide_process
+    from noetl.cli.privacy import hide_process
 
     logs.set_up(settings.log)
     hide_process()
@@ -104,8 +104,8 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens: bool) -> None:
     from noetl import serving
-    from noetl.api.serving import serve
-    from noetl.cli.background import tell_ready
+    from noetl.api.listener import serve
+    from noetl.cli.daemons import tell_ready
 
     async with serving.server(settings, host=host, port=port, work=work) as served:
         bound = served.listener.getsockname()[1]

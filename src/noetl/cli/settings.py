@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from noetl.cli.describe import Span
-from noetl.cli.drawing import Drawn
 from noetl.cli.exits import OK, WRONG
-from noetl.cli.paint import coloured, is_rich, plain, terminal
-from noetl.cli.printing import one_line, print_json, print_line, say
+from noetl.cli.output import one_line, print_json, print_line, say
+from noetl.cli.views.description import Span
+from noetl.cli.views.drawing import Drawn
+from noetl.cli.views.paint import coloured, is_rich, plain, terminal
 from noetl.errors import BadSetting
 from noetl.settings import TABLE, Setting, unknown_variables
 

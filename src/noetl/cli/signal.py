@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli.calls import acts
 from noetl.cli.completion import executions_beginning_with
-from noetl.cli.options import db_option, server_option, settings_for
-from noetl.cli.payload import json_text
-from noetl.cli.printing import counted, print_line, say
+from noetl.cli.options import labels_of
+from noetl.cli.output import counted, print_line, say
+from noetl.cli.values import json_text
 
 if TYPE_CHECKING:
-    from noetl.api.routes.external import WhomToSignal
-    from noetl.settings import Settings
+    from noetl.cli.calls import Api
 
 
 @click.command(short_help="Send an event to an execution that waits for it.")
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 @click.option("--data", metavar="JSON", help="What is to be known about it, or @FILE with JSON.")
 @click.option("--step", help="Only for this step; otherwise for every step that waits.")
 @click.option("--id", "signal_id", help="Your own id for it: the same again changes nothing.")
-@db_option
-@server_option
-def command(
+@acts
+async def command(
+    api: Api,
     execution: str | None,
     match: str | None,
     path: str | None,
@@ -41,8 +40,6 @@ def command(
     data: str | None,
     step: str | None,
     signal_id: str | None,
-    db: str | None,
-    server: str | None,
 ) -> None:
     """Send an event to an execution that waits for it.
 
@@ -58,72 +55,52 @@ def command(
       noetl signal 4711 --name order.shipped --data @shipment.json --id shipment-17
       noetl signal --match "{{ workload.order == 'A-17' }}" --name order.shipped
     """
-    settings = settings_for(db, server)
     given = json_text(data, "--data") if data is not None else None
     chosen = match or path or labels
     if bool(execution) == bool(chosen):
         raise click.UsageError("say which: an ID, or one of --match, --path and --label.")
-    if execution is not None and not chosen:
-        asyncio.run(_signal(settings, execution, name, given, step, signal_id))
+    if execution is None:
+        if step is not None:
+            raise click.UsageError("--step goes with an ID.")
+        await _signal_matching(api, match or "", path, labels, name, given, signal_id)
         return
-    if step is not None:
-        raise click.UsageError("--step goes with an ID.")
-    from noetl.api.routes.external import WhomToSignal
+    execution_id = await api.find(execution)
+    await deliver(api, execution_id, name, given, step=step, signal_id=signal_id)
+    say(f"execution {execution_id} has heard {name}{await api.left_to_do(execution_id)}")
+    await _tell_if_kept(api, execution_id, name)
+
+
+async def _signal_matching(
+    api: Api,
+    match: str,
+    path: str | None,
+    labels: tuple[str, ...],
+    name: str,
+    data: Any,
+    signal_id: str | None,
+) -> None:
+    from noetl.api.routes.external import SEND_MATCHING, WhomToSignal
 
     body = WhomToSignal(
         name=name,
-        data=given,
-        match=match or "",
+        data=data,
+        match=match,
         path=path,
-        labels=dict(_label(one) for one in labels),
+        labels=labels_of(labels),
         event_id=signal_id,
     )
-    asyncio.run(_signal_matching(settings, body))
-
-
-def _label(written: str) -> tuple[str, str]:
-    name, found, value = written.partition("=")
-    if not found:
-        raise click.UsageError(f'--label is NAME=VALUE, not "{written}".')
-    return name, value
-
-
-async def _signal_matching(settings: Settings, body: WhomToSignal) -> None:
-    from noetl.api.routes.external import SEND_MATCHING
-    from noetl.cli.acting import calling
-
-    async with calling(settings) as client:
-        heard = await client.call(SEND_MATCHING, body=body)
+    heard = await api.call(SEND_MATCHING, body=body)
     for execution_id in heard.execution_ids:
         print_line(execution_id)
-    say(f"{counted(len(heard.execution_ids), 'execution')} heard {body.name}")
+    say(f"{counted(len(heard.execution_ids), 'execution')} heard {name}")
 
 
-async def _signal(
-    settings: Settings,
-    written: str,
-    name: str,
-    data: Any,
-    step: str | None,
-    signal_id: str | None,
-) -> None:
-    from noetl.cli.acting import find
-
-    execution_id = await find(settings, written)
-    await deliver(settings, execution_id, name, data, step=step, signal_id=signal_id)
-    say(f"execution {execution_id} has heard {name}{await left_to_do(settings, execution_id)}")
-    await _tell_if_kept(settings, execution_id, name)
-
-
-async def _tell_if_kept(settings: Settings, execution_id: str, name: str) -> None:
+async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:
     """Say that no step waits for an event of this name: it may be early, or misspelt."""
-    from noetl.cli.remote import looking
     from noetl.model.spelling import did_you_mean
 
-    async with looking(settings) as records:
-        waits = await records.why(execution_id)
     names: dict[str, set[str]] = {"event": set(), "listener": set()}
-    for one in waits:
+    for one in await api.why(execution_id):
         names.get(one.waits_for, set[str]()).update(one.events or ())
     if name in names["listener"] and not {name, "*"} & names["event"]:
         hint = did_you_mean(name, names["event"])
@@ -131,7 +108,7 @@ async def _tell_if_kept(settings: Settings, execution_id: str, name: str) -> Non
 
 
 async def deliver(
-    settings: Settings,
+    api: Api,
     execution_id: str,
     name: str,
     data: Any,
@@ -139,29 +116,10 @@ async def deliver(
     step: str | None,
     signal_id: str | None = None,
 ) -> None:
-    """Have the event recorded, by whoever has the database. Asking twice records it once."""
+    """Have the event recorded. Asking twice records it once."""
     import secrets
 
     from noetl.api.routes.external import SEND_EVENT, External
-    from noetl.cli.acting import calling
 
     event = External(name=name, data=data, step=step, event_id=signal_id or secrets.token_hex(8))
-    async with calling(settings) as client:
-        await client.call(SEND_EVENT, execution_id=execution_id, body=event)
-
-
-async def left_to_do(settings: Settings, execution_id: str) -> str:
-    """What people have to do for the execution to go on, if anything."""
-    if settings.server_url is not None:
-        return ""
-    from noetl import wiring
-
-    async with wiring.looking(settings) as store:
-        row = await store.summary(execution_id)
-    if row is None or row.ended_at is not None:
-        return ""
-    if row.status == "PAUSED":
-        return f"; it is paused, and `noetl executions resume {execution_id}` lets it go on"
-    if not wiring.is_in_use(settings):
-        return f"; no process runs it: `noetl executions resume {execution_id}` goes on with it"
-    return ""
+    await api.call(SEND_EVENT, execution_id=execution_id, body=event)

@@ -11,10 +11,10 @@ import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
 from noetl.cli.options import db_option, json_option, server_option
-from noetl.cli.printing import counted, print_json, print_line, printable, problem_line, say
+from noetl.cli.output import counted, print_json, print_line, printable, problem_line, say
 
 if TYPE_CHECKING:
-    from noetl.cli.source_lines import SourceLines
+    from noetl.cli.views.source_lines import SourceLines
     from noetl.settings import Settings
     from noetl.trials.files import Loaded
     from noetl.trials.playbooks import Playbooks
@@ -95,8 +95,7 @@ def command(
     """
     import asyncio
 
-    from noetl.cli.options import settings_for
-    from noetl.cli.surroundings import current_settings
+    from noetl.cli.options import current_settings, settings_for
     from noetl.trials.clock import VirtualLoop
 
     if source is not None:
@@ -127,7 +126,7 @@ def command(
 
 async def _against(settings: Settings, name: str, against: str, last: int, *, as_json: bool) -> int:
     from noetl.api.routes.whatif import WHATIF, WhatIf
-    from noetl.cli.acting import calling, find
+    from noetl.cli.calls import looking
     from noetl.cli.files import Unreadable, source
 
     text = source(name)
@@ -135,16 +134,15 @@ async def _against(settings: Settings, name: str, against: str, last: int, *, as
         say(f"{text.name}: {text.reason}.")
         return WRONG
     words = against.replace(",", " ").split()
-    ids, query = None, against
-    if all(word.isdecimal() or word == "last" for word in words):
-        ids = [await find(settings, word) for word in words]
-    elif ":" not in against and len(words) == 1:
+    ids: list[str] | None = None
+    query: str | None = against
+    if ":" not in against and len(words) == 1:
         query = f"path:{against}"
-    wish = WhatIf(
-        content=text.text, executions=ids, query=None if ids is not None else query, last=last
-    )
-    async with calling(settings) as client:
-        found = await client.call(WHATIF, body=wish)
+    async with looking(settings) as api:
+        if all(word.isdecimal() or word == "last" for word in words):
+            ids, query = [await api.find(word) for word in words], None
+        wish = WhatIf(content=text.text, executions=ids, query=query, last=last)
+        found = await api.call(WHATIF, body=wish)
     if as_json:
         print_json(found)
     else:
@@ -171,8 +169,9 @@ async def _from_run(
     """Write the test file; its name."""
     import os
 
-    from noetl.cli.remote import looking
-    from noetl.control.recording import read, read_bytes
+    from noetl.api.routes.executions import EXPORT
+    from noetl.cli.calls import looking
+    from noetl.control.recordings import read, read_bytes
     from noetl.errors import NotFound
     from noetl.model.events import ExecutionRequested
     from noetl.trials.from_run import trial_of
@@ -182,8 +181,8 @@ async def _from_run(
         with open(written, "rb") as file:
             recording = read(file)
     else:
-        async with looking(settings) as records:
-            pieces = await records.export(await records.find(written))
+        async with looking(settings) as api:
+            pieces = api.client.pieces(EXPORT, execution_id=await api.find(written))
             recording = read_bytes(b"".join([piece async for piece in pieces]))
     first = recording.facts[0]
     assert isinstance(first, ExecutionRequested)
@@ -277,7 +276,7 @@ async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> Asyn
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
     """Where the code stands that failed, in the file of the playbook and in those it calls."""
     from noetl import wiring
-    from noetl.cli.source_lines import of_execution
+    from noetl.cli.views.source_lines import of_execution
 
     class Records:
         async def document(self, execution_id: str) -> dict[str, Any]:
@@ -296,7 +295,7 @@ async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> Sou
 
 def _show(judged: Judged) -> None:
     """One line, and below it whatever is not as it should be."""
-    from noetl.cli.lines import length
+    from noetl.cli.views.lines import length
 
     mark = _mark(judged.passed)
     print_line(f"{mark} {printable(judged.name)}  ({length(judged.story.elapsed)})")
@@ -347,7 +346,7 @@ def _written(value: Any, placed: dict[str, str] | None = None) -> str:
 
 def _story(story: Story) -> Iterator[str]:
     """What happened, with the virtual time at which it did."""
-    from noetl.cli.lines import length, plain_line
+    from noetl.cli.views.lines import length, plain_line
 
     begun = story.events[0].at if story.events else 0.0
     for row in story.events:

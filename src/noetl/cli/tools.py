@@ -11,7 +11,7 @@ import click
 from noetl.cli.completion import kinds_beginning_with
 from noetl.cli.exits import FAILED
 from noetl.cli.options import json_option
-from noetl.cli.printing import print_json, print_line, say
+from noetl.cli.output import print_json, print_line, say
 
 if TYPE_CHECKING:
     from noetl.tools.registry import Known

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.printing import say
+from noetl.cli.output import say
 
 if TYPE_CHECKING:
-    from noetl.control.recording import Recording
+    from noetl.control.recordings import Recording
     from noetl.settings import Settings
 
 
@@ -29,8 +29,8 @@ def command(file: str, port: int) -> None:
       noetl ui 4711.noetl
     """
     from noetl import logs
-    from noetl.cli.surroundings import current_settings
-    from noetl.control.recording import read
+    from noetl.cli.options import current_settings
+    from noetl.control.recordings import read
 
     settings = current_settings()
     logs.set_up(settings.log)
@@ -41,8 +41,8 @@ def command(file: str, port: int) -> None:
 
 async def _show(settings: Settings, recording: Recording, port: int) -> None:
     from noetl import serving
-    from noetl.api.serving import serve
-    from noetl.cli.background import tell_ready
+    from noetl.api.listener import serve
+    from noetl.cli.daemons import tell_ready
 
     head = recording.head
     async with serving.showing(settings, recording, host="127.0.0.1", port=port) as served:

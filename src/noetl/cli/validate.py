@@ -12,10 +12,10 @@ import msgspec
 
 from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.paint import Brush, coloured, is_rich, terminal
-from noetl.cli.printing import counted, print_json, print_line, problem_line, say
-from noetl.cli.rewriting import older_dialect
-from noetl.cli.surroundings import current_settings
+from noetl.cli.options import current_settings
+from noetl.cli.output import counted, print_json, print_line, problem_line, say
+from noetl.cli.rewrites import older_dialect
+from noetl.cli.views.paint import Brush, coloured, is_rich, terminal
 from noetl.model.problems import Problem
 
 if TYPE_CHECKING:
@@ -69,13 +69,17 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
 
 
 def _check(names: tuple[str, ...]) -> Iterator[Checked]:
+    from noetl.cli.run import beside
+    from noetl.dsl.triggers import compile_beside
     from noetl.wiring import document_compiler
 
     compile_text = document_compiler(current_settings())
     for source in sources(names):
         match source:
             case Source():
-                yield Checked(source.name, source.text, compile_text(source.text).problems)
+                neighbours = beside(source.path.parent) if source.path is not None else {}
+                compiled = compile_beside(source.text, compile_text, neighbours)
+                yield Checked(source.name, source.text, compiled.problems)
             case Unreadable():
                 say(f"{source.name}: {source.reason}.")
                 yield Checked(source.name, None, (_unreadable(source),))
@@ -116,7 +120,7 @@ def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
 
 def _show(name: str, text: str, problems: tuple[Problem, ...], console: Console) -> None:
     """Problems with the lines they are about."""
-    from noetl.cli.excerpt import excerpt
+    from noetl.cli.views.excerpt import excerpt
 
     paint = Brush(console)
     lines = _LINE_END.split(text)

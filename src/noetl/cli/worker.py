@@ -15,11 +15,12 @@ import click
 import msgspec
 
 from noetl.cli.options import json_option, server_option, settings_for_server
-from noetl.cli.printing import say
+from noetl.cli.output import say
 from noetl.cli.server import detach_option
 
 if TYPE_CHECKING:
-    from noetl.api.client import HttpControl, Presence
+    from noetl.api.worker_control import HttpControl
+    from noetl.model.commands import Presence
     from noetl.settings import Settings
     from noetl.worker.worker import Worker
 
@@ -60,6 +61,15 @@ def _known_kinds(context: click.Context, option: click.Parameter, written: str) 
     return ",".join(wanted)
 
 
+def _good_labels(context: click.Context, option: click.Parameter, written: tuple[str, ...]) -> str:
+    from noetl.model.labels import of_worker
+
+    try:
+        return ",".join(f"{name}={value}" for name, value in of_worker(",".join(written)).items())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @command.command("start")
 @pool_option
 @click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 64]")
@@ -68,6 +78,13 @@ def _known_kinds(context: click.Context, option: click.Parameter, written: str) 
     default="",
     callback=_known_kinds,
     help="Tool kinds it runs, with commas. [default: all]",
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=_good_labels,
+    help="What it says of itself, as name=value; steps may ask for it. May be repeated.",
 )
 @click.option("--name", default=None, help="What it is called in records; must be unique.")
 @click.option(
@@ -83,6 +100,7 @@ def start_command(
     pool: str,
     slots: int | None,
     kinds: str,
+    labels: str,
     name: str | None,
     grace: float,
     server: str | None,
@@ -95,23 +113,28 @@ def start_command(
     """
     settings = settings_for_server(server)
     if detach:
-        from noetl.cli.background import Daemon, start
+        from noetl.cli.daemons import Daemon, start
 
         daemon = Daemon(_daemon_name(pool))
         arguments = ["worker", "start", f"--pool={pool}", f"--grace={grace}"]
         arguments += [f"--server={settings.server_url}"]
         arguments += [f"--slots={slots}"] if slots is not None else []
         arguments += [f"--kinds={kinds}"] if kinds else []
+        arguments += [f"--label={one}" for one in labels.split(",") if one]
         arguments += [f"--name={name}"] if name is not None else []
         sys.exit(start(daemon, arguments))
     from noetl import logs
-    from noetl.cli.hiding import hide_process
+    from noetl.cli.privacy import hide_process
 
     logs.set_up(settings.log)
     hide_process()
     worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     chosen = tuple(kinds.split(",")) if kinds else ()
-    asyncio.run(_work(settings, pool, slots or settings.slots, worker_id, grace, chosen))
+    from noetl.model.commands import placed
+    from noetl.model.labels import of_worker
+
+    offer = placed(pool, {**of_worker(settings.labels), **of_worker(labels)})
+    asyncio.run(_work(settings, offer, slots or settings.slots, worker_id, grace, chosen))
 
 
 def _daemon_name(pool: str) -> str:
@@ -122,7 +145,7 @@ def _daemon_name(pool: str) -> str:
 @pool_option
 def stop_command(pool: str) -> None:
     """Ask the worker in the background to end, and wait until it has."""
-    from noetl.cli.background import Daemon, stop
+    from noetl.cli.daemons import Daemon, stop
 
     sys.exit(stop(Daemon(_daemon_name(pool))))
 
@@ -131,7 +154,7 @@ def stop_command(pool: str) -> None:
 @json_option
 def status_command(as_json: bool) -> None:
     """Which workers run in the background. Exits with 1 if none does."""
-    from noetl.cli.background import daemons, status
+    from noetl.cli.daemons import daemons, status
 
     sys.exit(status(daemons("worker"), as_json=as_json))
 
@@ -143,8 +166,8 @@ async def _work(
     settings: Settings, pool: str, slots: int, worker_id: str, grace: float, kinds: tuple[str, ...]
 ) -> None:
     from noetl import serving
-    from noetl.api.client import Presence
-    from noetl.cli.background import tell_ready
+    from noetl.cli.daemons import tell_ready
+    from noetl.model.commands import Presence
     from noetl.version import __version__
 
     async with serving.worker(
@@ -168,7 +191,7 @@ async def _work(
             return
         kept = f"sandbox: {settings.sandbox}"
         say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url} ({kept})")
-        tell_ready(worker_id, settings.sandbox)
+        tell_ready(worker_id, settings.sandbox, pool.partition(" [")[2].removesuffix("]"))
         beating = asyncio.ensure_future(_beat(me, control, ending))
         await _until_ending(worker, ending, grace)
         beating.cancel()
@@ -219,6 +242,7 @@ async def _beat(me: Presence, control: HttpControl, ending: asyncio.Event) -> No
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         try:
-            await control.heartbeat(msgspec.structs.replace(me, draining=ending.is_set()))
+            if await control.heartbeat(msgspec.structs.replace(me, draining=ending.is_set())):
+                ending.set()
         except NoetlError as error:
             logger.warning("no heartbeat: %s", error)

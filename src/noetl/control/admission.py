@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from noetl.control.clock import Clock
 from noetl.control.commit_loop import CommitLoop
-from noetl.control.dispatch import Dispatch
+from noetl.control.leases import Dispatch
 from noetl.errors import NoetlError
 from noetl.model.events import Actor
 from noetl.model.inputs import Admitted, Cancelled
@@ -48,7 +48,7 @@ async def admit(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Cl
 async def _look(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Clock) -> None:
     while True:
         moved = False
-        for execution_id, newer in await store.displaced(limit=AT_ONCE):
+        for execution_id, newer in await store.limits.displaced(limit=AT_ONCE):
             if dispatch.is_chosen(newer):
                 reason = f"execution {newer}, which has the same concurrency key, replaces it"
                 actor = Actor(kind="playbook", name=newer)
@@ -60,7 +60,7 @@ async def _look(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Cl
                 )
         waiting = [
             Admitted(execution_id=one, at=clock.now())
-            for one in await store.admissible(limit=AT_ONCE)
+            for one in await store.limits.admissible(limit=AT_ONCE)
             if dispatch.is_chosen(one)
         ]
         started = await asyncio.gather(*[_submit(commits, one) for one in waiting])

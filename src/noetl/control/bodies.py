@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from noetl.control.live import Live
 from noetl.engine.scope import local_names
 from noetl.errors import Corrupted, NotFound
 from noetl.model import refs
 from noetl.model.commands import Report
+from noetl.model.events import Event
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
 from noetl.model.rule_events import StepPatched
 from noetl.model.state import ExecutionState
-from noetl.store.base import Store, Write
+from noetl.store.base import Store
+from noetl.store.log import Write
 from noetl.templates import LostView
 
 NO_STEPS: tuple[str, ...] = ()
 OWN_RESULT = frozenset({"result", "response", "event", "this", "output", "outcome"})
 """Names under which a step's templates read the result that it ended with."""
+WITH_PROGRESS = frozenset(kind for kind in get_args(Event) if "progress" in kind.__struct_fields__)
+"""Facts that say where a pipeline stands."""
+
+
+def may_bring_references(given: Input) -> bool:
+    """Whether it is worth a look. Most reports bring nothing that could be a reference."""
+    if type(given) is Reported:
+        ending = given.report.ending
+        if ending is None:
+            return False
+        result = ending.result
+        if ending.tasks or (type(result) is dict and ("_ref" in result or "results" in result)):
+            return True
+        for event in given.report.events:
+            if type(event) is StepPatched:
+                return True
+            if type(event) in WITH_PROGRESS:
+                progress = event.progress  # type: ignore[union-attr]
+                if progress is not None and progress.local:
+                    return True
+        return False
+    return type(given) in (ChildEnded, LoopEnded, Start)
 
 
 async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
@@ -82,8 +106,10 @@ async def _fetch(
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
     busy.update(ended)
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
-    wanted = list(arriving) if reads & (OWN_RESULT | busy) or "steps" in reads else []
-    for name in state.results if "steps" in reads else reads & state.results.keys():
+    is_read = reads & (OWN_RESULT | busy) or "steps" in reads or program.result is not None
+    wanted = list(arriving) if is_read else []
+    named = reads | {"end"} if program.result is not None else reads
+    for name in state.results if "steps" in reads else named & state.results.keys():
         result = state.results[name]
         wanted += [result.value, *result.tasks.values()]
     for own in (names, *map(local_names, state.runs.values())):
@@ -102,7 +128,7 @@ async def _fetch_all(
     store: Store, live: Live, seal: str, missing: dict[str | None, Any], fresh: dict[str, bytes]
 ) -> None:
     async def get(owner: ExecutionId, key: str) -> bytes:
-        body = fresh.get(key) or await store.get_result(owner, key)
+        body = fresh.get(key) or await store.bodies.get(owner, key)
         if body is None:
             raise NotFound(f"execution {owner} has no result {key}.")
         return body
@@ -117,10 +143,3 @@ async def _fetch_all(
             body = LostView(str(error))
         live.program.bodies[key] = body
         live.bodies.add(key)
-
-
-def let_go(live: Live) -> None:
-    """The execution has ended, and nobody decides about it any more."""
-    for key in live.bodies:
-        live.program.bodies.pop(key, None)
-    live.bodies.clear()

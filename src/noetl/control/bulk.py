@@ -50,8 +50,8 @@ class Bulk:
         """
         statuses = tuple(Condition("status", status) for status in ELIGIBLE[action])
         eligible = (*wanted, Term(statuses))
-        matched = await self._store.count(wanted, now=now)
-        count = await self._store.count(eligible, now=now)
+        matched = await self._store.records.count(wanted, now=now)
+        count = await self._store.records.count(eligible, now=now)
         done = BulkDone(
             action=action,
             dry_run=dry_run,
@@ -96,7 +96,9 @@ class Bulk:
     async def _ids(self, wanted: Wanted, now: float) -> list[ExecutionId]:
         found: list[ExecutionId] = []
         before: tuple[float, ExecutionId] | None = None
-        while rows := await self._store.summaries(wanted, now=now, before=before, limit=PAGE):
+        while rows := await self._store.records.summaries(
+            wanted, now=now, before=before, limit=PAGE
+        ):
             found += [row.execution_id for row in rows]
             before = (rows[-1].requested_at, rows[-1].execution_id)
         return found

@@ -14,8 +14,10 @@ from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Net, Task
+from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
+from noetl.templates.views import OutcomeView, view
 
 if TYPE_CHECKING:
     from noetl.engine.program import Program
@@ -34,6 +36,8 @@ class Call(NamedTuple):
     attempts: list[AttemptDocument]
     result: Any
     ended_seq: int
+    outcomes: dict[int, Outcome]
+    """By try."""
 
 
 async def recorded(
@@ -45,7 +49,7 @@ async def recorded(
     tries: dict[int, dict[str, Any]] = {}
     result: Any = None
     last = 0
-    while rows := await store.events(execution_id, after=after, limit=PAGE, types=TYPES):
+    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=TYPES):
         after = rows[-1].seq
         for row in rows:
             if named not in row.body:
@@ -74,7 +78,8 @@ async def recorded(
     if first is None:
         raise NotFound(f"execution {execution_id} has made no call {action_id[:80]}.")
     attempts = [_attempt(number, found) for number, found in sorted(tries.items())]
-    return Call(*first, attempts, result, last)
+    outcomes = {number: found["done"].outcome for number, found in tries.items() if "done" in found}
+    return Call(*first, attempts, result, last, outcomes)
 
 
 def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:
@@ -131,3 +136,40 @@ def rules_of(task: Task | None) -> list[Any]:
     if task is None:
         return []
     return [msgspec.to_builtins(rule) for rule in (*task.retries, *task.rules)]
+
+
+def conditions_of(task: Task | None) -> list[str | bool]:
+    """The conditions of these rules; an `else` always holds."""
+    if task is None:
+        return []
+    return [True if one.when is None else one.when for one in (*task.retries, *task.rules)]
+
+
+def names_of(kind: str, outcome: Outcome, attempt: int) -> dict[str, object]:
+    """What rules see beside everything else: the outcome of a try."""
+    envelope = msgspec.to_builtins(outcome)
+    shown = OutcomeView(kind, envelope)
+    names: dict[str, object] = {"outcome": shown, "output": shown, "this": envelope}
+    names["_attempt"] = attempt
+    if outcome.is_ok:
+        return names | dict.fromkeys(("result", "response"), view(kind, outcome.result))
+    return names | {"error": envelope["error"]}
+
+
+def matched(task: Task, held: list[Any], directive: str) -> int | None:
+    """The rule that led to a directive, if these of the conditions held.
+
+    A `retry` whose tries are used up holds no longer, and then no `else` does either.
+    """
+    exhausted = False
+    for number, (rule, holds) in enumerate(zip((*task.retries, *task.rules), held, strict=True)):
+        if not holds or (exhausted and rule.when is None):
+            continue
+        last = type(rule.actions[-1]).__struct_config__.tag if rule.actions else "continue"
+        said = last if last in ("retry", "jump", "break", "fail") else "continue"
+        if said == directive:
+            return number
+        if said != "retry":
+            return None
+        exhausted = True
+    return None

@@ -12,21 +12,27 @@ from noetl.control.identity import new_id
 from noetl.control.layouts import Layouts
 from noetl.control.programs import playbook_only
 from noetl.dsl import Compiled
-from noetl.errors import BadRequest, NotFound
+from noetl.dsl.building import Known
+from noetl.dsl.triggers import called_by
+from noetl.errors import BadRequest, Conflict, NotFound
 from noetl.model import net as nets
 from noetl.model import triggers
 from noetl.model.answers import CatalogResource
 from noetl.model.fields import json_schema
-from noetl.store.base import CatalogEntry, Store
+from noetl.model.schemas import breaks, place_in
+from noetl.model.spelling import did_you_mean
+from noetl.store.base import Store
+from noetl.store.catalog import CatalogEntry
 from noetl.store.triggers import Renewed
 
 ENTRIES_MAX = 100
+BREAKS_SHOWN = 10
 
 
 class Catalog:
     """What has been registered."""
 
-    def __init__(self, store: Store, compile_text: Callable[[str], Compiled], clock: Clock) -> None:
+    def __init__(self, store: Store, compile_text: Callable[..., Compiled], clock: Clock) -> None:
         self._store = store
         self._compile = compile_text
         self._clock = clock
@@ -40,13 +46,62 @@ class Catalog:
     async def register(self, text: str) -> tuple[CatalogEntry, Compiled]:
         """Keep a playbook. Raises PlaybookRejected; the same content again is the same version."""
         compiled = self._compile(text)
+        known = await self.known(compiled)
+        if known is not None:
+            compiled = self._compile(text, known=known)
         return await self.keep(text, compiled), compiled
+
+    async def known(self, compiled: Compiled) -> Known | None:
+        """What a document names of the catalog; None if it is nothing."""
+        schemas = {
+            name: found
+            for name in compiled.unresolved
+            if (found := await self._schema(name)) is not None
+        }
+        playbooks = {}
+        for path in sorted(called_by(compiled.net)) if compiled.net is not None else ():
+            entry = await self._store.catalog.entry(path)
+            body = await self._store.catalog.net(entry.digest) if entry is not None else None
+            if entry is not None and entry.kind == "Playbook" and body is not None:
+                playbooks[path] = nets.decode(body)
+        return Known(schemas=schemas, playbooks=playbooks) if schemas or playbooks else None
+
+    async def _schema(self, name: str) -> nets.ResultSchema | None:
+        """A schema by the name that playbooks give it: `path`, or `path@version`."""
+        path, _, version = name.partition("@")
+        entry = await self._store.catalog.entry(path, int(version) if version else None)
+        found = await self._document(entry)
+        if entry is None or not isinstance(found, triggers.Schema):
+            return None
+        return nets.ResultSchema(schema=found.schema, name=f"{path}@{entry.version}")
+
+    async def _document(self, entry: CatalogEntry | None) -> triggers.Trigger | None:
+        if entry is None or entry.kind == "Playbook":
+            return None
+        body = await self._store.catalog.net(entry.digest)
+        return None if body is None else triggers.decode(body)
+
+    async def _refuse_breaking(self, new: triggers.Schema) -> None:
+        """A version that breaks those who read by the last one is refused, unless it says so."""
+        entry = await self._store.catalog.entry(new.path)
+        old = await self._document(entry)
+        if entry is None or not isinstance(old, triggers.Schema) or new.compatibility == "none":
+            return
+        lost = [f"{place_in(path)} {said}" for path, said in breaks(old.schema, new.schema)]
+        if lost:
+            raise Conflict(
+                f"this breaks those who read by {new.path} version {entry.version}:"
+                f" {' '.join(lost[:BREAKS_SHOWN])} Give it another path, or write"
+                " `spec.compatibility: none`."
+            )
 
     async def keep(
         self, text: str, compiled: Compiled, renewed: Renewed | None = None
     ) -> CatalogEntry:
         """Keep a document that was compiled elsewhere; `renewed` says what is to be done for it."""
         trigger = compiled.trigger
+        if isinstance(trigger, triggers.Schema):
+            await self._refuse_breaking(trigger)
         made = compiled.unwrap() if trigger is None else trigger
         body = nets.encode(compiled.unwrap()) if trigger is None else triggers.encode(trigger)
         now = self._clock.now()
@@ -60,7 +115,7 @@ class Catalog:
             description=made.description,
             created_at=now,
         )
-        return await self._store.register(entry, body, renewed)
+        return await self._store.catalog.register(entry, body, renewed)
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
@@ -74,7 +129,7 @@ class Catalog:
             raise BadRequest("say which playbook: its `path`, or its `catalog_id`, and not both.")
         if path is not None:
             return await self.playbook(path, version)
-        found = await self._store.catalog_entry_of(str(catalog_id))
+        found = await self._store.catalog.entry_of(str(catalog_id))
         if found is None:
             raise NotFound(f"nothing is registered under the catalog_id {catalog_id}.")
         return playbook_only(found)
@@ -88,10 +143,12 @@ class Catalog:
         found = self._entries.get((path, version))
         if found is not None:
             return found
-        found = await self._store.catalog_entry(path, version)
+        found = await self._store.catalog.entry(path, version)
         if found is None:
             which = f" in version {version}" if version is not None else ""
-            raise NotFound(f'no playbook "{path}"{which} is registered.')
+            known = [entry.path for entry in await self._store.catalog.entries()]
+            hint = did_you_mean(path, known)
+            raise NotFound(f'no playbook "{path}"{which} is registered.{hint}')
         self._keep(found)
         return found
 
@@ -106,7 +163,7 @@ async def resource_of(
     store: Store, entry: CatalogEntry, layouts: Layouts | None = None
 ) -> CatalogResource:
     """An entry with its text, its graph and its inputs."""
-    body = await store.net(entry.digest) if entry.kind == "Playbook" else None
+    body = await store.catalog.net(entry.digest) if entry.kind == "Playbook" else None
     net = None if body is None else nets.decode(body)
     inputs = net.executor.inputs if net is not None else ()
     drawn = None

@@ -1,12 +1,20 @@
-"""The commit loop: inputs are decided and stored in batches (group commit).
+"""The inbox and the commit loop: inputs are decided and stored in batches (group commit).
 
-Inputs gather in the inbox while the last batch is being written. A batch decides for all of them,
-stores what was decided in one transaction, and only then lets anything out: answers, commands,
-leases. A crash before the commit leaves no trace.
+A commit costs a flush of the disk, whatever it holds. So inputs gather in the inbox while the last
+batch is being written, and the next batch takes all of them. A round of the loop is:
+
+1. *Decide.* For each input: find the state in memory, or read it; `engine.advance` says which
+   facts and effects follow, and moves the state along. Commands are leased at birth to workers
+   that wait. What follows for other executions (a child starts or ends) becomes a further input of
+   the same batch, tied to its cause: both are kept, or neither.
+2. *Commit.* All facts, commands, timers and results of the batch are one transaction.
+3. *Let out.* Only now anybody hears of it: whoever submitted an input, workers that were promised
+   a lease, readers, other servers. A crash before the commit leaves no trace.
 
 A decision may be made on a state that another server has moved on meanwhile. The commit refuses
 it then: every write names the seq that its execution must still have, also the write that says
-"nothing follows". What was refused is read again and decided again.
+"nothing follows". What was refused, with what it is tied to, is forgotten, read again and decided
+again. A decision that raises takes its batch back; each input is then tried by itself.
 """
 
 from __future__ import annotations
@@ -19,27 +27,27 @@ from typing import assert_never
 import msgspec
 
 from noetl.control import bodies
-from noetl.control.audience import Audience
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
-from noetl.control.dispatch import Dispatch, Waiter
-from noetl.control.inbox import Entry, Inbox
-from noetl.control.live import Live
-from noetl.control.memory import Memory
+from noetl.control.leases import Dispatch, Waiter
+from noetl.control.live import Live, Memory
 from noetl.control.programs import Programs
+from noetl.control.watchers import Watchers
 from noetl.engine.advance import advance
 from noetl.engine.turn import (
     NOTHING,
     CancelChild,
     Close,
-    Effect,
     EndLoop,
     Issue,
     Keep,
+    OtherEffect,
     StartChild,
     TellParent,
 )
 from noetl.errors import Conflict, Corrupted, Finished, NoetlError, SignalRefused, StoreError
+from noetl.model.commands import Command
+from noetl.model.events import Event
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.inputs import (
     Admitted,
@@ -52,8 +60,10 @@ from noetl.model.inputs import (
     Start,
     TimerDue,
 )
-from noetl.model.state import ExecutionState
-from noetl.store.base import Store, Write
+from noetl.model.state import TERMINAL, ExecutionState
+from noetl.model.triggers import TriggerChange, TriggerRow
+from noetl.store.base import Store
+from noetl.store.log import Write
 
 logger = logging.getLogger(__name__)
 
@@ -65,31 +75,92 @@ DECIDED_AT_A_TIME = 10
 """After so many decisions, whoever else is in this process has a turn."""
 
 
-class Batch:
+class Entry(msgspec.Struct, eq=False):
+    """One input on its way through the commit loop."""
+
+    input: Input
+    future: asyncio.Future[None] | None = None
+    """Done when what follows is stored. None: nobody waits for it."""
+    waiter: Waiter | None = None
+    """The worker that reports, and wants more to do."""
+    is_consequence: bool = False
+    """It follows from another input of the same batch. If that one is decided again, so is this."""
+    has_voice: bool = True
+    """It is no report, or its command was still open when it was decided."""
+    is_over: bool = False
+    """It is a report before the last, and what it told ended the run: its worker must stop."""
+    changed: bool = False
+    """It made something happen."""
+    refusal: NoetlError | None = None
+    """Why the execution did not take it; nothing has changed then."""
+    decided_on_old_state: bool = False
+    """The stored state had moved on: it has to be decided again."""
+
+    def fail(self, error: Exception) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(error)
+            # Whoever asked may be gone: the error counts as seen.
+            self.future.exception()
+
+
+class Inbox:
+    """What has come in and is not decided yet, in the order it came."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._arrival: asyncio.Future[None] | None = None
+        """Done when there is an entry for the loop that waits for one."""
+
+    def put(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        arrival = self._arrival
+        if arrival is not None:
+            self._arrival = None
+            if not arrival.done():
+                arrival.set_result(None)
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done as soon as there is an entry."""
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.entries:
+            arrival.set_result(None)
+        else:
+            self._arrival = arrival
+        return arrival
+
+    def take(self, limit: int) -> list[Entry]:
+        """The oldest entries."""
+        if len(self.entries) <= limit:
+            taken, self.entries = self.entries, []
+        else:
+            taken = self.entries[:limit]
+            del self.entries[:limit]
+        return taken
+
+
+class Batch(msgspec.Struct, eq=False):
     """What one round decides."""
 
-    def __init__(
-        self, entries: Sequence[Entry], full: dict[ExecutionId, tuple[str, ...]] | None = None
-    ) -> None:
-        self.full = full or {}
-        """Executions that may not start, and the limits that have no room for them."""
-        self.writes: dict[ExecutionId, Write] = {}
-        self.todo = list(entries)
-        """Grows by what follows from what is decided."""
-        self.decided: list[Entry] = []
-        self.closed: dict[CommandId, tuple[ExecutionId, bool]] = {}
-        """Commands that are over, and whether their worker has to be told."""
-        self._ties: dict[ExecutionId, set[ExecutionId]] = {}
+    todo: list[Entry]
+    """Grows by what follows from what is decided."""
+    now: float
+    full: dict[ExecutionId, tuple[str, ...]] = {}
+    """Executions that may not start, and the limits that have no room for them."""
+    writes: dict[ExecutionId, Write] = {}
+    decided: list[Entry] = []
+    closed: dict[CommandId, tuple[ExecutionId, bool]] = {}
+    """Commands that are over, and whether their worker has to be told."""
+    ties: dict[ExecutionId, set[ExecutionId]] = {}
 
     def follow(self, cause: ExecutionId, given: Input) -> None:
         """What one decision makes happen to another execution: both are kept, or neither."""
         self.todo.append(Entry(given, is_consequence=True))
         if given.execution_id != cause:
-            both = self._ties.get(cause, {cause}) | self._ties.get(
+            both = self.ties.get(cause, {cause}) | self.ties.get(
                 given.execution_id, {given.execution_id}
             )
             for execution_id in both:
-                self._ties[execution_id] = both
+                self.ties[execution_id] = both
 
     def close(self, write: Write, command_id: CommandId, *, tell: bool) -> None:
         """The command is over; `tell` its worker to stop."""
@@ -99,9 +170,7 @@ class Batch:
     @property
     def tied(self) -> list[set[ExecutionId]]:
         """Executions that are kept together."""
-        if not self._ties:
-            return []
-        return list({id(ties): ties for ties in self._ties.values()}.values())
+        return list({id(ties): ties for ties in self.ties.values()}.values())
 
 
 class CommitLoop:
@@ -114,7 +183,7 @@ class CommitLoop:
         programs: Programs,
         dispatch: Dispatch,
         memory: Memory,
-        audience: Audience,
+        watchers: Watchers,
         family: Family,
     ) -> None:
         self._store = store
@@ -122,7 +191,7 @@ class CommitLoop:
         self._programs = programs
         self._dispatch = dispatch
         self._memory = memory
-        self._audience = audience
+        self._watchers = watchers
         self._family = family
         self.inbox = Inbox()
         self.timer_changed = asyncio.Event()
@@ -132,6 +201,12 @@ class CommitLoop:
         """Who wants to know what was written."""
         self.on_ended: list[Callable[[ExecutionId, ExecutionState], None]] = []
         """Who wants to know how executions ended."""
+        self.notices: (
+            Callable[[ExecutionId, ExecutionState, Sequence[Event]], tuple[TriggerRow, ...]] | None
+        ) = None
+        """Who wants rows written in the transaction of these events; None: nobody."""
+        self.on_noticed: Callable[[], None] | None = None
+        """Who looks after such rows."""
         self._under_way: Collection[ExecutionId] = ()
         """What is being decided and stored just now."""
         self._round_began: float | None = None
@@ -145,9 +220,10 @@ class CommitLoop:
         """Decide and store, batch after batch, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            taken = await self.inbox.take(BATCH_MAX)
+            if not self.inbox.entries:
+                await self.inbox.arrival()
             self._round_began = loop.time()
-            await self._round(taken)
+            await self._round(self.inbox.take(BATCH_MAX))
             self._under_way, self._round_began = (), None
 
     def unstored_seconds(self) -> float:
@@ -156,12 +232,22 @@ class CommitLoop:
             return 0.0
         return asyncio.get_running_loop().time() - self._round_began
 
-    async def submit(self, given: Input, waiter: Waiter | None = None) -> Entry:
+    async def submit(self, given: Input) -> Entry:
         """Come back when what follows from it is stored."""
-        entry = Entry(given, waiter)
-        self.inbox.put(entry)
-        await entry.future
+        entry, stored = self.put(given)
+        await stored
         return entry
+
+    def put(self, given: Input, waiter: Waiter | None = None) -> tuple[Entry, asyncio.Future[None]]:
+        """Take it in; the future is done when what follows from it is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = Entry(given, stored, waiter)
+        self.inbox.put(entry)
+        return entry, stored
+
+    def post(self, given: Input) -> None:
+        """Take it in. Nobody waits for what follows."""
+        self.inbox.put(Entry(given))
 
     def is_under_way(self, execution_id: ExecutionId) -> bool:
         """Whether it is being decided and stored just now."""
@@ -171,10 +257,13 @@ class CommitLoop:
         """One batch. What was decided on an old state is decided again."""
         full: dict[ExecutionId, tuple[str, ...]] = {}
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            batch = Batch(entries, full)
+            batch = Batch(list(entries), self._clock.now(), full)
             self._under_way = batch.writes
             try:
-                await self._decide_all(batch)
+                for number, entry in enumerate(batch.todo, 1):
+                    await self._decide(batch, entry)
+                    if number % DECIDED_AT_A_TIME == 0:
+                        await asyncio.sleep(0)
             except Exception as error:  # noqa: BLE001  the entry that caused it gets it
                 await self._without_the_broken(batch, entries, error)
                 return
@@ -219,12 +308,6 @@ class CommitLoop:
             if entry.waiter is not None:
                 self._dispatch.stop_waiting(entry.waiter)
 
-    async def _decide_all(self, batch: Batch) -> None:
-        for number, entry in enumerate(batch.todo, 1):
-            await self._decide(batch, entry)
-            if number % DECIDED_AT_A_TIME == 0:
-                await asyncio.sleep(0)
-
     async def _decide(self, batch: Batch, entry: Entry) -> None:
         given = entry.input
         live = self._memory.find(given.execution_id)
@@ -251,13 +334,20 @@ class CommitLoop:
             )
             if type(given) is Start and live.stored == 0:
                 write.trigger = given.trigger
+        closed: CommandId | None = None
         if type(given) is Reported:
-            entry.has_voice = given.report.command_id in live.state.holders
+            report = given.report
+            entry.has_voice = report.command_id in live.state.holders
+            if report.closes or report.ending is not None:
+                closed = report.command_id
+        elif type(given) is Lapsed:
+            closed = given.command_id
         # Decided again, it may have been given something the first time.
         if entry.waiter is not None and entry.has_voice and not entry.waiter.given:
-            self._dispatch.wait_in_front(entry.waiter, self._clock.now())
+            self._dispatch.wait_in_front(entry.waiter, batch.now)
         batch.decided.append(entry)
-        await bodies.bring(self._store, live, given, write)
+        if live.has_references or bodies.may_bring_references(given):
+            await bodies.bring(self._store, live, given, write)
         if batch.full and (names := batch.full.get(given.execution_id)):
             if type(given) is Start:
                 given = msgspec.structs.replace(given, full=names)
@@ -268,23 +358,34 @@ class CommitLoop:
             entry.refusal = None
         except (SignalRefused, Finished) as error:
             decision, entry.refusal = NOTHING, error
-        entry.changed = bool(decision.events)
-        live.add(write, decision)
-        if type(given) is TimerDue and not entry.changed:
+        facts = decision.events
+        entry.changed = bool(facts)
+        if closed is None and type(given) is Reported:
+            entry.is_over = entry.has_voice and given.report.command_id not in live.state.holders
+        if type(given) is TimerDue and not facts:
             # Nothing waits for it: it must not come up again.
             write.timers_cleared.append(given.timer_id)
-        closed = _closed_by(given)
         if closed is not None and entry.has_voice:
             batch.close(write, closed, tell=False)
-        if decision.effects:
-            await self._perform(batch, live, write, decision.effects)
+        for effect in decision.effects:
+            if isinstance(effect, Issue):
+                facts += self._issue(batch, live, write, effect.command)
+            else:
+                await self._perform(batch, live, write, effect)
+        if facts:
+            live.add(write, facts)
+            if self.notices is not None:
+                rows = self.notices(given.execution_id, live.state, facts)
+                if rows:
+                    before = write.trigger or TriggerChange()
+                    write.trigger = msgspec.structs.replace(before, rows=(*before.rows, *rows))
 
     async def _made_or_read(self, entry: Entry) -> Live:
         """An execution that is not in memory."""
         given, is_old = entry.input, entry.decided_on_old_state
         # At first it is taken for new without looking: if it is not, the commit says so.
         if type(given) is not Start or (
-            is_old and await self._store.load(given.execution_id) is not None
+            is_old and await self._store.log.load(given.execution_id) is not None
         ):
             self.states_read += 1
             return await self._memory.get(given.execution_id)
@@ -298,60 +399,60 @@ class CommitLoop:
         self._memory.put(live)
         return live
 
-    async def _perform(
-        self, batch: Batch, live: Live, write: Write, effects: tuple[Effect, ...]
-    ) -> None:
-        """Turn effects into parts of the same transaction, or into inputs of the same batch."""
-        now = self._clock.now()
-        for effect in effects:
-            match effect:
-                case Issue(command=command):
-                    placed = self._dispatch.place(command, live.family, now)
-                    write.commands.append(placed)
-                    if placed.worker_id is not None:
-                        leased = Leased(
-                            execution_id=live.execution_id,
-                            at=now,
-                            step_run_id=command.step_run_id,
-                            worker=placed.worker_id,
-                        )
-                        live.add(write, advance(live.program, live.state, leased))
-                case Close(command_id=command_id):
-                    if command_id not in batch.closed:
-                        batch.close(write, command_id, tell=True)
-                case Keep(key=key, body=body):
-                    write.results.append((key, body))
-                case StartChild():
-                    self._dispatch.choose(effect.child)
-                    given = await child_start(
-                        self._store,
-                        self._programs,
-                        self._family,
-                        effect,
-                        now,
-                        live.state.seal,
-                        live.state.labels,
-                    )
-                    batch.follow(live.execution_id, given)
-                case TellParent():
-                    batch.follow(live.execution_id, child_ended(live.execution_id, effect, now))
-                case EndLoop(step_run_id=step_run_id, result=result):
-                    # The rest of a decision: what follows a loop's end may read all its results.
-                    batch.follow(
-                        live.execution_id,
-                        LoopEnded(
-                            execution_id=live.execution_id,
-                            at=now,
-                            step_run_id=step_run_id,
-                            result=result,
-                        ),
-                    )
-                case CancelChild(child=child, reason=reason):
-                    batch.follow(
-                        live.execution_id, Cancelled(execution_id=child, at=now, reason=reason)
-                    )
-                case _:
-                    assert_never(effect)
+    def _issue(self, batch: Batch, live: Live, write: Write, command: Command) -> tuple[Event, ...]:
+        """Lease a command to a worker that waits, or leave it open; what follows from the lease."""
+        placed = self._dispatch.place(command, live, batch.now)
+        write.commands.append(placed)
+        if placed.worker_id is None:
+            return ()
+        leased = Leased(
+            execution_id=live.execution_id,
+            at=batch.now,
+            step_run_id=command.step_run_id,
+            worker=placed.worker_id,
+        )
+        return advance(live.program, live.state, leased).events
+
+    async def _perform(self, batch: Batch, live: Live, write: Write, effect: OtherEffect) -> None:
+        """Make it a part of the same transaction, or an input of the same batch."""
+        now = batch.now
+        match effect:
+            case Close(command_id=command_id):
+                if command_id not in batch.closed:
+                    batch.close(write, command_id, tell=True)
+            case Keep(key=key, body=body):
+                write.results.append((key, body))
+            case StartChild():
+                self._dispatch.choose(effect.child)
+                given = await child_start(
+                    self._store,
+                    self._programs,
+                    self._family,
+                    effect,
+                    now,
+                    live.state.seal,
+                    live.state.labels,
+                )
+                batch.follow(live.execution_id, given)
+            case TellParent():
+                batch.follow(live.execution_id, child_ended(live.execution_id, effect, now))
+            case EndLoop(step_run_id=step_run_id, result=result):
+                # The rest of a decision: what follows a loop's end may read all its results.
+                batch.follow(
+                    live.execution_id,
+                    LoopEnded(
+                        execution_id=live.execution_id,
+                        at=now,
+                        step_run_id=step_run_id,
+                        result=result,
+                    ),
+                )
+            case CancelChild(child=child, reason=reason):
+                batch.follow(
+                    live.execution_id, Cancelled(execution_id=child, at=now, reason=reason)
+                )
+            case _:
+                assert_never(effect)
 
     async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
         """Store the batch. None: it could not be stored, and everybody has been told.
@@ -373,7 +474,11 @@ class CommitLoop:
             elif not self._store.exclusive:
                 writes.append(write)
         try:
-            moved = await self._store.commit(writes, tied=batch.tied) if writes else []
+            moved = (
+                await self._store.log.commit(writes, tied=batch.tied if batch.ties else ())
+                if writes
+                else []
+            )
         except NoetlError as error:
             self._undo(batch)
             for entry in batch.decided:
@@ -381,10 +486,11 @@ class CommitLoop:
             return None
         for execution_id in moved:
             self._memory.drop(execution_id)
-        self._settle(batch, set(moved))
+        refused = set(moved)
+        self._settle(batch, refused)
         if self.on_stored is not None:
-            self.on_stored([write for write in told if write.execution_id not in moved])
-        return set(moved) if moved else None
+            self.on_stored([write for write in told if write.execution_id not in refused])
+        return refused or None
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
@@ -393,15 +499,20 @@ class CommitLoop:
             live = self._memory.find(execution_id)
             if execution_id in moved or live is None:
                 continue
-            live.stored = write.seq_after
+            live.stored = live.state.seq
             if write.timers:
                 self.timer_changed.set()
             if write.slots:
                 self.slots_changed.set()
-            opened += [new.command.pool for new in write.commands if new.worker_id is None]
-            self._audience.tell(execution_id, write.events, may_have_ended=live.state.is_finished)
-            if live.state.is_finished:
-                bodies.let_go(live)
+            if write.trigger is not None and write.trigger.rows and self.on_noticed is not None:
+                self.on_noticed()
+            for new in write.commands:
+                if new.worker_id is None:
+                    opened.append(new.command.pool)
+            has_ended = live.state.status in TERMINAL
+            self._watchers.tell(execution_id, write.events, may_have_ended=has_ended)
+            if has_ended:
+                live.let_go_of_bodies()
                 if write.events:
                     self._tell_end(execution_id, live.state)
             self._memory.note(live)
@@ -412,8 +523,9 @@ class CommitLoop:
         for entry in batch.decided:
             if entry.waiter is not None and not entry.waiter.given:
                 self._dispatch.stop_waiting(entry.waiter)
-            if entry.input.execution_id not in moved and not entry.future.done():
-                entry.future.set_result(None)
+            future = entry.future
+            if future is not None and entry.input.execution_id not in moved and not future.done():
+                future.set_result(None)
         for pool in opened:
             self._dispatch.opened(pool)
         self._memory.forget()
@@ -433,11 +545,3 @@ class CommitLoop:
             )
         for tell in self.on_ended:
             tell(execution_id, state)
-
-
-def _closed_by(given: Input) -> CommandId | None:
-    """The command that is over with this, whatever else follows."""
-    if type(given) is Reported:
-        report = given.report
-        return report.command_id if report.closes or report.ending is not None else None
-    return given.command_id if type(given) is Lapsed else None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.control.records import cursor_of
-from noetl.model.commands import pool_of
+from noetl.control.waits import LIVE_SECONDS
+from noetl.model.commands import missing_labels, pool_of
 from noetl.model.desk import (
     FailedLately,
     Form,
@@ -24,14 +25,14 @@ from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
     from noetl.control.orchestrator import Orchestrator
-    from noetl.store.base import Store, Summary
+    from noetl.store.base import Store
+    from noetl.store.records import Summary
 
 LATELY = 24 * 3600.0
 SHOWN = 10
 SCHEDULES_LOOKED_AT = 200
 COMMANDS_LOOKED_AT = 2000
 """Commands that wait, oldest first, that are told by kind and step."""
-LIVE_SECONDS = 60.0
 """A worker that was silent for longer is gone."""
 _ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
 _FAILED: Wanted = (Term((Condition("status", "FAILED"),)),)
@@ -48,12 +49,12 @@ class Desk:
 
     async def inbox(self, *, before: tuple[float, ExecutionId] | None, limit: int) -> Inbox:
         """Forms that wait for people, of the executions that were started last first."""
-        rows = await self._store.summaries(_ASKS, before=before, limit=limit + 1)
+        rows = await self._store.records.summaries(_ASKS, before=before, limit=limit + 1)
         forms = [form for row in rows[:limit] for form in await self._forms(row)]
         end = rows[limit - 1] if rows[limit:] else None
         return Inbox(
             forms=forms,
-            total=await self._store.count(_ASKS),
+            total=await self._store.records.count(_ASKS),
             next_cursor=None if end is None else cursor_of(end),
         )
 
@@ -63,10 +64,10 @@ class Desk:
 
     async def queues(self, now: float) -> QueueList:
         """Commands that wait, by pool: how many, since when, of which kinds."""
-        sizes = await self._store.queue_sizes()
+        sizes = await self._store.queue.sizes()
         workers = await self._store.runtimes(kind="worker", since=now - LIVE_SECONDS)
-        waiting = await self._store.waiting_commands(limit=COMMANDS_LOOKED_AT)
-        names = {pool_of(name) for name in sizes} | {row.pool for row in workers}
+        waiting = await self._store.queue.waiting_commands(limit=COMMANDS_LOOKED_AT)
+        names = {pool_of(name) for name in sizes} | {pool_of(row.pool) for row in workers}
         found = []
         for name in sorted(names):
             own = [command for command in waiting if pool_of(command.pool) == name]
@@ -76,9 +77,10 @@ class Desk:
                 step = program.steps.get(command.step)
                 for kind in sorted({task.kind for task in step.step.tasks}) if step else ():
                     kinds[kind] = kinds.get(kind, 0) + 1
-            here = [row for row in workers if row.pool == name]
+            here = [row for row in workers if pool_of(row.pool) == name]
             since = min((command.at for command in own), default=None)
-            queues = [size for queue, size in sizes.items() if pool_of(queue) == name]
+            named = {queue: size for queue, size in sizes.items() if pool_of(queue) == name}
+            queues = list(named.values())
             found.append(
                 Queue(
                     pool=name,
@@ -94,6 +96,7 @@ class Desk:
                     ),
                     kinds=kinds,
                     kinds_of=len(own),
+                    missing=missing_labels(named, [row.pool for row in here]),
                 )
             )
         return QueueList(queues=found)
@@ -101,23 +104,23 @@ class Desk:
     async def overview(self, now: float) -> Overview:
         """What needs somebody now, and what goes on."""
         lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
-        failed = await self._store.summaries(lately, limit=SHOWN)
-        running = await self._store.summaries(_RUNNING, limit=SHOWN)
+        failed = await self._store.records.summaries(lately, limit=SHOWN)
+        running = await self._store.records.summaries(_RUNNING, limit=SHOWN)
         queues = (await self.queues(now)).queues
         inbox = await self.inbox(before=None, limit=SHOWN)
         missed, upcoming = await self._schedule_times(now)
         return Overview(
             failed=FailedLately(
                 since=moment(now - LATELY),
-                count=await self._store.count(lately),
+                count=await self._store.records.count(lately),
                 executions=[documents.summary(row) for row in failed],
             ),
             forms=inbox,
             stuck=[queue for queue in queues if queue.waiting and not queue.slots],
             missed=missed,
             running=RunningNow(
-                count=await self._store.count(_RUNNING),
-                paused=await self._store.count(_PAUSED),
+                count=await self._store.records.count(_RUNNING),
+                paused=await self._store.records.count(_PAUSED),
                 executions=[documents.summary(row) for row in running],
             ),
             next_times=upcoming,
@@ -127,11 +130,11 @@ class Desk:
         """Times of schedules that were missed lately, and those that come next."""
         missed: list[MissedTime] = []
         upcoming: list[tuple[float, MissedTime]] = []
-        for row in await self._store.triggers("Schedule", limit=SCHEDULES_LOOKED_AT):
+        for row in await self._store.triggers.of_kind("Schedule", limit=SCHEDULES_LOOKED_AT):
             if row.next_at is not None:
                 coming = MissedTime(schedule=row.path, time=moment(row.next_at), reason="")
                 upcoming.append((row.next_at, coming))
-            for one in await self._store.trigger_times(row.path, limit=20):
+            for one in await self._store.triggers.times(row.path, limit=20):
                 if one.outcome == "missed" and one.time >= now - LATELY:
                     reason = one.reason
                     missed.append(

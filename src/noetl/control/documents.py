@@ -33,14 +33,19 @@ from noetl.model.answers import (
     WarningDocument,
     WorkerDocument,
 )
+from noetl.model.commands import place_of, pool_of
 from noetl.model.facts import Actor, sentence
-from noetl.model.ids import ExecutionId, derive, event_id
+from noetl.model.ids import ExecutionId, derive, event_id, trace_of
 from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
 from noetl.model.state import ExecutionState, Run, StepSummary, Warned
 from noetl.model.timeline import MomentDocument, OpenRunDocument, WaitingTokenDocument, Waits
-from noetl.store.base import CatalogEntry, EventRow, Runtime, StoredCredential, Summary
+from noetl.store.base import Runtime
+from noetl.store.catalog import CatalogEntry
+from noetl.store.credentials import StoredCredential
+from noetl.store.log import EventRow
+from noetl.store.records import Summary
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -404,6 +409,7 @@ def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
         entity_type=kind.entity,
         entity_id=row.step_run_id or execution_id,
         parent_id=execution_id,
+        trace_id=trace_of(execution_id),
         attempt=payload.get("attempt"),
         iteration=payload.get("iteration"),
         action_id=payload.get("action_id"),
@@ -413,23 +419,23 @@ def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
     )
 
 
-def restored(envelope: dict[str, Any]) -> EventRow:
+def restored(envelope: EventDocument) -> EventRow:
     """The event that an envelope was made from, to be read with the same eyes as a stored one."""
     fact = {
-        **envelope["payload"],
-        "type": envelope["event_type"],
-        "at": at(envelope["timestamp"]),
-        "step": envelope["step"],
-        "step_run_id": envelope["step_run_id"],
+        **envelope.payload,
+        "type": envelope.event_type,
+        "at": at(envelope.timestamp or ""),
+        "step": envelope.step,
+        "step_run_id": envelope.step_run_id,
     }
     return EventRow(
-        seq=envelope["seq"],
-        type=envelope["event_type"],
-        at=fact["at"],
-        step=envelope["step"] or "",
-        step_run_id=envelope["step_run_id"] or "",
+        seq=envelope.seq,
+        type=envelope.event_type,
+        at=fact["at"] or 0.0,
+        step=envelope.step or "",
+        step_run_id=envelope.step_run_id or "",
         body=msgspec.json.encode({name: one for name, one in fact.items() if one is not None}),
-        recorded_at=at(envelope.get("recorded_at") or "") or 0.0,
+        recorded_at=at(envelope.recorded_at or "") or 0.0,
     )
 
 
@@ -470,7 +476,8 @@ def runtime(row: Runtime) -> WorkerDocument:
     return WorkerDocument(
         name=row.name,
         kind=row.kind,
-        pool=row.pool,
+        pool=pool_of(row.pool),
+        labels=sorted(place_of(row.pool)[1]),
         slots=row.slots,
         host=row.host,
         version=row.version,

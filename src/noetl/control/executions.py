@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.control import documents, forking, waiting
+from noetl.control import documents, forks, waits
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, refuse_large, workload_of
-from noetl.control.timekeeping import adopt
 from noetl.engine.program import Program
-from noetl.engine.signalling import received
+from noetl.engine.signals import received
 from noetl.errors import (
     BadRequest,
     Conflict,
@@ -41,7 +40,9 @@ from noetl.model.signals import ANY
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import TriggerChange
-from noetl.store.base import EventRow, Store, Summary
+from noetl.store.base import Store
+from noetl.store.log import EventRow
+from noetl.store.records import Summary
 from noetl.templates import Condition as TemplateCondition
 from noetl.templates import Limits, Scope, TemplateRefused, compile_condition
 
@@ -133,7 +134,7 @@ class Executions:
             raise BadRequest(" ".join(wrong))
         asked = _Asked(path, None if is_newest else digest, payload, parent)
         if key is not None:
-            known = await self._store.by_key(key)
+            known = await self._store.records.by_key(key)
             if known is not None and trigger is not None:
                 raise Conflict(f"execution {known.execution_id} was started under the same key.")
             if known is not None:
@@ -168,7 +169,7 @@ class Executions:
             if trigger is not None:
                 raise
             # Somebody may have used the same key at the same moment.
-            known = await self._store.by_key(key) if key is not None else None
+            known = await self._store.records.by_key(key) if key is not None else None
             if known is None or key is None:
                 raise
             return await self._same(known, key, asked)
@@ -223,11 +224,11 @@ class Executions:
         self, execution_id: ExecutionId, after: int = 0
     ) -> AsyncIterator[list[EventRow]]:
         """Events as they are stored, until the last one."""
-        signal = self._orchestrator.audience.watch(execution_id)
+        signal = self._orchestrator.watchers.watch(execution_id)
         try:
             while True:
                 signal.clear()
-                rows = await self._store.events(execution_id, after=after, limit=PAGE)
+                rows = await self._store.log.events(execution_id, after=after, limit=PAGE)
                 if rows:
                     after = rows[-1].seq
                     yield rows
@@ -236,7 +237,7 @@ class Executions:
                 else:
                     await signal.wait()
         finally:
-            self._orchestrator.audience.unwatch(execution_id, signal)
+            self._orchestrator.watchers.unwatch(execution_id, signal)
 
     async def next_events(
         self,
@@ -249,16 +250,16 @@ class Executions:
         step: str | None = None,
     ) -> list[EventRow]:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
-        signal = self._orchestrator.audience.watch(execution_id, types)
+        signal = self._orchestrator.watchers.watch(execution_id, types)
         deadline = self._clock.now() + wait
         is_chosen = bool(types) or step is not None
         try:
             while True:
                 signal.clear()
-                heads = await self._store.heads([execution_id])
+                heads = await self._store.log.heads([execution_id])
                 if execution_id not in heads:
                     raise NotFound(f"there is no execution {execution_id}.")
-                rows = await self._store.events(
+                rows = await self._store.log.events(
                     execution_id, after=after, limit=limit, types=types, step=step
                 )
                 remaining = deadline - self._clock.now()
@@ -271,15 +272,16 @@ class Executions:
                     async with asyncio.timeout(remaining):
                         await signal.wait()
         finally:
-            self._orchestrator.audience.unwatch(execution_id, signal)
+            self._orchestrator.watchers.unwatch(execution_id, signal)
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
-        calls = await waiting.calls_waiting(self._store, execution_id)
-        slots = await waiting.slots_used(self._store, state)
-        open_commands = await self._store.open_commands(execution_id)
-        return waiting.reasons(state, open_commands, calls, slots)
+        calls = await waits.calls_waiting(self._store, execution_id)
+        slots = await waits.slots_used(self._store, state)
+        open_commands = await self._store.queue.open_commands(execution_id)
+        offers = await waits.offers_for(self._store, open_commands, self._clock.now())
+        return waits.reasons(state, open_commands, calls, slots, offers)
 
     async def cancel(
         self,
@@ -335,7 +337,7 @@ class Executions:
 
     async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
         await self._refuse_finished(execution_id)
-        await adopt(self._orchestrator, self._store, execution_id)
+        await self._orchestrator.leases.adopt(execution_id)
         await self._orchestrator.resume(execution_id, actor=actor)
 
     async def signal(
@@ -402,7 +404,7 @@ class Executions:
     async def _matching(self, wanted: Wanted) -> list[ExecutionId]:
         found: list[ExecutionId] = []
         before: tuple[float, ExecutionId] | None = None
-        while page := await self._store.summaries(wanted, before=before, limit=PAGE):
+        while page := await self._store.records.summaries(wanted, before=before, limit=PAGE):
             found += [row.execution_id for row in page]
             before = (page[-1].requested_at, page[-1].execution_id)
             if len(found) > MATCHED_MAX:
@@ -429,14 +431,14 @@ class Executions:
         actor: Actor | None = None,
     ) -> ExecutionId:
         """A new execution of the same playbook; from a step on, with what was there before it."""
-        old = await forking.request_of(self._store, execution_id)
+        old = await forks.request_of(self._store, execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
         seed = None
         if step is not None:
             if step not in program.steps:
                 hint = did_you_mean(step, program.steps)
                 raise NotFound(f'the playbook has no step "{step}".{hint}')
-            seed = await forking.before_step(self._store, execution_id, old.seal, step)
+            seed = await forks.before_step(self._store, execution_id, old.seal, step)
         payload = merged(old.payload, workload or {})
         # What it reuses may be references that the first one made.
         seal = old.seal if old.seal or step is not None else new_seal()
@@ -444,14 +446,14 @@ class Executions:
         return await self._begin_again(execution_id, request, program, seed, actor)
 
     async def fork(
-        self, execution_id: ExecutionId, wish: forking.Wish, *, actor: Actor | None = None
+        self, execution_id: ExecutionId, wish: forks.Wish, *, actor: Actor | None = None
     ) -> tuple[ExecutionId, ForkPlanDocument]:
         """A new execution that goes on from an event of this one, and what it reuses."""
         planned = await self.planned_fork(execution_id, wish)
         now = self._clock.now()
         new = self._new_id(now)
-        seed = forking.seed_of(planned, new, now=now)
-        await forking.copy_segments(self._store, planned, seed, new)
+        seed = forks.seed_of(planned, new, now=now)
+        await forks.copy_segments(self._store, planned, seed, new)
         request = msgspec.structs.replace(
             planned.request,
             digest=planned.program.digest,
@@ -463,11 +465,9 @@ class Executions:
         )
         return new, planned.document
 
-    async def planned_fork(
-        self, execution_id: ExecutionId, wish: forking.Wish
-    ) -> forking.PlannedFork:
+    async def planned_fork(self, execution_id: ExecutionId, wish: forks.Wish) -> forks.PlannedFork:
         """What a fork would begin with. Nothing is started."""
-        return await forking.planned(self._store, self._orchestrator.programs, execution_id, wish)
+        return await forks.planned(self._store, self._orchestrator.programs, execution_id, wish)
 
     async def _begin_again(
         self,
@@ -488,7 +488,7 @@ class Executions:
             request, at=at, parent=None, key=None, rerun_of=source, actor=actor
         )
         if seed is not None:
-            await self._store.reuse(execution_id, source)
+            await self._store.retention.reuse(execution_id, source)
         await self._orchestrator.start(
             execution_id,
             asked,

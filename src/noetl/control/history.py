@@ -16,7 +16,8 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from noetl.store.base import EventRow, Store
+    from noetl.store.base import Store
+    from noetl.store.log import EventRow
 
 PAGE = 1000
 
@@ -30,7 +31,7 @@ async def facts(
     """
     end = await _last_seq(store, execution_id, upto)
     last = end if upto is None else upto
-    while rows := await store.events(execution_id, after=after, limit=PAGE):
+    while rows := await store.log.events(execution_id, after=after, limit=PAGE):
         for row in rows:
             if row.seq > last:
                 return
@@ -40,7 +41,7 @@ async def facts(
 
 async def _last_seq(store: Store, execution_id: ExecutionId, seq: int | None) -> int:
     """The last event there is. Raises NotFound, also for an event that is not there."""
-    heads = await store.heads([execution_id])
+    heads = await store.log.heads([execution_id])
     if execution_id not in heads:
         raise NotFound(f"there is no execution {execution_id}.")
     if seq is not None and not 1 <= seq <= heads[execution_id]:
@@ -95,7 +96,7 @@ class Moments:
         rows: list[EventRow] = []
         while state.seq < wanted:
             room = min(PAGE, wanted - state.seq)
-            rows = await self._store.events(execution_id, after=state.seq, limit=room)
+            rows = await self._store.log.events(execution_id, after=state.seq, limit=room)
             for row in rows:
                 evolve(state, decode(row.body))
                 if state.seq % CHECKPOINT_EVERY == 0:
@@ -103,6 +104,11 @@ class Moments:
         if state.seq - begin > STRIDE:
             self._keep(execution_id, state)
         return Moment(state, wanted, rows[-1], last)
+
+    async def end(self, execution_id: ExecutionId, state: ExecutionState) -> Moment:
+        """The last moment of an execution that has ended with this state: nothing is folded."""
+        [row] = await self._store.log.events(execution_id, after=state.seq - 1, limit=1)
+        return Moment(state, state.seq, row, state.seq)
 
     def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         kept = self._kept.setdefault(execution_id, {})

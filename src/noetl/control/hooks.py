@@ -17,9 +17,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -29,36 +28,40 @@ from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
 from noetl.control.documents import moment
 from noetl.control.executions import Executions
+from noetl.control.grants import require_playbook
 from noetl.control.identity import new_id
 from noetl.control.keys import Keys
-from noetl.control.lending import require_playbook
+from noetl.control.trigger_documents import (
+    ATTEMPTS_MAX,
+    TriggerDocuments,
+    TriggerState,
+    rendered,
+    scope_of,
+    signal,
+)
 from noetl.control.triggers import Triggers
 from noetl.dsl import Compiled
-from noetl.errors import Conflict, KeyReused, NoetlError, NotFound, StoreError, UndefinedValue
+from noetl.errors import Conflict, KeyReused, NoetlError, StoreError, UndefinedValue
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
-from noetl.model.spelling import did_you_mean
 from noetl.model.triggers import (
     Hook,
     SignalTarget,
     StartTarget,
     TriggerChange,
     TriggerRow,
-    decode,
 )
 from noetl.secrets.signatures import is_genuine, may_be_genuine
-from noetl.store.base import CatalogEntry, Store
-from noetl.templates import Limits, Scope, compile_condition, compile_value
+from noetl.store.base import Store
+from noetl.store.catalog import CatalogEntry
+from noetl.templates import compile_condition
 
 logger = logging.getLogger(__name__)
 
-KIND = "Hook"
 KNOWN_SECONDS = 2.0
 """So long after a hook or its secret was changed on one server, another may go by the old one."""
 KNOWN_MAX = 1000
 ID_MAX = 200
-ATTEMPTS_MAX = 50
-LIMITS = Limits(ticks=500_000, text=4 * 1024 * 1024)
 SECRET_FIELDS = ("secret", "signing_secret", "webhook_secret", "token", "password", "value", "key")
 """Where the secret of a credential is looked for, if it has several fields."""
 HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -66,12 +69,8 @@ HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
 FORM = "application/x-www-form-urlencoded"
 
 
-class HookState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HookState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
     """What is stored of a hook beside its document."""
-
-    version: int
-    digest: str
-    status: Literal["active", "deleted"] = "active"
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,12 +110,14 @@ class Taken(NamedTuple):
     """When a debounced one is started, if no other comes."""
 
 
-_decode_state = msgspec.json.Decoder(HookState).decode
 _decode_pending = msgspec.json.Decoder(Pending).decode
 
 
-class Hooks:
+class Hooks(TriggerDocuments[Hook, HookState]):
     """Everything one can do with hooks."""
+
+    document = Hook
+    state = HookState
 
     def __init__(
         self,
@@ -127,55 +128,55 @@ class Hooks:
         clock: Clock,
         triggers: Triggers,
     ) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._executions = executions
+        super().__init__(store, catalog, executions, clock, triggers)
         self._keys = keys
-        self._clock = clock
-        self._triggers = triggers
         self._known: dict[str, tuple[float, Known | None]] = {}
 
     # --- Deliveries ---
 
-    async def find(self, path: str) -> Known | None:
+    async def lately(self, path: str) -> Known | None:
         """The hook of that path, as it was a moment ago."""
         now = self._clock.now()
         found = self._known.get(path)
         if found is not None and 0 <= now - found[0] < KNOWN_SECONDS:
             return found[1]
         known = await self._read(path)
+        for name in () if known is None else known.missing:
+            logger.error(
+                'hook "%s" takes nothing with the credential "%s": it is not there, has no secret'
+                " in it, or is for others",
+                *(path, name),
+            )
         if len(self._known) >= KNOWN_MAX:
             self._known.pop(next(iter(self._known)))
         self._known[path] = (now, known)
         return known
 
     async def _read(self, path: str) -> Known | None:
-        row = await self._store.trigger(path)
-        if row is None or row.kind != KIND:
+        row = await self._store.triggers.get(path)
+        if row is None or row.kind != self.kind:
             return None
-        state = _decode_state(row.state)
-        body = await self._store.net(state.digest)
-        if state.status != "active" or body is None:
+        state = self.decoded(row)
+        if state.status != "active":
             return None
-        hook = decode(body)
-        assert isinstance(hook, Hook)
+        hook = await self.spec(state.digest)
+        return await self.known(hook, state)
+
+    async def known(self, hook: Hook, state: HookState) -> Known:
+        """A hook with its secrets."""
+        path = hook.path
         secrets: list[str] = []
         missing: list[str] = []
         for name in hook.verify.secrets:
             secret = await self._secret(name, path)
             if secret is None:
                 missing.append(name)
-                logger.error(
-                    'hook "%s" takes nothing with the credential "%s": it is not there, has no'
-                    " secret in it, or is for others",
-                    *(path, name),
-                )
             else:
                 secrets.append(secret)
         return Known(hook, state.version, tuple(secrets), tuple(missing))
 
     async def _secret(self, name: str, path: str) -> str | None:
-        row = await self._store.credential(name)
+        row = await self._store.credentials.get(name)
         if row is None:
             return None
         try:
@@ -201,24 +202,27 @@ class Hooks:
         """Do what a genuine delivery is to do. Raises what keeps it from that."""
         hook, now = known.hook, self._clock.now()
         shown = view(hook, delivery, now)
-        scope = _scope(shown, now)
+        scope = scope_of("hook", shown, now, shown["id"] or new_id(now))
         if hook.id:
             # A delivery that does not say what the template reads has no name.
             shown["id"] = ""
             with suppress(UndefinedValue):
-                shown["id"] = str(_rendered(hook.id, scope) or "")
+                shown["id"] = str(rendered(hook.id, scope) or "")
         if hook.when is not None and not compile_condition(hook.when).holds(scope):
             return Taken("ignored")
         delivery_id = shown["id"] or ""
         if len(delivery_id) > ID_MAX:
             delivery_id = hashlib.sha256(delivery_id.encode()).hexdigest()
         if isinstance(hook.target, SignalTarget):
-            return await self._signal(hook, hook.target, scope, delivery_id)
+            signal_id = f"hook/{hook.path}/{delivery_id}" if delivery_id else None
+            actor = Actor(kind="hook", name=hook.path)
+            found = await signal(self._executions, hook.target, "hook", scope, signal_id, actor)
+            return Taken("signalled" if found else "unmatched", found)
         target = hook.target
-        workload = _rendered(target.workload, scope) if target.workload else {"hook": shown}
+        workload = rendered(target.workload, scope) if target.workload else {"hook": shown}
         if hook.debounce is not None:
             return await self._debounce(
-                hook, target, str(_rendered(hook.debounce.key, scope)), workload
+                hook, target, str(rendered(hook.debounce.key, scope)), workload
             )
         return await self._start(hook, target, delivery_id, workload)
 
@@ -226,7 +230,7 @@ class Hooks:
         self, hook: Hook, target: StartTarget, delivery_id: str, workload: dict[str, Any]
     ) -> Taken:
         key = f"hook/{hook.path}/{delivery_id}" if delivery_id else None
-        if key is not None and (before := await self._store.by_key(key)) is not None:
+        if key is not None and (before := await self._store.records.by_key(key)) is not None:
             return Taken("repeated", (before.execution_id,))
         entry = await self._catalog.playbook(target.playbook.path, target.playbook.version)
         try:
@@ -241,28 +245,11 @@ class Hooks:
             )
         except KeyReused:
             # The same delivery came to another server at the same moment.
-            before = await self._store.by_key(key or "")
+            before = await self._store.records.by_key(key or "")
             if before is None:
                 raise
             return Taken("repeated", (before.execution_id,))
         return Taken("started", (started,))
-
-    async def _signal(
-        self, hook: Hook, target: SignalTarget, scope: Scope, delivery_id: str
-    ) -> Taken:
-        labels = _rendered(target.labels, scope) if target.labels else {}
-        data = scope.roots["hook"]["body"] if target.data is None else _rendered(target.data, scope)  # type: ignore[index]
-        found = await self._executions.signal_matching(
-            target.signal,
-            data,
-            match=target.match,
-            labels={name: str(value) for name, value in labels.items()},
-            path=target.playbook or None,
-            names={"hook": scope.roots["hook"]},
-            signal_id=f"hook/{hook.path}/{delivery_id}" if delivery_id else None,
-            actor=Actor(kind="hook", name=hook.path),
-        )
-        return Taken("signalled" if found else "unmatched", tuple(one for one, _ in found))
 
     # --- Several that become one ---
 
@@ -275,7 +262,7 @@ class Hooks:
         name = f"={key}" if len(key) <= ID_MAX else f"#{hashlib.sha256(key.encode()).hexdigest()}"
         for _ in range(ATTEMPTS_MAX):
             now = self._clock.now()
-            row = await self._store.trigger(hook.path, name)
+            row = await self._store.triggers.get(hook.path, name)
             before = None if row is None else _decode_pending(row.state)
             pending = Pending(
                 first_at=now if before is None else before.first_at,
@@ -288,11 +275,11 @@ class Hooks:
             if debounce.max_wait is not None:
                 due = min(due, pending.first_at + debounce.max_wait)
             changed = msgspec.structs.replace(
-                row or TriggerRow(path=hook.path, key=name, kind=KIND),
+                row or TriggerRow(path=hook.path, key=name, kind=self.kind),
                 next_at=due,
                 state=msgspec.json.encode(pending),
             )
-            if await self._store.change_trigger(TriggerChange(row=changed)):
+            if await self._store.triggers.change(TriggerChange(row=changed)):
                 self._triggers.announce()
                 return Taken("debounced", due=due)
         raise StoreError(f'deliveries of the hook "{hook.path}" come too fast; try again.')
@@ -302,7 +289,7 @@ class Hooks:
         if not row.key:
             return
         now = self._clock.now()
-        current = await self._store.trigger(row.path, row.key)
+        current = await self._store.triggers.get(row.path, row.key)
         if current is None or (current.next_at or now) > now:
             return
         pending = _decode_pending(current.state)
@@ -320,56 +307,22 @@ class Hooks:
             )
         except (Conflict, StoreError):
             # Another server was faster, or one more came; else it is tried again.
-            if await self._store.trigger(row.path, row.key) == current:
+            if await self._store.triggers.get(row.path, row.key) == current:
                 raise
         except NoetlError as error:
             logger.error('hook "%s" starts nothing: %s', row.path, error)
-            await self._store.change_trigger(gone)
+            await self._store.triggers.change(gone)
 
     # --- What people do with hooks ---
 
     async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
-        """Keep a version of a hook."""
-        hook = compiled.trigger
-        assert isinstance(hook, Hook)
-        entry = await self._catalog.keep(text, compiled, _renewed(hook.path, compiled.digest))
-        self._known.pop(hook.path, None)
+        entry = await super().register(text, compiled)
+        self._known.pop(entry.path, None)
         return entry
-
-    async def shown(self, path: str) -> Known:
-        """Raises NotFound for what is no hook."""
-        found = await self._read(path)
-        if found is None:
-            known = [row.path for row in await self._store.triggers(KIND) if not row.key]
-            raise NotFound(
-                f'no hook "{path}" is registered.{did_you_mean(path, known)}'
-                " `noetl hooks list` shows those there are."
-            )
-        return found
-
-    async def all(self, prefix: str, after: str, limit: int) -> list[Known]:
-        """Hooks by path, of those behind `after`."""
-        found: list[Known] = []
-        last = (after, "\uffff") if after else ("", "")
-        while len(found) < limit:
-            rows = await self._store.triggers(KIND, prefix=prefix, after=last, limit=limit)
-            for row in rows:
-                last = (row.path, row.key)
-                if not row.key and (known := await self._read(row.path)) is not None:
-                    found.append(known)
-            if len(rows) < limit:
-                break
-        return found[:limit]
 
     async def delete(self, path: str) -> None:
         """It takes nothing any more."""
-        await self.shown(path)
-        row = await self._store.trigger(path)
-        assert row is not None
-        state = msgspec.structs.replace(_decode_state(row.state), status="deleted")
-        changed = msgspec.structs.replace(row, state=msgspec.json.encode(state))
-        if not await self._store.change_trigger(TriggerChange(row=changed)):
-            raise Conflict(f'the hook "{path}" was changed at the same moment; try again.')
+        await super().delete(path)
         self._known.pop(path, None)
 
     async def result(self, execution_id: ExecutionId, seconds: float) -> dict[str, Any] | None:
@@ -378,28 +331,6 @@ class Hooks:
             async with asyncio.timeout(seconds):
                 return await self._executions.wait(execution_id)
         return None
-
-
-def _renewed(path: str, digest: str) -> Callable[[int, TriggerRow | None], TriggerRow]:
-    def row(version: int, before: TriggerRow | None) -> TriggerRow:
-        state = msgspec.json.encode(HookState(version=version, digest=digest))
-        kept = before or TriggerRow(path=path, kind=KIND)
-        return msgspec.structs.replace(kept, state=state)
-
-    return row
-
-
-def _scope(shown: dict[str, Any], now: float) -> Scope:
-    return Scope(
-        {"hook": shown},
-        now=datetime.fromtimestamp(now, UTC),
-        seed=shown["id"] or new_id(now),
-        limits=LIMITS,
-    )
-
-
-def _rendered(template: Any, scope: Scope) -> Any:
-    return compile_value(template).render(scope)
 
 
 def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:

@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noetl.control.clock import Clock
-from noetl.control.lending import no_credential, require_playbook
+from noetl.control.grants import no_credential, require_playbook
 from noetl.errors import NoetlError
 from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry, Net
 from noetl.model.outcome import TaskError
 from noetl.secrets.keychain import Sources, manager_of, resolve
-from noetl.store.access import CachedSecret
-from noetl.store.base import Store, StoredCredential
+from noetl.store.base import Store
+from noetl.store.credentials import CachedSecret, StoredCredential
 from noetl.templates import compile_value
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Keys:
         if self._opened is None:
             async with self._opening:  # a passphrase is slow on purpose
                 if self._opened is None:
-                    sealed = await self._store.credentials()
+                    sealed = await self._store.credentials.all()
                     salt = await self._store.installation()
                     self._opened = await asyncio.to_thread(self._open_vault, salt, not sealed)
         return self._opened
@@ -76,9 +76,9 @@ class Keys:
         fetched with it. Without `playbooks` it stays for those that it was for; `*` is all.
         """
         now = self._clock.now()
-        old = await self._store.credential(name)
+        old = await self._store.credentials.get(name)
         vault = await self.vault()
-        await self._store.put_credential(
+        await self._store.credentials.put(
             StoredCredential(
                 name=name,
                 type=kind,
@@ -90,11 +90,11 @@ class Keys:
                 updated_at=now,
             )
         )
-        await self._store.forget_cached_secrets()
+        await self._store.credentials.forget_cached()
 
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""
-        found = await self._store.credential(name)
+        found = await self._store.credentials.get(name)
         return None if found is None else (await self.vault()).open(name, found.data)
 
     async def hand_out(
@@ -109,12 +109,12 @@ class Keys:
 
         Raises NotFound.
         """
-        row = await self._store.credential(name)
+        row = await self._store.credentials.get(name)
         if row is None:
             raise await no_credential(self._store, name)
         fields = (await self.vault()).open(name, row.data)
         now = self._clock.now()
-        await self._store.put_cached_secret(
+        await self._store.credentials.put_cached(
             CachedSecret(
                 cache_key=f"secret:{name}:{execution_id or 'global'}",
                 credential_name=name,
@@ -156,7 +156,7 @@ class Keys:
             await self._existing(path, auth)
 
     async def _existing(self, path: str, name: str) -> dict[str, Any]:
-        row = await self._store.credential(name)
+        row = await self._store.credentials.get(name)
         if row is not None:
             require_playbook(row, path)
         found = await self.credential(name)
@@ -166,8 +166,8 @@ class Keys:
 
     async def delete(self, name: str) -> bool:
         """Whether there was one. Nothing of it is left, nor of what was fetched with it."""
-        known = await self._store.delete_credential(name)
-        await self._store.forget_cached_secrets()
+        known = await self._store.credentials.delete(name)
+        await self._store.credentials.forget_cached()
         return known
 
     async def rotate(self, renew: Callable[[str], Vault]) -> int:
@@ -182,9 +182,11 @@ class Keys:
         while old := await self._not_under(new):
             for found in old:
                 data = new.rotated(found.name, found.data)
-                moved += await self._store.reseal_credential(found.name, old=found.data, new=data)
-        await self._store.forget_cached_secrets()  # under the old key, and fetched again
+                moved += await self._store.credentials.reseal(found.name, old=found.data, new=data)
+        await self._store.credentials.forget_cached()  # under the old key, and fetched again
         return moved
 
     async def _not_under(self, vault: Vault) -> list[StoredCredential]:
-        return [one for one in await self._store.credentials() if not vault.is_current(one.data)]
+        return [
+            one for one in await self._store.credentials.all() if not vault.is_current(one.data)
+        ]

@@ -13,7 +13,7 @@ from noetl.control.clock import Clock
 from noetl.control.orchestrator import Orchestrator
 from noetl.dsl.walk import all_tasks
 from noetl.engine.program import Program
-from noetl.model.commands import Command, Lease, apart
+from noetl.model.commands import Command, Lease, is_apart, serves
 from noetl.store.base import Store
 
 LOOK_SECONDS = 0.25
@@ -38,27 +38,28 @@ async def lease_of_kinds(
     while True:
         fitting = [
             command
-            for command, holder, _ in await store.open_commands()
+            for command, holder, _ in await store.queue.open_commands()
             if holder is None and await _needs(orchestrator, command) <= set(kinds)
         ]
         now = clock.now()
-        # As in `Orchestrator.lease`: what may kill its worker goes to one that has nothing else.
+        # As in `Leases.lease`: what may kill its worker goes to one that has nothing else.
         alone = orchestrator.dispatch.is_free(worker_id)
-        queues = [(apart(pool), 1)] if alone else []
+        served = sorted({one.pool for one in fitting if serves(pool, one.pool)})
+        queues = [(queue, 1) for queue in served if alone and is_apart(queue)]
         if not orchestrator.dispatch.is_watched(worker_id, now):
-            queues.append((pool, want))
+            queues += [(queue, want) for queue in served if not is_apart(queue)]
         leases: list[Lease] = []
         for queue, most in queues:
             if not leases:
-                leases = await store.claim(
+                leases = await store.queue.claim(
                     worker_id,
                     pool=queue,
                     limit=most,
                     expires_at=now + seconds,
                     commands=[one.command_id for one in fitting if one.pool == queue],
                 )
-                orchestrator.note_claimed(leases, worker_id, now)
-                if queue != pool and leases:
+                orchestrator.leases.note_claimed(leases, worker_id, now)
+                if is_apart(queue) and leases:
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
         if leases or now >= deadline:
             return leases

@@ -1,13 +1,20 @@
-"""Executions in memory: the state, the program that moves it, and what of it is stored."""
+"""Executions in memory: the state, the program that moves it, and what of it is stored.
+
+An execution without open commands is quiet: it waits for the world, for a moment, for a child, or
+has ended. Its state is in the store and is read again when something happens to it, so thousands
+of them cost nothing here: this process keeps those at work, and a few that are quiet.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from noetl.control.programs import Programs
 from noetl.engine.evolve import evolve
 from noetl.engine.program import Program
-from noetl.engine.turn import Decision
-from noetl.model import events as facts
+from noetl.errors import Conflict, NotFound
 from noetl.model import refs
 from noetl.model.events import (
     Event,
@@ -16,12 +23,16 @@ from noetl.model.events import (
     ExecutionRequested,
     ExecutionResumed,
     VarsSet,
+    encode,
 )
 from noetl.model.ids import ExecutionId
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.store.access import NAMELESS, AuditEntry
-from noetl.store.base import Facts, Loaded, Slot, Summary, Write
+from noetl.store.base import Store
+from noetl.store.limits import Slot
+from noetl.store.log import Facts, Loaded, Write
+from noetl.store.records import Summary
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 
@@ -65,7 +76,7 @@ def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
         return None  # of a child, the event of its parent tells who
     return AuditEntry(
         at=fact.at,
-        who=str(actor) if actor.kind in ("schedule", "hook") else actor.name or NAMELESS,
+        who=str(actor) if actor.is_document else actor.name or NAMELESS,
         action=action,
         # PostgreSQL cannot hold NUL in a text.
         target=target[:AUDITED_MAX].replace("\0", "\ufffd"),
@@ -109,25 +120,34 @@ class Live:
             for value in (result.value, *result.tasks.values())
         )
 
+    def let_go_of_bodies(self) -> None:
+        """It has ended, or is forgotten: its large results need not be at hand any more."""
+        for key in self.bodies:
+            self.program.bodies.pop(key, None)
+        self.bodies.clear()
+
     @property
     def family(self) -> ExecutionId:
         """The execution that it is a part of, by whoever called it: perhaps itself."""
         parent = self.state.parent
         return self.execution_id if parent is None else parent.first
 
-    def add(self, write: Write, decision: Decision) -> None:
-        """Put a decision's facts into the write that will store them."""
-        if decision.events:
-            # Between the brackets: several decisions become one array.
-            write.events.append(Facts(len(decision.events), facts.encode(decision.events)[1:-1]))
-        for event in decision.events:
-            if type(event) not in ACTS:
+    def add(self, write: Write, facts: tuple[Event, ...]) -> None:
+        """Put what one decision came to into the write that will store it."""
+        # Between the brackets: several decisions become one array.
+        write.events.append(Facts(len(facts), encode(facts)[1:-1]))
+        if not ACTS.isdisjoint(map(type, facts)):
+            self._note_acts(write, facts)
+
+    def _note_acts(self, write: Write, facts: tuple[Event, ...]) -> None:
+        """Beside the log: what somebody did from outside, and variables for SQL."""
+        for fact in facts:
+            if type(fact) not in ACTS:
                 continue
-            if type(event) is VarsSet:
-                # Beside the log, for whoever looks at variables with SQL.
-                write.vars |= {name: refs.encode(value) for name, value in event.values.items()}
-                write.vars |= dict.fromkeys(event.removed)
-            entry = audit_entry(self.execution_id, event)
+            if type(fact) is VarsSet:
+                write.vars |= {name: refs.encode(value) for name, value in fact.values.items()}
+                write.vars |= dict.fromkeys(fact.removed)
+            entry = audit_entry(self.execution_id, fact)
             if entry is not None:
                 write.audit.append(entry)
 
@@ -140,12 +160,13 @@ class Live:
             cleared = self.timers.union(write.timers_cleared)
             write.timers_cleared = list(cleared - current.keys())
             self.timers = set(current)
-        write.summary = self.summary()
-        if self.state.slots and self.bounded_as != self.state.status:
+        state, seq = self.state, self.state.seq
+        write.summary = summary_of(self.execution_id, state, self.key)
+        if state.slots and self.bounded_as != state.status:
             self._bound(write)
-        if self.state.seq - self.snapshot_seq >= max(SNAPSHOT_EVERY, self.snapshot_seq):
-            write.snapshot = refs.encode(self.state)
-            self.snapshot_seq = self.state.seq
+        if seq - self.snapshot_seq >= SNAPSHOT_EVERY and seq >= 2 * self.snapshot_seq:
+            write.snapshot = refs.encode(state)
+            self.snapshot_seq = seq
 
     def _bound(self, write: Write) -> None:
         """Say to what limits it is held, where it begins to wait or to run, or has ended."""
@@ -159,12 +180,17 @@ class Live:
             )
         self.bounded_as = state.status
 
-    def summary(self) -> Summary:
-        return summary_of(self.execution_id, self.state, self.key)
-
 
 def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None) -> Summary:
     """The row that lists show of an execution in this state."""
+    steps, waits = [], ""
+    for run in state.runs.values():
+        steps.append(run.step)
+        # What from outside one of its steps waits for: a form before other events.
+        if run.waiting and run.listens is not None and waits != "form":
+            waits = "form" if run.listens.form else "event"
+    if len(steps) > 1:
+        steps = sorted(set(steps))
     return Summary(
         execution_id=execution_id,
         path=state.path,
@@ -175,23 +201,12 @@ def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None
         ended_at=state.ended_at,
         parent_execution_id=state.parent.execution_id if state.parent is not None else None,
         idempotency_key=key,
-        current_steps=tuple(sorted({run.step for run in state.runs.values()})),
+        current_steps=tuple(steps),
         error=state.failure.message if state.failure is not None else None,
         labels=state.labels,
         failed_step=state.failed_step,
-        waits=_waits(state),
+        waits=waits,
     )
-
-
-def _waits(state: ExecutionState) -> str:
-    """What from outside one of its steps waits for: a form before other events."""
-    found = ""
-    for run in state.runs.values():
-        if run.waiting and run.listens is not None:
-            if run.listens.form:
-                return "form"
-            found = "event"
-    return found
 
 
 def fold(loaded: Loaded) -> ExecutionState:
@@ -216,3 +231,90 @@ def key_of(loaded: Loaded) -> str | None:
 
 def _decode_state(snapshot: bytes) -> ExecutionState:
     return msgspec.json.decode(snapshot, type=ExecutionState)
+
+
+QUIET_KEPT = 200
+
+
+class Memory:
+    """Executions by id; the state of any other comes from the store."""
+
+    def __init__(self, store: Store, programs: Programs) -> None:
+        self._store = store
+        self._programs = programs
+        self._live: dict[ExecutionId, Live] = {}
+        self.find: Callable[[ExecutionId], Live | None] = self._live.get
+        """What is in memory."""
+        self._quiet: dict[ExecutionId, None] = {}
+        """Those that may be forgotten, the one that was quiet longest first."""
+        self._unverified: list[ExecutionId] = []
+        """What is still to be compared with the store on this way through the busy ones."""
+        self._reading: dict[ExecutionId, object] = {}
+        """What is being read from the store, unless it was let go of since: then what is read is
+        perhaps older than what was."""
+
+    def put(self, live: Live) -> None:
+        self._reading.pop(live.execution_id, None)
+        self._live[live.execution_id] = live
+
+    async def refuse_taken_key(self, live: Live) -> None:
+        """Raises Conflict if another execution was started under its idempotency key."""
+        known = await self._store.records.by_key(live.key) if live.key is not None else None
+        if known is not None:
+            raise Conflict(f"execution {known.execution_id} was started under the same key.")
+
+    def drop(self, execution_id: ExecutionId) -> None:
+        """It is not what is stored; read it again when it is needed."""
+        self._live.pop(execution_id, None)
+        self._quiet.pop(execution_id, None)
+        self._reading.pop(execution_id, None)
+
+    async def get(self, execution_id: ExecutionId) -> Live:
+        """The execution, read from the store if need be."""
+        while (live := self._live.get(execution_id)) is None:
+            reading = self._reading.setdefault(execution_id, object())
+            try:
+                read = await self.read(execution_id)
+            except BaseException:
+                self._reading.pop(execution_id, None)
+                raise
+            if self._reading.get(execution_id) is reading:
+                self.put(read)
+                self.note(read)
+        return live
+
+    async def read(self, execution_id: ExecutionId) -> Live:
+        """As it is stored, whatever is in memory."""
+        loaded = await self._store.log.load(execution_id)
+        if loaded is None:
+            raise NotFound(f"there is no execution {execution_id}.")
+        state = fold(loaded)
+        live = Live(execution_id, await self._programs.by_digest(state.digest), state)
+        live.key = key_of(loaded)
+        live.snapshot_seq = loaded.snapshot_seq
+        return live
+
+    def note(self, live: Live) -> None:
+        """What is stored of it is what is in memory: it may be forgotten once it is quiet."""
+        self._quiet.pop(live.execution_id, None)
+        if not live.state.holders:
+            self._quiet[live.execution_id] = None
+
+    def busy(self, limit: int | None = None) -> list[ExecutionId]:
+        """The next so many that are not quiet, in turn; None: all of them.
+
+        Another server may have gone on with them. Who forgets only what is quiet would keep them
+        for ever if it was not told.
+        """
+        if limit is None or not self._unverified:
+            self._unverified = list(self._live.keys() - self._quiet.keys())
+        chosen = self._unverified[:limit]
+        del self._unverified[:limit]
+        return chosen
+
+    def forget(self) -> None:
+        """Let go of what has been quiet longest. Only while nothing is being decided."""
+        while len(self._quiet) > QUIET_KEPT:
+            execution_id = next(iter(self._quiet))
+            self._live[execution_id].let_go_of_bodies()
+            self.drop(execution_id)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from noetl.control.lending import no_credential, require_credential
+from noetl.control.grants import no_credential, require_credential
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
@@ -36,13 +36,15 @@ class LocalControl:
         self._tokens = tokens
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
-        return await self._orchestrator.lease(worker_id, pool=pool, want=want, wait=wait)
+        return await self._orchestrator.leases.lease(worker_id, pool=pool, want=want, wait=wait)
 
-    async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
-        return await self._orchestrator.report(report, want=want, pool=pool)
+    def report(
+        self, report: Report, *, want: int = 0, pool: str = "default"
+    ) -> Coroutine[Any, Any, Answer]:
+        return self._orchestrator.report(report, want=want, pool=pool)
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
-        return await self._orchestrator.renew(tokens)
+        return await self._orchestrator.leases.renew(tokens)
 
     async def orders(self, worker_id: str) -> Orders:
         return await self._orchestrator.dispatch.orders(worker_id)
@@ -58,10 +60,10 @@ class LocalControl:
         return await self._orchestrator.programs.by_digest(digest)
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
-        await self._store.put_result(execution_id, key, body)
+        await self._store.bodies.put(execution_id, key, body)
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
-        body = await self._store.get_result(execution_id, key)
+        body = await self._store.bodies.get(execution_id, key)
         if body is None:
             raise NotFound(f"execution {execution_id} has no result {key}.")
         return body
@@ -82,3 +84,6 @@ class LocalControl:
     ) -> None:
         if self._tokens is not None:
             await self._tokens.keep(key, token)
+
+    async def next_moment(self, key: str, apart: float) -> float:
+        return await self._orchestrator.next_moment(key, apart)

@@ -7,30 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
-from noetl.control.audience import Audience
 from noetl.control.children import Family
 from noetl.control.clock import Clock
 from noetl.control.commit_loop import CommitLoop
-from noetl.control.dispatch import Dispatch, Waiter
-from noetl.control.inbox import Entry
-from noetl.control.memory import Memory
+from noetl.control.leases import Dispatch, Leases, Waiter, lease_lost
+from noetl.control.live import Memory
 from noetl.control.programs import Programs
-from noetl.errors import Finished, LeaseLost, NotFound, StoreError
-from noetl.model.commands import Answer, Lease, Report, apart
+from noetl.control.watchers import Watchers
+from noetl.errors import Finished
+from noetl.model.commands import Answer, Report
 from noetl.model.events import Actor, ExecutionRequested
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.inputs import (
     Cancelled,
-    Lapsed,
-    Leased,
     Nothing,
     Paused,
-    Refused,
     Reported,
     Resumed,
     Seed,
@@ -48,10 +42,11 @@ from noetl.store.base import Store
 
 logger = logging.getLogger(__name__)
 
+MOMENTS_SWEPT = 1000
+"""After so many moments of rates, those of rates that nobody uses are forgotten."""
+
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05
-LOOK_SECONDS = 0.25
-"""A worker that may not take anything just now looks again after so long."""
 
 
 class Orchestrator:
@@ -68,13 +63,15 @@ class Orchestrator:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._moments_taken = 0
         self.programs = Programs(store, limits)
         self.dispatch = Dispatch(lease_seconds)
-        self.audience = Audience()
+        self.watchers = Watchers()
         self._memory = Memory(store, self.programs)
         self.commits = CommitLoop(
-            store, clock, self.programs, self.dispatch, self._memory, self.audience, family
+            store, clock, self.programs, self.dispatch, self._memory, self.watchers, family
         )
+        self.leases = Leases(store, clock, self.dispatch, self.commits)
         self.timer_changed = self.commits.timer_changed
 
     # --- What callers may ask ---
@@ -113,160 +110,15 @@ class Orchestrator:
         is_last = report.closes or report.ending is not None
         waiter = Waiter(report.worker, pool, want) if want and is_last else None
         given = Reported(execution_id=report.execution_id, at=self._clock.now(), report=report)
-        entry = await self.commits.submit(given, waiter)
+        entry, stored = self.commits.put(given, waiter)
+        await stored
         if not entry.has_voice:
             raise lease_lost(report)
-        return Answer(accepted=True, leases=tuple(waiter.given) if waiter is not None else ())
-
-    async def refuse(self, report: Report) -> NoReturn:
-        """Whoever says this does not hold the lease. It changes nothing, and is recorded."""
-        given = Refused(execution_id=report.execution_id, at=self._clock.now(), report=report)
-        with suppress(NotFound):
-            await self.commits.submit(given)
-        raise lease_lost(report)
-
-    async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
-        """Commands for this worker: what is open now, or what comes within `wait` seconds."""
-        deadline = self._clock.now() + wait
-        while True:
-            found, may_take = await self._claim_alone(worker_id, pool)
-            if found:
-                return found
-            if not may_take:
-                if self._clock.now() >= deadline:
-                    return []
-                await self._clock.sleep(LOOK_SECONDS)
-                continue
-            # Until we wait, nobody tells us what is opened: what came while we looked counts.
-            while self.dispatch.backlog.get(pool, 1) > 0:
-                found = await self._claim(worker_id, pool, want)
-                if found:
-                    return found
-            coming = asyncio.get_running_loop().create_future()
-            waiter = Waiter(worker_id, pool, want, coming)
-            self.dispatch.wait(waiter)
-            remaining = deadline - self._clock.now()
-            try:
-                await asyncio.wait([coming], timeout=remaining)
-                if waiter.promised:
-                    await asyncio.wait([coming])
-            except asyncio.CancelledError:
-                self._give_back((*waiter.promised, *waiter.given), worker_id)
-                raise
-            finally:
-                self.dispatch.stop_waiting(waiter)
-            if waiter.given or worker_id in self.dispatch.away or self._clock.now() >= deadline:
-                return waiter.given
-
-    async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
-        """A command that may kill its worker, if one waits and this worker has nothing else; and
-        whether it may take others.
-
-        So whoever dies of it dies alone, and it is known what it died of.
-        """
-        now = self._clock.now()
-        if self.dispatch.is_watched(worker_id, now):
-            return [], False
-        if self.dispatch.backlog.get(apart(pool), 1) == 0:
-            return [], True
-        if not self.dispatch.is_free(worker_id):
-            # The hint may be a guess. What is opened during the query counts anew.
-            self.dispatch.backlog[apart(pool)] = 0
-            if await self._waits_apart(pool):
-                self.dispatch.backlog[apart(pool)] += 1
-            return [], not self.dispatch.drains(worker_id, pool, now)
-        found = await self._claim(worker_id, apart(pool), 1)
-        for lease in found:
-            self.dispatch.watch(worker_id, lease, now)
-        return found, True
-
-    async def _waits_apart(self, pool: str) -> bool:
-        """Whether a command of the pool waits for a worker that has nothing else."""
-        if self.dispatch.chosen is None:
-            return apart(pool) in await self._store.free_pools()
-        return any(
-            command.pool == apart(pool) and self.dispatch.is_chosen(command.execution_id)
-            for command, holder, _ in await self._store.open_commands()
-            if holder is None
+        return Answer(
+            accepted=True,
+            cancelled=entry.is_over,
+            leases=tuple(waiter.given) if waiter is not None else (),
         )
-
-    async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
-        now = self._clock.now()
-        own_first = self.dispatch.begin_claim(pool, now) and not self._store.exclusive
-        claiming = asyncio.ensure_future(
-            self._claimed(worker_id, pool, want, now, own_first=own_first)
-        )
-        try:
-            leases = await asyncio.shield(claiming)
-        except BaseException:
-            self.dispatch.opened(pool)
-            claiming.add_done_callback(partial(self._give_back_claimed, worker_id))
-            raise
-        if len(leases) >= want:
-            # There may be more, for others who wait.
-            self.dispatch.opened(pool)
-        self.note_claimed(leases, worker_id, now)
-        return leases
-
-    async def _claimed(
-        self, worker_id: str, pool: str, want: int, now: float, *, own_first: bool
-    ) -> list[Lease]:
-        expires_at = now + self.dispatch.lease_seconds
-        found: list[Lease] = []
-        if own_first and self.dispatch.chosen is None:
-            found = await self._store.claim(
-                worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
-            )
-        if len(found) < want:
-            try:
-                found += await self._store.claim(
-                    worker_id,
-                    pool=pool,
-                    limit=want - len(found),
-                    expires_at=expires_at,
-                    executions=self.dispatch.chosen,
-                )
-            except StoreError as error:
-                if not found:
-                    raise
-                logger.warning("the whole pool cannot be looked at just now: %s", error)
-        return found
-
-    def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
-        if not claiming.cancelled() and claiming.exception() is None:
-            self._give_back(claiming.result(), worker_id)
-
-    def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
-        """Whoever asked is gone, and what it was just being given goes to others."""
-        now = self._clock.now()
-        for lease in leases:
-            lapsed = Lapsed(
-                execution_id=lease.command.execution_id,
-                at=now,
-                command_id=lease.command.command_id,
-                worker=worker_id,
-                given_back=True,
-            )
-            self.commits.inbox.put(Entry(lapsed))
-
-    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
-        for lease in leases:
-            self.dispatch.hold(lease, worker_id)
-            # Nobody waits for this: that it is leased is stored already.
-            leased = Leased(
-                execution_id=lease.command.execution_id,
-                at=now,
-                step_run_id=lease.command.step_run_id,
-                worker=worker_id,
-            )
-            self.commits.inbox.put(Entry(leased))
-
-    async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
-        """Extend leases; the commands that are no longer this worker's."""
-        now = self._clock.now()
-        shown = [command for command, token in tokens.items() if token == token_of(command)]
-        held = await self._store.renew(shown, now=now, expires_at=now + self.dispatch.lease_seconds)
-        return tokens.keys() - held
 
     async def cancel(
         self,
@@ -302,7 +154,7 @@ class Orchestrator:
         this after `patience` seconds are named.
         """
         deadline = self._clock.now() + patience
-        signal = self.audience.watch(execution_id)
+        signal = self.watchers.watch(execution_id)
         looked = False
         try:
             while True:
@@ -322,7 +174,7 @@ class Orchestrator:
                     async with asyncio.timeout(RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS):
                         await signal.wait()
         finally:
-            self.audience.unwatch(execution_id, signal)
+            self.watchers.unwatch(execution_id, signal)
 
     async def _unconfirmed(self, execution_id: ExecutionId) -> dict[CommandId, str]:
         """Commands whose workers may still begin something, with their workers."""
@@ -332,7 +184,7 @@ class Orchestrator:
         now = self._clock.now()
         return {
             command.command_id: worker_id
-            for command, worker_id, until in await self._store.open_commands(execution_id)
+            for command, worker_id, until in await self._store.queue.open_commands(execution_id)
             if worker_id is not None and (until or 0) > now
             if (run_id := state.holders.get(command.command_id)) is not None
             if command.command_id not in state.runs[run_id].paused
@@ -384,30 +236,6 @@ class Orchestrator:
         )
         return entry.changed
 
-    async def lapse(
-        self,
-        execution_id: ExecutionId,
-        command_id: CommandId,
-        worker: str,
-        *,
-        given_back: bool = False,
-        alone: bool = False,
-    ) -> None:
-        """A lease ran out, or was given back: its work goes on under a new command.
-
-        `alone`: its worker held no other lease.
-        """
-        await self.commits.submit(
-            Lapsed(
-                execution_id=execution_id,
-                at=self._clock.now(),
-                command_id=command_id,
-                worker=worker,
-                given_back=given_back,
-                alone=alone,
-            )
-        )
-
     async def settled(self, execution_id: ExecutionId) -> None:
         """Come back when what was decided about it so far is stored, with what follows from it."""
         await self.commits.submit(Nothing(execution_id=execution_id, at=self._clock.now()))
@@ -417,7 +245,7 @@ class Orchestrator:
         live = self._memory.find(execution_id)
         # Others may have moved it, or removed it after its end.
         if not self._store.exclusive and live is not None:
-            head = (await self._store.heads([execution_id])).get(execution_id, 0)
+            head = (await self._store.log.heads([execution_id])).get(execution_id, 0)
             if live.state.is_finished:
                 if not head:
                     self.forget(execution_id)
@@ -446,7 +274,7 @@ class Orchestrator:
                 state = await self.state(execution_id)
                 if state.is_finished:
                     return state
-            await self.audience.end(execution_id)
+            await self.watchers.end(execution_id)
 
     # --- What others do on the same database ---
 
@@ -458,7 +286,7 @@ class Orchestrator:
         if self.commits.is_under_way(execution_id) or (live is not None and live.stored >= seq):
             return False
         self._memory.drop(execution_id)
-        self.audience.tell(execution_id, None, may_have_ended=True)
+        self.watchers.tell(execution_id, None, may_have_ended=True)
         return True
 
     def busy(self, limit: int | None) -> list[ExecutionId]:
@@ -470,9 +298,10 @@ class Orchestrator:
         live = self._memory.find(execution_id)
         return live is not None and live.stored < seq
 
-
-def lease_lost(report: Report) -> LeaseLost:
-    return LeaseLost(
-        f"the lease on command {report.command_id} lapsed, or the command is over."
-        " Drop this result; the worker that has the lease will report."
-    )
+    async def next_moment(self, key: str, apart: float) -> float:
+        """How many seconds from now the caller's moment of a rate is that all workers share."""
+        now = self._clock.now()
+        self._moments_taken += 1
+        if self._moments_taken % MOMENTS_SWEPT == 0:
+            await self._store.limits.forget_moments(before=now)
+        return await self._store.limits.take_moment(key, apart=apart, now=now) - now

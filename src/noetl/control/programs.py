@@ -10,7 +10,8 @@ from noetl.errors import BadInputs, NotFound, TooLarge
 from noetl.model import fields
 from noetl.model import net as nets
 from noetl.model.net import Limits, Net, Values
-from noetl.store.base import CatalogEntry, Store
+from noetl.store.base import Store
+from noetl.store.catalog import CatalogEntry
 
 CACHED_MAX = 500
 
@@ -27,7 +28,7 @@ class Programs:
     async def by_digest(self, digest: str) -> Program:
         found = self._cache.get(digest)
         if found is None:
-            body = await self._store.net(digest)
+            body = await self._store.catalog.net(digest)
             if body is None:
                 raise NotFound(f"no net {digest[:12]} is stored; register its playbook again.")
             found = self._remember(nets.decode(body), digest)
@@ -36,12 +37,12 @@ class Programs:
     async def keep(self, net: Net, digest: str) -> Program:
         """Store a net that is run without being in the catalog."""
         if digest not in self._cache:
-            await self._store.put_net(digest, nets.encode(net))
+            await self._store.catalog.put_net(digest, nets.encode(net))
             self._remember(net, digest)
         return self._cache[digest]
 
     async def by_path(self, path: str, version: int | None) -> tuple[Program, CatalogEntry]:
-        entry = await self._store.catalog_entry(path, version)
+        entry = await self._store.catalog.entry(path, version)
         if entry is None:
             which = f" in version {version}" if version is not None else ""
             raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
@@ -90,7 +91,11 @@ async def workload_of(store: Store, program: Program, payload: Values) -> Values
     )
     for field in inputs:
         name = values.get(field.name)
-        if field.type == "secret" and name is not None and await store.credential(name) is None:
+        if (
+            field.type == "secret"
+            and name is not None
+            and await store.credentials.get(name) is None
+        ):
             problems += (
                 f'input "{field.name}" takes the name of a stored credential, and there is none of'
                 " the name that was given, which is not shown. `noetl credential set` stores one",

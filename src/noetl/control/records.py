@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
-import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from noetl.control import documents, task_logs, waiting
-from noetl.control.live import fold
+from noetl.control import documents, task_logs
 from noetl.control.programs import Programs
-from noetl.control.recording import recorded
-from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import (
     ExecutionCount,
@@ -24,18 +18,16 @@ from noetl.model.answers import (
     Histogram,
     HistogramBucket,
     Logs,
-    WaitDocument,
 )
-from noetl.model.events import NAMES, decode
-from noetl.model.execution_query import Wanted, parse
+from noetl.model.events import NAMES
+from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
-from noetl.model.state import ExecutionState
-from noetl.store.base import EventRow, Store, Summary
+from noetl.store.base import Store
+from noetl.store.log import EventRow
+from noetl.store.records import Summary
 
 PAGE = 1000
-LOOK_SECONDS = 0.2
-LAST = "last"
 WIDTHS = (
     *(1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0),
     *(hours * 3600.0 for hours in (1, 3, 6, 12, 24, 168, 672, 2016, 8064)),
@@ -84,75 +76,6 @@ class Records:
         self._store = store
         self._programs = Programs(store)
 
-    async def find(self, written: str) -> ExecutionId:
-        """The execution that people mean: its id, the beginning or end of it, or `last`."""
-        if written == LAST:
-            return await self._last()
-        if await self._store.summary(written) is not None:
-            return written
-        found: list[ExecutionId] = []
-        if written.isdecimal():
-            async for row in self._all():
-                if row.execution_id.startswith(written) or row.execution_id.endswith(written):
-                    found.append(row.execution_id)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-            raise NotFound(f'"{written}" could be any of {some}. Write more of the id.')
-        raise NotFound(
-            f"there is no execution {written}. `noetl executions list` shows those there are."
-        )
-
-    async def _last(self) -> ExecutionId:
-        async for row in self._all():
-            if row.parent_execution_id is None:
-                return row.execution_id
-        raise NotFound("there are no executions yet. `noetl run FILE` starts one.")
-
-    async def _all(self) -> AsyncIterator[Summary]:
-        before: tuple[float, ExecutionId] | None = None
-        while rows := await self._store.summaries(before=before, limit=PAGE):
-            for row in rows:
-                yield row
-            before = (rows[-1].requested_at, rows[-1].execution_id)
-
-    async def state(self, execution_id: ExecutionId) -> ExecutionState:
-        loaded = await self._store.load(execution_id)
-        if loaded is None:
-            raise NotFound(f"there is no execution {execution_id}.")
-        return fold(loaded)
-
-    async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
-        """The whole execution as the API shows it."""
-        state = await self.state(execution_id)
-        program = await self._programs.by_digest(state.digest)
-        return documents.plain(documents.execution(execution_id, state, program))
-
-    async def text(self, path: str, version: int) -> str | None:
-        """What the catalog has of a playbook."""
-        entry = await self._store.catalog_entry(path, version)
-        return entry.content if entry is not None else None
-
-    async def body(self, execution_id: ExecutionId, key: str) -> bytes:
-        """What a reference stands for, as JSON. Raises NotFound."""
-        body = await self._store.get_result(execution_id, key)
-        if body is None:
-            raise NotFound(f"execution {execution_id} has no result {key}.")
-        return body
-
-    async def export(self, execution_id: ExecutionId) -> AsyncIterator[bytes]:
-        """The file of an execution, piece by piece. Raises NotFound before the first one."""
-        return await recorded(self._store, execution_id, time.time())
-
-    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
-        """What an unfinished execution waits for."""
-        state = await self.state(execution_id)
-        calls = await waiting.calls_waiting(self._store, execution_id)
-        slots = await waiting.slots_used(self._store, state)
-        open_commands = await self._store.open_commands(execution_id)
-        return waiting.reasons(state, open_commands, calls, slots)
-
     async def page(
         self,
         wanted: Wanted,
@@ -164,7 +87,7 @@ class Records:
     ) -> ExecutionPage:
         """Executions that match a query, newest first; `fields` of the workload with them."""
         before = None if cursor is None else place_of(cursor)
-        found = await self._store.summaries(wanted, now=now, before=before, limit=limit + 1)
+        found = await self._store.records.summaries(wanted, now=now, before=before, limit=limit + 1)
         shown = found[:limit]
         workloads = await self._workloads([row.execution_id for row in shown]) if fields else {}
         rows = [
@@ -180,14 +103,9 @@ class Records:
             executions=rows, next_cursor=cursor_of(shown[-1]) if found[limit:] else None
         )
 
-    async def listed(self, query: str, *, limit: int) -> ExecutionPage:
-        """The first page of what matches a query as people write it. Raises BadQuery."""
-        now = await self._store.time()
-        return await self.page(parse(query, now), now=now, limit=limit)
-
     async def _workloads(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Any]:
         found = {}
-        for execution_id, events in (await self._store.openings(execution_ids)).items():
+        for execution_id, events in (await self._store.log.openings(execution_ids)).items():
             for fact in msgspec.json.decode(events):
                 if fact["type"] == "playbook.request.evaluated":
                     found[execution_id] = fact["workload"]
@@ -195,7 +113,7 @@ class Records:
 
     async def count(self, wanted: Wanted, *, now: float) -> ExecutionCount:
         """How many executions match."""
-        return ExecutionCount(count=await self._store.count(wanted, now=now))
+        return ExecutionCount(count=await self._store.records.count(wanted, now=now))
 
     async def histogram(self, wanted: Wanted, *, now: float, buckets: int) -> Histogram:
         """Executions that match by time and status, in at most so many buckets of a round width.
@@ -203,7 +121,7 @@ class Records:
         Most queries are answered by one look at the executions that match, in fine buckets from the
         first execution there is to the last. Only what lies close together is looked at again.
         """
-        span = await self._store.span()
+        span = await self._store.records.span()
         if span is None:
             return Histogram(start=None, end=None, bucket_seconds=0.0, total=0, buckets=[])
         fine = _width(*span, FINE_BUCKETS)
@@ -238,15 +156,11 @@ class Records:
         begin = math.floor(first / width)
         end = math.floor(last / width) + 1
         found: dict[int, dict[str, int]] = {}
-        for number, status, count in await self._store.histogram(
+        for number, status, count in await self._store.records.histogram(
             wanted, now=now, begin=begin * width, width=width, end=end * width
         ):
             found.setdefault(begin + number, {})[status] = count
         return found
-
-    async def label_counts(self, label: str, *, since: float | None) -> list[tuple[str, int]]:
-        """The values of a label, and how many executions have each."""
-        return await self._store.label_counts(label, since=since)
 
     async def require(
         self, execution_id: ExecutionId, types: tuple[str, ...], step: str | None
@@ -273,7 +187,7 @@ class Records:
         found: list[EventRow] = []
         while limit is None or len(found) < limit:
             room = PAGE if limit is None else min(PAGE, limit - len(found))
-            rows = await self._store.events(
+            rows = await self._store.log.events(
                 execution_id, after=after, limit=room, types=types, step=step
             )
             found += rows
@@ -292,7 +206,7 @@ class Records:
         limit: int = PAGE,
     ) -> Logs:
         """A page of what its tasks printed. Raises BadRequest and NotFound."""
-        row = await self._store.summary(execution_id)
+        row = await self._store.records.summary(execution_id)
         if row is None:
             raise NotFound(f"there is no execution {execution_id}.")
         return await task_logs.page(
@@ -300,30 +214,10 @@ class Records:
         )
 
     async def _require_step(self, execution_id: ExecutionId, step: str) -> None:
-        row = await self._store.summary(execution_id)
+        row = await self._store.records.summary(execution_id)
         if row is None:
             raise NotFound(f"there is no execution {execution_id}.")
         steps = (await self._programs.by_digest(row.digest)).steps
         if step not in steps:
             hint = did_you_mean(step, steps)
             raise NotFound(f'the playbook {row.path} has no step "{step}".{hint}')
-
-
-class Following:
-    """An execution that somebody else runs, kept up to date by reading what is new."""
-
-    def __init__(self, store: Store, execution_id: ExecutionId, state: ExecutionState) -> None:
-        self._store = store
-        self.execution_id = execution_id
-        self.state = state
-
-    async def catch_up(self) -> list[EventRow]:
-        """Fold what was stored since; the new events."""
-        rows = await self._store.events(self.execution_id, after=self.state.seq, limit=PAGE)
-        for row in rows:
-            evolve(self.state, decode(row.body))
-        return rows
-
-    async def pause(self) -> None:
-        """Until it is worth looking again."""
-        await asyncio.sleep(LOOK_SECONDS)

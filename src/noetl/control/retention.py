@@ -5,6 +5,10 @@ all of it has ended, nobody holds a part of it, and no execution outside of it s
 results. It goes in small transactions, the called ones first: whoever is interrupted leaves whole
 executions behind, and the next round goes on. Any server may do it; who comes second finds less.
 
+Where the store keeps log and results by day, a day of which everything may go is dropped whole,
+which costs next to nothing. So that days become whole, a server waits a little longer (`LINGER`)
+before it removes single trees of a day: what is held, or ran for days, keeps only itself.
+
 With an archive a recording of each is there before it goes; while that cannot be written, it stays.
 What outlives them: how many there were by day, path and status, the audit log, and the times of
 schedules.
@@ -20,12 +24,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from noetl.control.clock import Clock
-from noetl.control.recording import recorded
+from noetl.control.recordings import recorded
 from noetl.errors import Conflict, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import Keep
 from noetl.store.archive import SUFFIX, Archive
-from noetl.store.base import Ended, Hold, Member, Store
+from noetl.store.base import Store
+from noetl.store.retention import Ended, Hold, Member
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,9 @@ EVENTS_AT_ONCE = 20_000
 PAUSE_SECONDS = 0.05
 """Between transactions: what runs comes first."""
 PAGE = 200
+LINGER_PART, LINGER_SECONDS = 0.1, 2 * 86400.0
+"""So much longer than it must be kept, as a part of that, and at most, a tree may stay until its
+day is dropped."""
 
 
 class Pruned(msgspec.Struct, kw_only=True):
@@ -74,18 +82,32 @@ class Retention:
             await self._clock.sleep(pause)
             pause = EVERY_SECONDS
             try:
-                pruned = await self.prune()
+                pruned = await self.prune(lazily=True)
             except StoreError as error:
                 logger.warning("nothing can be forgotten just now: %s", error)
                 continue
             if pruned.executions:
                 logger.info("forgot %d executions in %d trees", pruned.executions, pruned.trees)
 
-    async def prune(self, keep: Keep | None = None, *, dry_run: bool = False) -> Pruned:
-        """Remove every tree whose time is over, by these rules or those of this installation."""
+    async def prune(
+        self, keep: Keep | None = None, *, dry_run: bool = False, lazily: bool = False
+    ) -> Pruned:
+        """Remove every tree whose time is over, by these rules or those of this installation.
+
+        `lazily` leaves those that will soon go with their day.
+        """
         pruned = Pruned()
-        async for root in self._over(keep or self.keep):
-            tree = await self._store.tree(root.execution_id)
+        rules = keep or self.keep
+        by_day = None
+        if self._archive is None and self._store.retention.has_spans:
+            by_day = rules.longest
+        if by_day is not None and not dry_run:
+            await self._drop_days(self._clock.now() - by_day, pruned)
+        lingers = 0.0
+        if by_day is not None and lazily:
+            lingers = min(LINGER_PART * by_day, LINGER_SECONDS)
+        async for root in self._over(rules, lingers):
+            tree = await self._store.retention.tree(root.execution_id)
             reason = kept_by(tree)
             if reason is not None:
                 pruned.kept[reason] += 1
@@ -100,8 +122,23 @@ class Retention:
                 pruned.events += sum(member.seq for member in tree)
                 pruned.by_path[root.path] += 1
         if pruned.trees and not dry_run:
-            await self._store.forget_files()
+            await self._store.retention.forget_files()
         return pruned
+
+    async def _drop_days(self, before: float, pruned: Pruned) -> None:
+        """Remove the days of which every execution ended before this moment and may go."""
+        store = self._store.retention
+        for span in await store.spans(before=before, now=self._clock.now()):
+            while gone := await store.forget_span(span):
+                for one in gone:
+                    pruned.executions += 1
+                    pruned.trees += one.is_root
+                    pruned.events += one.seq
+                    if one.is_root:
+                        pruned.by_path[one.path] += 1
+                    if self._on_gone is not None:
+                        self._on_gone(one.execution_id)
+                await self._clock.sleep(PAUSE_SECONDS)
 
     async def _is_archived(self, tree: Sequence[Member]) -> bool:
         """Record what is about to go, if it is to be recorded; whether that is safely done."""
@@ -118,12 +155,16 @@ class Retention:
     async def archive(self, execution_id: ExecutionId) -> list[str]:
         """Record an execution, with all that it called, in the archive; under which names."""
         archive = self.require_archive()
-        tree = await self._store.tree(execution_id)
+        tree = await self._store.retention.tree(execution_id)
         if not tree:
             raise NotFound(f"there is no execution {execution_id}.")
         if not all(member.has_ended for member in tree):
             raise Conflict(f"execution {execution_id} {_WHY['running']}")
         return [await self._put(archive, member.execution_id) for member in tree]
+
+    @property
+    def has_archive(self) -> bool:
+        return self._archive is not None
 
     def require_archive(self) -> Archive:
         if self._archive is None:
@@ -131,7 +172,7 @@ class Retention:
         return self._archive
 
     async def _put(self, archive: Archive, execution_id: ExecutionId) -> str:
-        summary = await self._store.summary(execution_id)
+        summary = await self._store.records.summary(execution_id)
         if summary is None:
             return ""  # Another server was faster, and archived it before.
         day = datetime.fromtimestamp(summary.requested_at, UTC).date().isoformat()
@@ -143,7 +184,7 @@ class Retention:
         """Remove an execution with all that it called, whatever its age. Raises NotFound, and
         Conflict for what must stay.
         """
-        summary = await self._store.summary(execution_id)
+        summary = await self._store.records.summary(execution_id)
         if summary is None:
             raise NotFound(f"there is no execution {execution_id}.")
         if summary.parent_execution_id is not None:
@@ -151,34 +192,38 @@ class Retention:
                 f"execution {execution_id} was called by {summary.parent_execution_id}, and is"
                 " kept as long as that one. Delete that one."
             )
-        tree = await self._store.tree(execution_id)
+        tree = await self._store.retention.tree(execution_id)
         reason = kept_by(tree)
         if reason is not None:
             raise Conflict(f"execution {execution_id} {_WHY[reason]}")
         gone = await self._remove(tree)
-        await self._store.forget_files()
+        await self._store.retention.forget_files()
         return gone
 
     async def hold(self, execution_id: ExecutionId, note: str, who: str) -> Hold:
         """Keep it until it is released, whatever its age."""
         wanted = Hold(execution_id, note, who, self._clock.now())
-        if not await self._store.hold(wanted):
+        if not await self._store.retention.hold(wanted):
             raise NotFound(f"there is no execution {execution_id}.")
         return wanted
 
     async def release(self, execution_id: ExecutionId) -> None:
-        if not await self._store.release(execution_id):
+        if not await self._store.retention.release(execution_id):
             raise NotFound(f"execution {execution_id} is not held.")
 
-    async def _over(self, keep: Keep) -> AsyncIterator[Ended]:
-        """Executions that nobody called and whose time is over, oldest first under each rule."""
+    async def _over(self, keep: Keep, lingers: float) -> AsyncIterator[Ended]:
+        """Executions that nobody called and whose time is over, oldest first under each rule; under
+        the longest rule for so many seconds."""
         now = self._clock.now()
         for rule in keep.rules:
             if rule.seconds is None:
                 continue
+            before = now - rule.seconds
+            if rule.seconds == keep.longest:
+                before -= lingers
             last = (0.0, "")
-            while page := await self._store.ended(
-                before=now - rule.seconds, prefix=rule.prefix, after=last, limit=PAGE
+            while page := await self._store.retention.ended(
+                before=before, prefix=rule.prefix, after=last, limit=PAGE
             ):
                 for root in page:
                     if keep.rule_for(root.path, root.status) is rule:
@@ -190,7 +235,7 @@ class Retention:
         for part in _parts(tree):
             if gone:
                 await self._clock.sleep(PAUSE_SECONDS)
-            gone += await self._store.forget(part)
+            gone += await self._store.retention.forget(part)
             if self._on_gone is not None:
                 for execution_id in part:
                     self._on_gone(execution_id)

@@ -26,36 +26,30 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.control.catalog import Catalog
-from noetl.control.clock import Clock
 from noetl.control.documents import moment
-from noetl.control.executions import Executions
-from noetl.control.triggers import Triggers
+from noetl.control.trigger_documents import ATTEMPTS_MAX, TriggerDocuments, TriggerState
 from noetl.control.zones import zone_of
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
 from noetl.model import calendar
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
-from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import (
     Schedule,
     TriggerChange,
     TriggerRow,
     TriggerTime,
-    decode,
 )
-from noetl.store.base import CatalogEntry, Store
+from noetl.store.catalog import CatalogEntry
 from noetl.templates import Scope, compile_value
 
 logger = logging.getLogger(__name__)
 
-KIND = "Schedule"
 LEEWAY_SECONDS = 10.0
 """A time decided so soon after it was due is never missed, whatever `catchup_window` says."""
 RECHECK_SECONDS = 30.0
@@ -63,28 +57,17 @@ RECHECK_SECONDS = 30.0
 MISSED_MAX = 1000
 """More missed times in a row than this are one row."""
 BACKFILL_MAX = 10_000
-ATTEMPTS_MAX = 50
-SPECS_MAX = 20_000
 
 
-class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScheduleState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
     """What is stored of a schedule beside its document."""
 
-    version: int
-    """In the catalog."""
-    digest: str
     since: float
     """All times up to this one are decided, or were before it was there."""
-    status: Literal["active", "paused", "deleted"] = "active"
-    reason: str = ""
-    """Why it is paused."""
     running: tuple[ExecutionId, ...] = ()
     """What it started and is not known to have ended."""
     waiting: bool = False
     """Some times are buffered."""
-
-
-_decode_state = msgspec.json.Decoder(ScheduleState).decode
 
 
 class Turn(NamedTuple):
@@ -207,30 +190,20 @@ def key_of(path: str, time: float) -> str:
     return f"schedule/{path}/{moment(time)}"
 
 
-class Schedules:
+class Schedules(TriggerDocuments[Schedule, ScheduleState]):
     """Everything one can do with schedules."""
 
-    def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        executions: Executions,
-        clock: Clock,
-        triggers: Triggers,
-    ) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._executions = executions
-        self._clock = clock
-        self._specs: dict[str, Schedule] = {}
-        self._triggers = triggers
-        self.on_decided: Callable[[str, float | None], None] | None = None
-        """Who counts what became of times: the outcome and, of what was started, the lateness."""
+    document = Schedule
+    state = ScheduleState
+    on_decided: Callable[[str, float | None], None] | None = None
+    """Who counts what became of times: the outcome and, of what was started, the lateness."""
+    on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] | None = None
+    """Who wants rows written with a time that was missed."""
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: times of its schedule may have waited for that."""
         if state.actor is not None and state.actor.kind == "schedule":
-            self._triggers.touch(KIND, state.actor.name)
+            self._triggers.touch(self.kind, state.actor.name)
 
     async def settle_row(self, row: TriggerRow) -> None:
         await self.settle(row.path)
@@ -238,8 +211,8 @@ class Schedules:
     async def settle(self, path: str) -> None:
         """Decide all that is to be decided about a schedule now."""
         for _ in range(ATTEMPTS_MAX):
-            row = await self._store.trigger(path)
-            if row is None or row.kind != KIND:
+            row = await self._store.triggers.get(path)
+            if row is None or row.kind != self.kind:
                 return
             if not await self._advance(row):
                 return
@@ -247,16 +220,16 @@ class Schedules:
     async def _advance(self, row: TriggerRow) -> bool:
         """One turn; whether there may be another."""
         now = self._clock.now()
-        state = _decode_state(row.state)
-        schedule = await self._spec(state.digest)
+        state = self.decoded(row)
+        schedule = await self.spec(state.digest)
         zone = _zone(schedule)
         ended = {}
         for execution_id in state.running:
-            summary = await self._store.summary(execution_id)
+            summary = await self._store.records.summary(execution_id)
             status = "gone" if summary is None else summary.status
             if status in (*TERMINAL, "gone"):
                 ended[execution_id] = status
-        buffered = await self._store.buffered_times(row.path, limit=2) if state.waiting else []
+        buffered = await self._store.triggers.buffered(row.path, limit=2) if state.waiting else []
         turn = decide(schedule, zone, state, now=now, ended=ended, buffered=buffered)
         if turn.cancel:
             await self._cancel(schedule, turn.cancel)
@@ -266,7 +239,7 @@ class Schedules:
             return True
         if turn.state == state and turn.next_at == row.next_at and not turn.times:
             return False
-        is_kept = await self._store.change_trigger(_change(row, turn.state, turn))
+        is_kept = await self._store.triggers.change(self._change(schedule, row, turn.state, turn))
         if is_kept:
             self._count(turn.times)
             if turn.state.status == "paused" and state.status == "active":
@@ -299,7 +272,7 @@ class Schedules:
             )
             running = (*turn.state.running, execution_id)
             state = msgspec.structs.replace(turn.state, running=running)
-            return _change(row, state, turn, started)
+            return self._change(schedule, row, state, turn, started)
 
         try:
             entry = await self._catalog.playbook(schedule.playbook.path, schedule.playbook.version)
@@ -316,7 +289,7 @@ class Schedules:
         except StoreError:
             raise
         except NoetlError as error:
-            now_there = await self._store.trigger(row.path)
+            now_there = await self._store.triggers.get(row.path)
             if isinstance(error, Conflict) and (
                 now_there is None or now_there.revision != row.revision
             ):
@@ -325,7 +298,9 @@ class Schedules:
             missed = msgspec.structs.replace(
                 what, outcome="missed", reason=reason, decided_at=self._clock.now()
             )
-            if await self._store.change_trigger(_change(row, turn.state, turn, missed)):
+            if await self._store.triggers.change(
+                self._change(schedule, row, turn.state, turn, missed)
+            ):
                 logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
                 self._count((*turn.times, missed))
             return None
@@ -335,143 +310,72 @@ class Schedules:
             self.on_decided("started", late if what.origin == "schedule" else None)
         return execution_id
 
+    def _change(
+        self,
+        schedule: Schedule,
+        row: TriggerRow,
+        state: ScheduleState,
+        turn: Turn,
+        *more: TriggerTime,
+    ) -> TriggerChange:
+        """What a turn writes; what is told of missed times goes along."""
+        times = (*turn.times, *more)
+        notices = tuple(
+            notice
+            for time in times
+            if time.outcome == "missed" and self.on_missed is not None
+            for notice in self.on_missed(schedule, time)
+        )
+        return TriggerChange(row=_row(row, state, turn.next_at), times=times, rows=notices)
+
     def _count(self, times: Iterable[TriggerTime]) -> None:
         for time in times:
             if self.on_decided is not None:
                 self.on_decided(time.outcome, None)
 
-    async def _spec(self, digest: str) -> Schedule:
-        found = self._specs.get(digest)
-        if found is None:
-            body = await self._store.net(digest)
-            if body is None:
-                raise NotFound(f"the schedule {digest[:12]} is not stored; register it again.")
-            decoded = decode(body)
-            assert isinstance(decoded, Schedule)
-            found = decoded
-            if len(self._specs) >= SPECS_MAX:
-                self._specs.pop(next(iter(self._specs)))
-            self._specs[digest] = found
-        return found
-
     # --- What people do with schedules ---
 
+    def next_look(self, document: Schedule, state: ScheduleState) -> float | None:
+        if state.status != "active":
+            return None
+        if state.waiting:
+            return self._clock.now()
+        return next((due for _, due in _due(document, _zone(document), state.since)), None)
+
     def renewed(
-        self, schedule: Schedule, digest: str
-    ) -> Callable[[int, TriggerRow | None], TriggerRow]:
-        """The row of a schedule that is being registered, for `Store.register`.
-
-        What ran goes on; a pause holds. Times before this moment are the old version's.
-        """
-        now, zone = self._clock.now(), _zone(schedule)
-
-        def row(version: int, before: TriggerRow | None) -> TriggerRow:
-            state = ScheduleState(version=version, digest=digest, since=now)
-            if before is not None:
-                old = _decode_state(before.state)
-                is_same = old.digest == digest and old.status != "deleted"
-                state = msgspec.structs.replace(
-                    old,
-                    version=version,
-                    digest=digest,
-                    since=old.since if is_same or old.status == "paused" else now,
-                    status="paused" if old.status == "paused" else "active",
-                )
-            kept = before or TriggerRow(path=schedule.path, kind=KIND)
-            return _row(kept, state, _next_look(schedule, zone, state, now))
-
-        return row
+        self, document: Schedule, digest: str, version: int, old: ScheduleState | None
+    ) -> ScheduleState:
+        """What ran goes on; a pause holds. Times before this moment are the old version's."""
+        now = self._clock.now()
+        if old is None:
+            return ScheduleState(version=version, digest=digest, since=now)
+        is_same = old.digest == digest and old.status != "deleted"
+        since = old.since if is_same or old.status == "paused" else now
+        made = super().renewed(document, digest, version, old)
+        return msgspec.structs.replace(made, since=since)
 
     async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
-        """Keep a version of a schedule; this server and the others take it over at once."""
-        schedule = compiled.trigger
-        assert isinstance(schedule, Schedule)
-        # What is due by now is the old version's.
-        await self.settle(schedule.path)
-        renewed = self.renewed(schedule, compiled.digest)
-        entry = await self._catalog.keep(text, compiled, renewed)
-        self._triggers.announce()
-        return entry
-
-    async def find(self, path: str) -> tuple[Schedule, ScheduleState]:
-        """Raises NotFound for what is no schedule."""
-        row = await self._row(path)
-        state = _decode_state(row.state)
-        return await self._spec(state.digest), state
-
-    async def _row(self, path: str) -> TriggerRow:
-        row = await self._store.trigger(path)
-        if row is None or row.kind != KIND or _decode_state(row.state).status == "deleted":
-            known = [one.path for one in await self._store.triggers(KIND)]
-            raise NotFound(
-                f'no schedule "{path}" is registered.{did_you_mean(path, known)}'
-                " `noetl schedules list` shows those there are."
-            )
-        return row
-
-    async def all(
-        self, prefix: str, after: str, limit: int
-    ) -> list[tuple[Schedule, ScheduleState]]:
-        """Schedules by path, of those behind `after`."""
-        found = []
-        rows = await self._store.triggers(KIND, prefix=prefix, after=(after, ""), limit=limit)
-        for row in rows:
-            state = _decode_state(row.state)
-            if state.status != "deleted":
-                found.append((await self._spec(state.digest), state))
-        return found
+        """Keep a version. What is due by now is the old version's."""
+        assert isinstance(compiled.trigger, Schedule)
+        _zone(compiled.trigger)
+        await self.settle(compiled.trigger.path)
+        return await super().register(text, compiled)
 
     def upcoming(self, schedule: Schedule, state: ScheduleState, count: int) -> list[float]:
         """Its next times, whether it is paused or not."""
         since = max(state.since, self._clock.now()) if state.status == "paused" else state.since
         return list(islice(calendar.times_after(schedule, _zone(schedule), since), count))
 
-    async def pause(self, path: str, reason: str = "") -> ScheduleState:
-        """No time of it is started until it is resumed."""
-        return await self._changed_to(
-            path, lambda state: msgspec.structs.replace(state, status="paused", reason=reason)
-        )
-
-    async def resume(self, path: str) -> ScheduleState:
-        """From now on. What would have been due meanwhile is not started, unless by `backfill`."""
-        now = self._clock.now()
-
-        def resumed(state: ScheduleState) -> ScheduleState:
-            if state.status == "active":
-                return state
-            return msgspec.structs.replace(state, status="active", reason="", since=now)
-
-        return await self._changed_to(path, resumed)
-
-    async def delete(self, path: str) -> None:
-        """It starts nothing any more. What became of its times stays."""
-        await self._changed_to(
-            path, lambda state: msgspec.structs.replace(state, status="deleted", reason="")
-        )
-
-    async def _changed_to(
-        self,
-        path: str,
-        change: Callable[[ScheduleState], ScheduleState],
-        times: tuple[TriggerTime, ...] = (),
-    ) -> ScheduleState:
-        for _ in range(ATTEMPTS_MAX):
-            row = await self._row(path)
-            state = change(_decode_state(row.state))
-            schedule = await self._spec(state.digest)
-            following = _next_look(schedule, _zone(schedule), state, self._clock.now())
-            changed = TriggerChange(row=_row(row, state, following), times=times)
-            if await self._store.change_trigger(changed):
-                self._triggers.announce()
-                return state
-        raise StoreError(f'the schedule "{path}" keeps changing; try again.')
+    def resumed(self, state: ScheduleState) -> ScheduleState:
+        """What would have been due meanwhile is not started, unless by `backfill`."""
+        return msgspec.structs.replace(super().resumed(state), since=self._clock.now())
 
     async def start_now(self, path: str) -> ExecutionId:
         """An execution now, whatever the times, the overlap and a pause say."""
         for _ in range(ATTEMPTS_MAX):
-            row = await self._row(path)
-            state = _decode_state(row.state)
-            schedule = await self._spec(state.digest)
+            row = await self.row(path)
+            state = self.decoded(row)
+            schedule = await self.spec(state.digest)
             what = TriggerTime(
                 path=path, time=round(self._clock.now(), 3), outcome="started", origin="run"
             )
@@ -479,7 +383,7 @@ class Schedules:
             found = await self._start(schedule, _zone(schedule), row, turn)
             if found is not None:
                 return found
-            rows = await self._store.trigger_times_between(path, what.time, what.time)
+            rows = await self._store.triggers.times_between(path, what.time, what.time)
             if rows and rows[0].outcome == "missed":
                 raise Conflict(rows[0].reason)
         raise StoreError(f'the schedule "{path}" keeps changing; try again.')
@@ -505,7 +409,7 @@ class Schedules:
                 )
         known = {
             one.time: one
-            for one in await self._store.trigger_times_between(path, first, last)
+            for one in await self._store.triggers.times_between(path, first, last)
             if one.outcome in ("started", "buffered")
         }
         new = [time for time in wanted if time not in known]
@@ -517,22 +421,13 @@ class Schedules:
                 )
                 for time in new
             )
-            await self._changed_to(
+            await self.change(
                 path, lambda state: msgspec.structs.replace(state, waiting=True), rows
             )
         return new, [known[time] for time in wanted if time in known]
 
     async def times(self, path: str, *, before: float, limit: int) -> list[TriggerTime]:
-        return await self._store.trigger_times(path, before=before, limit=limit)
-
-
-def _next_look(schedule: Schedule, zone: tzinfo, state: ScheduleState, now: float) -> float | None:
-    """When somebody has to look at a schedule in this state."""
-    if state.status != "active":
-        return None
-    if state.waiting:
-        return now
-    return next((due for _, due in _due(schedule, zone, state.since)), None)
+        return await self._store.triggers.times(path, before=before, limit=limit)
 
 
 def _zone(schedule: Schedule) -> tzinfo:
@@ -546,10 +441,6 @@ def _zone(schedule: Schedule) -> tzinfo:
 
 def _row(row: TriggerRow, state: ScheduleState, next_at: float | None) -> TriggerRow:
     return msgspec.structs.replace(row, next_at=next_at, state=msgspec.json.encode(state))
-
-
-def _change(row: TriggerRow, state: ScheduleState, turn: Turn, *more: TriggerTime) -> TriggerChange:
-    return TriggerChange(row=_row(row, state, turn.next_at), times=(*turn.times, *more))
 
 
 def rendered(schedule: Schedule, zone: tzinfo, what: TriggerTime, version: int) -> dict[str, Any]:

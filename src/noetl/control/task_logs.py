@@ -15,7 +15,7 @@ from noetl.model.answers import LogEntry, Logs
 from noetl.model.events import LAST_EVENT, TaskDone, TaskLogged, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.rule_events import SinkProcessed
-from noetl.store.base import EventRow
+from noetl.store.log import EventRow
 
 TYPES = ("task.log", "task.done", "sink.processed")
 NEWS = (*TYPES, LAST_EVENT)

@@ -364,14 +364,14 @@ class Timelines:
     async def _lines(self, execution_id: ExecutionId) -> Lines:
         lines = self._kept.get(execution_id)
         if lines is None:
-            if await self._store.summary(execution_id) is None:
+            if await self._store.records.summary(execution_id) is None:
                 raise NotFound(f"there is no execution {execution_id}.")
             lines = self._kept.setdefault(execution_id, Lines())
         self._kept.move_to_end(execution_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         async with lines.lock:
-            while rows := await self._store.events(execution_id, after=lines.seq, limit=PAGE):
+            while rows := await self._store.log.events(execution_id, after=lines.seq, limit=PAGE):
                 for row in rows:
                     lines.see(row.seq, decode(row.body))
         return lines

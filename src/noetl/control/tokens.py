@@ -11,8 +11,8 @@ from noetl.control.clock import Clock
 from noetl.control.keys import Keys
 from noetl.errors import NoetlError
 from noetl.model.access_tokens import AccessToken
-from noetl.store.access import CachedSecret
 from noetl.store.base import Store
+from noetl.store.credentials import CachedSecret
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Tokens:
     async def find(self, key: str) -> AccessToken | None:
         """A token that has not expired; that it was asked for is counted."""
         now = self._clock.now()
-        row = await self._store.cached_secret(_name(key), now=now)
+        row = await self._store.credentials.cached(_name(key), now=now)
         if row is None:
             return None
         try:
@@ -42,7 +42,7 @@ class Tokens:
     async def keep(self, key: str, token: AccessToken) -> None:
         """For whoever asks for it with the same key."""
         name, now = _name(key), self._clock.now()
-        await self._store.delete_expired(now)
+        await self._store.access.delete_expired(now)
         try:
             sealed = (await self._keys.vault()).seal(name, {"token": token.text})
         except NoetlError as error:
@@ -51,7 +51,7 @@ class Tokens:
         await self._put(name, sealed, token.expires_at, now)
 
     async def _put(self, name: str, sealed: bytes, expires_at: float, now: float) -> None:
-        await self._store.put_cached_secret(
+        await self._store.credentials.put_cached(
             CachedSecret(
                 cache_key=name,
                 credential_name=name,

@@ -1,4 +1,5 @@
-"""The loop that looks after everything that is due by itself: times of schedules, debounced hooks.
+"""The loop that looks after everything that is due by itself: times of schedules, debounced hooks,
+consumers that nobody reads, notifications.
 
 A row of a trigger says when somebody has to look at it next. A server sleeps until the first of
 them is due and hands it to whoever knows its kind. Looking twice, or on several servers at once,
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from noetl.control.clock import Clock
-from noetl.control.timekeeping import GRACE_SECONDS, POLL_SECONDS, Resting
+from noetl.control.timers import GRACE_SECONDS, POLL_SECONDS, Resting
 from noetl.errors import StoreError
 from noetl.model.triggers import TriggerRow
 from noetl.store.base import Store
@@ -82,19 +83,20 @@ class Triggers:
         touched, self._touched = self._touched, {}
         await asyncio.gather(*map(self._settle, touched.values()))
         now = self._clock.now()
-        found = await self._store.due_triggers(now=now, limit=BATCH + len(resting))
+        found = await self._store.triggers.due(now=now, limit=BATCH + len(resting))
         resting.keep([(row.path, row.key) for row in found])
+        overdue = now - GRACE_SECONDS
         due = [
             row
             for row in found
-            if self._owns(row.path) or (row.next_at or now) <= now - GRACE_SECONDS
+            if self._owns(row.path) or (row.next_at is not None and row.next_at <= overdue)
             if resting.wakes((row.path, row.key), now)
         ]
         done = await asyncio.gather(*map(self._settle, due))
         for row, is_done in zip(due, done, strict=True):
             resting.note((row.path, row.key), self._clock.now(), done=is_done)
         if not any(done):
-            await self._sleep(await self._store.next_trigger(), is_resting=bool(len(resting)))
+            await self._sleep(await self._store.triggers.next_due(), is_resting=bool(len(resting)))
 
     async def _settle(self, row: TriggerRow) -> bool:
         """Whether it could be done. One that cannot go on must not stop the others."""

@@ -11,7 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from noetl.dsl import nodes
+from noetl.dsl.building import field, items
 from noetl.dsl.grammar import Schema
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
+from noetl.model import schemas
 from noetl.templates.filters import FILTERS
 from noetl.templates.functions import FUNCTIONS
 from noetl.templates.operators import TESTS
@@ -339,6 +344,22 @@ def _members(text: str, root: str) -> Iterator[Offer]:
     elif root == "iter":
         names = re.findall(r"\biterator:\s*([A-Za-z_]\w*)", text)
         yield from (Offer(name, "name", "Of the iteration.") for name in dict.fromkeys(names))
+    else:
+        known = _result_keys(text, root)
+        yield from (Offer(name, "name", f"Of the result of {root}.") for name in known)
+
+
+def _result_keys(text: str, step: str) -> list[str]:
+    """The keys of a step's result, as its schema lists them where it is written out."""
+    root = read(text, Report())
+    for one in items(field(root, "workflow")) if root is not None else ():
+        if nodes.text_of(field(one, "step")) == step:
+            tool = field(one, "tool")
+            for holder in (one, *items(tool)[-1:], tool):
+                schema = nodes.plain(field(field(holder, "output"), "schema"))
+                if isinstance(shape := schemas.yielded(schema), Mapping):
+                    return list(shape)
+    return []
 
 
 def step_names(text: str) -> list[str]:

@@ -22,7 +22,16 @@ from noetl.dsl.building import (
 )
 from noetl.dsl.layers import combine, executor_knobs, written_limits
 from noetl.dsl.nodes import Mapping, Node
-from noetl.dsl.steps import form_fields, step, workbook
+from noetl.dsl.schemas import result_schema
+from noetl.dsl.steps import (
+    form_fields,
+    pool_of,
+    quantum_defaults,
+    step,
+    tracing,
+    workbook,
+    worker_labels,
+)
 from noetl.model.net import (
     Concurrency,
     Executor,
@@ -44,6 +53,8 @@ def build(building: Building, root: Mapping) -> Net:
     building.secret_uses = list(building.uses)
     executor = field(root, "executor")
     building.limits = combine(building.limits, written_limits(executor))
+    building.quantum = quantum_defaults(deep(executor, "spec", "policy"))
+    building.tracing = deep(executor, "spec", "policy", "tracing")
     outer = executor_knobs(executor)
     default_timeout = building.amount(
         deep(executor, "spec", "policy", "defaults", "timeouts", "step"), Where.STEP, ROOT
@@ -120,7 +131,12 @@ def _on_failure(
             "path": path,
         },
     )
-    made = Step(name=name, description=f"Runs {wanted} when the execution fails.", tasks=(call,))
+    made = Step(
+        name=name,
+        description=f"Runs {wanted} when the execution fails.",
+        tasks=(call,),
+        tracing=tracing(building, None, Home(name=name)),
+    )
     building.mark(call, node.place)
     building.mark(made, node.place)
     return made
@@ -188,7 +204,8 @@ def _executor(building: Building, node: Node | None) -> Executor:
     return Executor(
         kind=word(node, ("local", "distributed"), "kind") or "local",
         profile=text(node, "profile"),
-        pool=text(spec, "pool"),
+        pool=pool_of(building, spec),
+        labels=worker_labels(field(spec, "policy")),
         no_next_is_error=bool(flag(spec, "no_next_is_error")),
         reference_first=bool(flag(deep(spec, "policy", "results"), "reference_first")),
         limits=building.limits,
@@ -196,6 +213,7 @@ def _executor(building: Building, node: Node | None) -> Executor:
         max_running=whole(field(spec, "limits"), "max_running"),
         priority=whole(spec, "priority") or 0,
         inputs=_inputs(building, field(spec, "inputs")),
+        result=result_schema(building, field(spec, "result")),
         compensate_on=_compensate_on(deep(spec, "policy", "compensate_on")),
     )
 

@@ -18,7 +18,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
 from noetl.model.duration import seconds
-from noetl.model.net import Amount, Block, Condition, Limits, Patch, Values
+from noetl.model.net import Amount, Block, Condition, Limits, Net, Patch, ResultSchema, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -65,16 +65,37 @@ class Use(msgspec.Struct, frozen=True):
     condition: bool = False
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """Documents that a playbook may name: the files beside it, or those of the catalog."""
+
+    schemas: Mapping[str, ResultSchema] = {}
+    """As they are named: `path`, or `path@version`."""
+    playbooks: Mapping[str, Net] = {}
+    """The newest version of each path."""
+
+
 class Building:
     """One compilation."""
 
     def __init__(
-        self, report: Report, tools: Mapping[str, ToolShape], limits: Limits, text: str = ""
+        self,
+        report: Report,
+        tools: Mapping[str, ToolShape],
+        limits: Limits,
+        text: str = "",
+        known: Known | None = None,
     ) -> None:
         self.text = text
         self.report = report
         self.tools = tools
         self.limits = limits
+        self.quantum: Values = {}
+        """What the executor says of quantum tasks."""
+        self.tracing: Node | None = None
+        """What the executor says of the tracing of all steps."""
+        self.known = known or Known()
+        self.unresolved: dict[str, Place] = {}
+        """Schemas that are named and not known."""
         self.expressions = Expressions()
         self.uses: list[Use] = []
         self.secret_uses: list[Use] = []
@@ -101,7 +122,7 @@ class Building:
 
     def mark_as(self, thing: object, like: object) -> None:
         """It stands where that other thing stood."""
-        parts = {part: self.written(like, part) for part in ("name", "kind", "task")}
+        parts = {part: self.written(like, part) for part in ("name", "kind", "task", "args")}
         self.mark(thing, self.at(like), **parts)
 
     def written(self, thing: object, part: str) -> Place | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, entries, field, text
@@ -12,10 +12,11 @@ from noetl.dsl.nodes import Mapping
 from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
 from noetl.model import fields, labels
-from noetl.model.net import Jump, Net
+from noetl.model.net import Jump, Net, Values
 from noetl.model.problems import Place
-from noetl.model.spelling import is_slip
+from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.triggers import KINDS
+from noetl.templates import compile_value
 
 NOT_FOR_STEPS = frozenset(
     {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
@@ -385,7 +386,40 @@ def inputs_make_sense(building: Building, net: Net) -> None:
                 )
 
 
+def calls_fit(building: Building, net: Net) -> None:
+    """What is written out in a call of a playbook that is known is what that one takes."""
+    known = {net.path: net, **building.known.playbooks}
+    for body in bodies(net):
+        for task in all_tasks(body):
+            called = known.get(str(task.config.get("path")))
+            payload = task.config.get("payload", {})
+            if task.kind != "playbook" or called is None or "version" in task.config:
+                continue
+            if not called.executor.inputs or not isinstance(payload, dict):
+                continue
+            place = building.written(task, "args") or building.at(task)
+            for said in _misfits(called, {**payload, **task.inputs}):
+                building.report.add("bad-call", f'"{called.path}" {said}', place)
+
+
+def _misfits(called: Net, given: Values) -> Iterator[str]:
+    inputs = {one.name: one for one in called.executor.inputs}
+    known = [*inputs, *called.workload]
+    for name, value in given.items():
+        if name not in known:
+            yield f'has no input "{name}".{did_you_mean(name, known)}'
+        elif name in inputs and compile_value(value).is_literal:
+            try:
+                fields.fitted(inputs[name], value)
+            except fields.Unfit as error:
+                yield f'does not take this call: input "{name}" {error}.'
+    for one in fields.missing(called.executor.inputs, called.workload):
+        if one.name not in given:
+            yield f'needs the input "{one.name}": it takes {fields.wanted(one)}.'
+
+
 CHECKS: tuple[Check, ...] = (
+    calls_fit,
     auth_is_spelled_as_declared,
     inputs_make_sense,
     names_are_unique,

@@ -78,7 +78,10 @@ RULES = _errors(
     partition_without_each="An arc that partitions its tokens, to a step that joins them.",
     sink_without_tool="A `sink` of a step that has no tool whose result it could store.",
     cursor_in_workbook="A workbook entry that loops over a `cursor`.",
+    bad_schema="A schema of a result that cannot be used.",
+    bad_call="A call of a playbook with inputs that it does not take, or without one it needs.",
 ) | _warnings(
+    unknown_schema="A schema that is named and not known here.",
     parallel_ctx_write="Iterations of a parallel loop write the same ctx key without a reducer.",
 )
 

@@ -9,7 +9,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.analysis import ANALYSES, check_templates
 from noetl.dsl.build import build
-from noetl.dsl.building import Building
+from noetl.dsl.building import Building, Known
 from noetl.dsl.checks import CHECKS, check_document, check_labels
 from noetl.dsl.grammar import Inspection
 from noetl.dsl.older import OLDER, read_older_forms
@@ -37,6 +37,8 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """Generated task label (`step.task`) → the place of the sugar it was generated from."""
     code_lines: Mapping[str, int] = {}
     """Task (`step.task`) → the line of the text at which its code begins."""
+    unresolved: Mapping[str, Place] = {}
+    """Schemas that it names and that are not known; it cannot run without them."""
     absent: Mapping[Place, Set[str]] = {}
     """Template → reserved names that it reads, guarded, and that are undefined where it stands."""
 
@@ -48,6 +50,14 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
         """The net, or PlaybookRejected with the problems."""
         if self.net is None:
             raise PlaybookRejected(self.problems)
+        if self.unresolved:
+            raise PlaybookRejected(
+                tuple(
+                    msgspec.structs.replace(one, severity="error")
+                    for one in self.problems
+                    if one.code == "unknown-schema"
+                )
+            )
         return self.net
 
 
@@ -57,11 +67,13 @@ def compile_text(
     tools: Mapping[str, ToolShape],
     limits: Limits | None = None,
     strict: bool = False,
+    known: Known | None = None,
 ) -> Compiled:
     """Compile a playbook. Never raises for bad input: the problems say what is wrong.
 
     `tools` are the kinds that exist; `limits` are the operator's, which nothing in the playbook
-    can exceed. `strict` refuses older forms instead of reading them with a warning.
+    can exceed. `strict` refuses older forms instead of reading them with a warning. `known` are
+    documents that the playbook may name.
     """
     report = Report(refused=OLDER if strict else frozenset())
     root = read(text, report)
@@ -69,7 +81,7 @@ def compile_text(
         return Compiled(net=None, problems=report.problems(None))
     read_older_forms(root, report, tools)
     PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
-    building = Building(report, tools, limits or Limits(), text)
+    building = Building(report, tools, limits or Limits(), text, known)
     check_document(building, root)
     check_labels(building, root)
     net = build(building, root)
@@ -91,6 +103,7 @@ def compile_text(
         debug=building.debug,
         code_lines=building.code_lines,
         absent=building.absent,
+        unresolved=building.unresolved,
     )
 
 

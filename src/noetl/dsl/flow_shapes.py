@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noetl.dsl import nodes
 from noetl.dsl.case_shapes import (
     CONDITIONS_IN_NEXT,
     SOME_TARGETS,
@@ -53,6 +54,19 @@ LOOP_POLICY = Record(
         "reduce": Field(MapOf(OneOf(*REDUCERS)), "How parallel writes of a ctx key combine."),
         "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
         "max_in_flight": _MAX_IN_FLIGHT,
+        "partition": Field(
+            Record(
+                "`partition`",
+                {
+                    "key": Field(
+                        Anything(),
+                        "Iterations with equal values follow one another.",
+                        required=True,
+                    )
+                },
+            ),
+            "Iterations with the same key run one after the other, others at once.",
+        ),
         "backpressure": Field(
             Record(
                 "`backpressure`",
@@ -143,6 +157,16 @@ class LoopShape(Record):
                 " by `max_in_flight`.",
                 policy.keys["backpressure"],
             )
+        if isinstance(policy, Mapping) and "partition" in policy.entries:
+            holders = [one for one in (node, spec, policy) if isinstance(one, Mapping)]
+            modes = [nodes.text_of(one.get("mode")) for one in holders]
+            if "parallel" not in modes or "cursor" in node.entries:
+                look.report.add(
+                    "policy-out-of-place",
+                    "`partition` orders iterations of a loop with `mode: parallel` over a"
+                    " collection; one that is sequential has its order, and a cursor has none.",
+                    policy.keys["partition"],
+                )
         if not {"iterator", "element"} & set(node.entries):
             look.report.add(
                 "loop-incomplete",
@@ -156,8 +180,27 @@ class LoopShape(Record):
                 {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
                 {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
                 {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
+                {
+                    "if": _has("spec", "policy", "partition"),
+                    "then": {
+                        "not": {"required": ["cursor"]},
+                        "anyOf": [_parallel(*path) for path in _MODES],
+                    },
+                },
             ]
         }
+
+
+_MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
+"""Where the mode of a loop may stand."""
+
+
+def _parallel(*path: str) -> Schema:
+    """What holds of loops that say there that they are parallel."""
+    mode = {"required": ["mode"], "properties": {"mode": {"const": "parallel"}}}
+    for key in reversed(path):
+        mode = {"required": [key], "properties": {key: mode}}
+    return mode
 
 
 def _has(key: str, *below: str) -> Schema:

@@ -64,13 +64,20 @@ def plain_text(node: Node) -> str:
 
 
 class Shape:
-    """Base of all shapes. `what` names the node in messages, e.g. "`mode` of a loop"."""
+    """Base of all shapes: one description to check by, to complete by and to read by.
+
+    `what` names the node in messages, e.g. "`mode` of a loop".
+    """
 
     def check(self, node: Node, what: str, look: Inspection) -> None:
         raise NotImplementedError
 
     def schema(self) -> Schema:
         raise NotImplementedError
+
+    def read(self, node: Node) -> Any:
+        """What the node says; None where `check` has something to complain about."""
+        return nodes.plain(node)
 
 
 class Anything(Shape):
@@ -98,6 +105,9 @@ class Text(Shape):
 
     def schema(self) -> Schema:
         return {"type": ["string", "number"] if self._numbers else "string"}
+
+    def read(self, node: Node) -> str | None:
+        return nodes.text_of(node)
 
 
 class Name(Shape):
@@ -159,6 +169,10 @@ class OneOf(Shape):
     def schema(self) -> Schema:
         return {"enum": list(self.words)}
 
+    def read(self, node: Node) -> str | None:
+        text = nodes.text_of(node)
+        return text if text in self.words else None
+
 
 class Number(Shape):
     """A number within bounds, or a template that yields one."""
@@ -168,10 +182,11 @@ class Number(Shape):
         *,
         whole: bool = False,
         least: float | None = None,
+        most: float | None = None,
         nonzero: bool = False,
         templates: bool = True,
     ) -> None:
-        self._whole, self._least, self._nonzero = whole, least, nonzero
+        self._whole, self._least, self._most, self._nonzero = whole, least, most, nonzero
         self._templates = templates
 
     def check(self, node: Node, what: str, look: Inspection) -> None:
@@ -187,11 +202,17 @@ class Number(Shape):
             look.report.add(
                 "bad-value", f"{what} is {value}; it must be at least {self._least:g}.", node.place
             )
+        elif self._most is not None and value > self._most:
+            look.report.add(
+                "bad-value", f"{what} is {value}; it must be at most {self._most:g}.", node.place
+            )
 
     def schema(self) -> Schema:
         number: Schema = {"type": "integer" if self._whole else "number"}
         if self._least is not None:
             number["minimum"] = self._least
+        if self._most is not None:
+            number["maximum"] = self._most
         if self._nonzero:
             number["not"] = {"const": 0}
         return {"anyOf": [number, TEMPLATE_SCHEMA]} if self._templates else number
@@ -243,6 +264,35 @@ class Rate(Shape):
         return {"type": "string", "pattern": RATE_PATTERN}
 
 
+class SharedRate(Shape):
+    """A rate of one worker, or with a `key` one that all workers share."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        if not isinstance(node, nodes.Mapping):
+            Rate().check(node, what, look)
+            return
+        record = Record(
+            "`rate`",
+            {
+                "key": Field(Text(), "Who shares it: a name.", required=True),
+                "limit": Field(Rate(), "At most so many calls, e.g. 10/s.", required=True),
+            },
+        )
+        record.check(node, what, look)
+        key = node.get("key")
+        if key is not None and has_template(nodes.text_of(key) or ""):
+            look.wrong_type(key, "`key` of `rate`", "a name, without a template")
+
+    def schema(self) -> Schema:
+        shared = {
+            "type": "object",
+            "properties": {"key": {"type": "string"}, "limit": Rate().schema()},
+            "required": ["key", "limit"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [Rate().schema(), shared]}
+
+
 class Flag(Shape):
     """true or false."""
 
@@ -291,6 +341,12 @@ class ListOf(Shape):
         found: Schema = {"type": "array", "items": self._item.schema()}
         return found | {"minItems": 1} if self._filled else found
 
+    def read(self, node: Node) -> tuple[Any, ...] | None:
+        if not isinstance(node, Sequence):
+            return None
+        found = (self._item.read(item) for item in node.items)
+        return tuple(one for one in found if one is not None)
+
 
 class MapOf(Shape):
     """A mapping with free keys."""
@@ -307,6 +363,11 @@ class MapOf(Shape):
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self._value.schema()}
+
+    def read(self, node: Node) -> dict[str, Any] | None:
+        if not isinstance(node, nodes.Mapping):
+            return None
+        return {key: self._value.read(value) for key, value in node.entries.items()}
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -332,12 +393,15 @@ class Record(Shape):
         *,
         removed: Mapping[str, str] | None = None,
         astray: Mapping[str, tuple[str, str]] | None = None,
+        makes: Callable[..., Any] = dict,
     ) -> None:
+        """`makes` is what becomes of the values by their keys, when it is read."""
         self.title = title
         self.fields = fields
         self.removed = removed or {}
         self.astray = astray or {}
         """Keys that belong elsewhere: key → (problem code, where it belongs)."""
+        self._makes = makes
 
     def check(self, node: Node, what: str, look: Inspection) -> None:
         if not isinstance(node, nodes.Mapping):
@@ -420,6 +484,18 @@ class Record(Shape):
             found["allOf"] = either
         return found
 
+    def read(self, node: Node) -> Any:
+        given: dict[str, Any] = {}
+        for key, value in node.entries.items() if isinstance(node, nodes.Mapping) else ():
+            field = self.fields.get(key)
+            if field is None or nodes.is_null(value):
+                continue
+            found = field.shape.read(value)
+            if found is not None:
+                given[field.same_as or key] = found
+        is_whole = all(key in given for key, field in self.fields.items() if field.required)
+        return self._makes(**given) if is_whole or self._makes is dict else None
+
 
 def _described(field: Field) -> Schema:
     if field.older:
@@ -454,6 +530,21 @@ class Either(Shape):
     def schema(self) -> Schema:
         return {"anyOf": [shape.schema() for _, shape in self._choices]}
 
+    def read(self, node: Node) -> Any:
+        return next((shape.read(node) for fits, shape in self._choices if fits(node)), None)
+
+
+class Made(Shape):
+    """A shape whose value is made into another."""
+
+    def __init__(self, shape: Shape, make: Callable[[Any], Any]) -> None:
+        self._shape, self._make = shape, make
+        self.check, self.schema = shape.check, shape.schema  # type: ignore[method-assign]
+
+    def read(self, node: Node) -> Any:
+        found = self._shape.read(node)
+        return None if found is None else self._make(found)
+
 
 class Defined(Shape):
     """Refers to a shape by name, so that shapes can contain themselves."""
@@ -466,6 +557,9 @@ class Defined(Shape):
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self._name}"}
+
+    def read(self, node: Node) -> Any:
+        return DEFINITIONS[self._name].read(node)
 
 
 def older_keys(**instead: str) -> dict[str, Field]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,8 +11,10 @@ from noetl.dsl.building import Building, Home, Where, deep, entries, field
 from noetl.dsl.nodes import Node
 from noetl.dsl.policy_shapes import KNOBS
 from noetl.model.duration import seconds
-from noetl.model.net import Amount, Limits, Values
+from noetl.model.net import Amount, Limits, Quotas, Values
 from noetl.model.problems import Place
+
+Bounds = TypeVar("Bounds", Limits, Quotas)
 
 
 def merge(outer: Values, inner: Values) -> Values:
@@ -78,20 +80,31 @@ def combine(outer: Limits, inner: Limits) -> Limits:
 
 
 def written_limits(executor: Node | None) -> Limits:
-    """`executor.spec.policy.limits`, where well-formed."""
-    found = entries(deep(executor, "spec", "policy", "limits"))
-    values = {key: nodes.plain(value) for key, value in found.items()}
+    """`executor.spec.policy.limits` and `quotas`, where well-formed."""
+    policy = deep(executor, "spec", "policy")
+    return _numbers(
+        {**entries(field(policy, "limits")), **entries(field(policy, "quotas"))}, Limits
+    )
+
+
+def written_quotas(policy: Node | None) -> Quotas:
+    """`quotas` of a step's policy, where well-formed."""
+    return _numbers(entries(field(policy, "quotas")), Quotas)
+
+
+def _numbers(written: dict[str, Node], made: type[Bounds]) -> Bounds:
+    values = {key: nodes.plain(value) for key, value in written.items()}
     numbers = {
         key: value
         for key, value in values.items()
-        if key in Limits.__struct_fields__
+        if key in made.__struct_fields__
         and isinstance(value, int | float)
         and not isinstance(value, bool)
     }
     try:
-        return msgspec.convert(numbers, Limits)
+        return msgspec.convert(numbers, made)
     except msgspec.ValidationError:
-        return Limits()
+        return made()
 
 
 def within(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where, entries, field, text, whole, word
+from noetl.dsl.building import Building, Home, Where, deep, entries, field, text, whole, word
 from noetl.dsl.flow_shapes import REDUCERS
 from noetl.dsl.layers import within
 from noetl.dsl.nodes import Mapping, Node
@@ -38,6 +38,7 @@ def loop(building: Building, node: Node | None, home: Home) -> Loop | None:
         on_error=word(spec, ("fail", "continue"), "on_error") or "fail",
         placement=word(policy, ("local", "distributed"), "exec") or "distributed",
         reduce=_reducers(field(policy, "reduce")),
+        partition=building.value(deep(policy, "partition", "key"), Where.LOOP_ARGS, home),
         max_pending=whole(field(policy, "backpressure"), "max_pending"),
     )
     iterator_node = field(node, "iterator", "element")

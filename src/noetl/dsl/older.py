@@ -270,6 +270,9 @@ def _step_output(step: Written, tasks: list[Written]) -> None:
         step.rename("result", "output")
     if not step.has("output") or not tasks:
         return
+    written = step.plain("output")
+    if isinstance(written, dict) and written.keys() == {"schema"}:
+        return  # what a step yields may stand on the step
     step.move("output", tasks[-1], "output", "write it on the step's last task")
     _output(tasks[-1])
 

@@ -16,10 +16,10 @@ from noetl.dsl.grammar import (
     MapOf,
     Number,
     OneOf,
-    Rate,
     Record,
     Schema,
     Shape,
+    SharedRate,
     Text,
     When,
     define,
@@ -29,8 +29,10 @@ from noetl.dsl.grammar import (
     is_scalar,
     is_text,
     older_keys,
+    plain_text,
 )
 from noetl.dsl.nodes import Mapping, Node
+from noetl.model.labels import of_worker_problem
 
 VALUES = define("values", MapOf(Anything()))
 
@@ -84,7 +86,9 @@ class _Sandbox(Record):
 KNOBS = {
     "timeout": Field(TIMEOUT, "How long one try may take."),
     "max_jumps": Field(Number(whole=True, least=1), "Bound of backward jumps. Default 100 000."),
-    "rate": Field(Rate(), "At most so many calls, e.g. 10/s; shared by a worker's iterations."),
+    "rate": Field(
+        SharedRate(), "At most so many calls, e.g. 10/s, by one worker; with `key` by all."
+    ),
     "retry": Field(
         Either(
             "a number of repeats or a mapping",
@@ -144,6 +148,69 @@ class PoolName(Text):
 
 PLACED_KNOBS = KNOBS | {"pool": Field(PoolName(), "The worker pool to run on.")}
 """Those of everything that is a command of its own. The tasks of a step run on one worker."""
+
+
+class WorkerLabels(MapOf):
+    """What workers must say of themselves, written out: a worker is chosen before templates are
+    rendered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Text(numbers=True))
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        super().check(node, what, look)
+        for key, value in node.entries.items() if isinstance(node, Mapping) else ():
+            written = plain_text(value)
+            if written is not None and (said := of_worker_problem(key, written)):
+                look.report.add("bad-value", said, value.place)
+
+    def schema(self) -> Schema:
+        name = {"pattern": "^[A-Za-z0-9_.:/-]{1,63}$"}
+        values = {"anyOf": [{"type": "string", **name}, {"type": "number"}]}
+        return {"type": "object", "propertyNames": name, "additionalProperties": values}
+
+
+PLACEMENT = Record(
+    "`placement`",
+    {
+        "pool": Field(PoolName(), "The worker pool to run on; the same as `spec.pool`."),
+        "labels": Field(WorkerLabels(), "What its workers must say of themselves."),
+        "quantum": Field(
+            Record(
+                "`quantum` of a placement",
+                {
+                    "provider": Field(Text(), "Provider of quantum tasks that name none."),
+                    "backend": Field(Text(), "Backend of quantum tasks that name none."),
+                    "shots_max": Field(
+                        Number(whole=True, least=1, templates=False), "Most shots of one job."
+                    ),
+                },
+            ),
+            "Where quantum tasks run.",
+        ),
+    },
+)
+
+QUOTAS = Record(
+    "`quotas`",
+    {
+        "max_calls": Field(Number(whole=True, least=1, templates=False), "Calls of tools."),
+        "max_bytes": Field(Number(whole=True, least=1, templates=False), "Bytes of results."),
+        "max_seconds": Field(Number(least=0, templates=False), "Seconds of calls, added up."),
+    },
+)
+
+TRACING = Record(
+    "`tracing`",
+    {
+        "sample": Field(
+            Number(least=0, most=1, templates=False),
+            "Which part of the executions is traced: 0 none, 1 all.",
+        ),
+        "attributes": Field(VALUES, "What its spans say beside what all spans say."),
+    },
+)
 
 CONTROL = ("control-out-of-place", "control actions belong into `spec.policy.rules` of a task.")
 POLICY_KEYS = {

@@ -14,10 +14,12 @@ from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
+from noetl.model import schemas
 from noetl.model.net import Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
 from noetl.templates import Template
 from noetl.templates.analysis import Lookup, path_of
+from noetl.templates.views import SQL_KINDS
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -49,6 +51,8 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
+VIEWED = SQL_KINDS | {"http", "workbook"}
+"""Kinds whose results templates read in other ways than by their own keys."""
 KEYS_SHOWN = 10
 """Keys that a message names."""
 _BEFORE_A_CALL = frozenset(
@@ -231,7 +235,8 @@ class _Known:
     def __init__(self, net: Net, building: Building) -> None:
         unset = {one.name: None for one in net.executor.inputs}
         self.workload = yielded_by(unset | net.workload)
-        self._yields = {step.name: _yielded(step, building.tools) for step in net.steps}
+        called = building.known.playbooks
+        self._yields = {step.name: _yielded(step, building.tools, called) for step in net.steps}
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
         self._shared = (
@@ -331,11 +336,17 @@ class _Known:
             yield from self._callers
 
 
-def _yielded(step: Step, tools: Mapping[str, ToolShape]) -> Yielded:
+def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Net]) -> Yielded:
     """What the step yields, as far as its only task says so; else nothing."""
     if len(step.tasks) != 1 or step.loop is not None or step.rules or step.sink is not None:
         return None
     [task] = step.tasks
+    schema = task.schema
+    if task.kind == "playbook" and schema is None and "return_step" not in task.config:
+        promises = called.get(str(task.config.get("path")))
+        schema = promises.executor.result if promises is not None else None
+    if schema is not None and task.kind not in VIEWED and not task.select:
+        return schemas.yielded(schema.schema)
     tool = tools.get(task.kind)
     again = [action for rule in task.retries for action in rule.actions]
     has_pages = any(not isinstance(one, Retry) or one.overrides for one in again)

@@ -29,10 +29,14 @@ from noetl.dsl.grammar import (
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
     PLACED_KNOBS,
+    PLACEMENT,
+    QUOTAS,
     TASKS,
+    TRACING,
     VALUES,
     astray_policies,
 )
+from noetl.dsl.schemas import RESULT
 from noetl.dsl.step_shapes import A_STEP, FIELD
 from noetl.dsl.task_shapes import ASSERT, PIPELINE, TASK
 
@@ -149,6 +153,9 @@ EXECUTOR_POLICY = Record(
             ),
             "What nothing inside may exceed.",
         ),
+        "quotas": Field(QUOTAS, "What the calls of one execution may use."),
+        "placement": Field(PLACEMENT, "Which workers its steps need, unless they say otherwise."),
+        "tracing": Field(TRACING, "How its steps are traced, unless they say otherwise."),
     },
     astray=astray_policies("the executor"),
 )
@@ -207,6 +214,7 @@ EXECUTOR = Record(
                         Number(whole=True, templates=False),
                         "Higher ones go first where commands or executions wait.",
                     ),
+                    "result": Field(RESULT, "What an execution yields when it completes."),
                     "inputs": Field(
                         MapOf(Record("an input", FIELD)),
                         "What the workload must hold, by name.",

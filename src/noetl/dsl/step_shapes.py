@@ -24,6 +24,7 @@ from noetl.dsl.grammar import (
     OneOf,
     Record,
     Schema,
+    Shape,
     Text,
     When,
     define,
@@ -38,12 +39,16 @@ from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
     CONTROL,
     PLACED_KNOBS,
+    PLACEMENT,
+    QUOTAS,
     TASKS,
+    TRACING,
     VALUES,
     RuleList,
     RuleShape,
     astray_policies,
 )
+from noetl.dsl.schemas import RESULT
 from noetl.dsl.task_shapes import TASK_FIELDS
 from noetl.model.fields import TYPES
 
@@ -96,6 +101,9 @@ STEP_POLICY = Record(
             Record("an emit policy", {"events": Field(ListOf(Text(), "event names"))}),
             "Extra event names recorded at the end.",
         ),
+        "quotas": Field(QUOTAS, "What its calls may use in one run."),
+        "placement": Field(PLACEMENT, "Which workers it needs."),
+        "tracing": Field(TRACING, "Whether its runs are traced, and what their spans say."),
     },
     astray=astray_policies("a step"),
 )
@@ -207,6 +215,17 @@ STEP_SPEC = Record(
 )
 
 
+class _StepOutput(Shape):
+    """What a step yields; what is kept of it is an older form of `output` of its last task."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        RESULT.check(node, what, look)
+
+    def schema(self) -> Schema:
+        older = {"type": "object", "deprecated": True}
+        return {"anyOf": [RESULT.schema(), older | {"description": "Write it on the last task."}]}
+
+
 class StepShape(Record):
     """A step; tool config written beside `step` is sent to its place."""
 
@@ -269,10 +288,10 @@ STEP = StepShape(
         "set": Field(VALUES, "Write `ctx.x` after success."),
         "case": Field(CASE, "Rules for the step's events."),
         "next": Field(NEXT, "Where to go."),
+        "output": Field(_StepOutput(), "What it yields; in a loop, each iteration."),
     }
     | older_keys(
         set_ctx="Write `set: {ctx.x: …}`.",
-        output="Write it on the step's last task.",
         result="Write `output` on the step's last task.",
     ),
     removed={

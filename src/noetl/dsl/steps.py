@@ -19,13 +19,14 @@ from noetl.dsl.building import (
     text,
     word,
 )
-from noetl.dsl.grammar import has_template
-from noetl.dsl.layers import merge, noted_knobs, within
+from noetl.dsl.grammar import has_template, plain_text
+from noetl.dsl.layers import merge, noted_knobs, within, written_quotas
 from noetl.dsl.loops import iterator_of, loop
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policies import default_retry, else_body, retry_rules
 from noetl.dsl.routing import router
 from noetl.dsl.rules import case_settings, event_rules
+from noetl.dsl.schemas import result_schema
 from noetl.dsl.shapes import is_task_table
 from noetl.dsl.tasks import Frame, pipeline, promises, sink_task
 from noetl.dsl.walk import all_tasks
@@ -40,6 +41,7 @@ from noetl.model.net import (
     Step,
     Task,
     Timer,
+    Tracing,
     Values,
 )
 from noetl.model.problems import Place
@@ -69,7 +71,15 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         admit_mode=word(field(policy, "admit"), ("exclusive", "inclusive"), "mode") or "exclusive",
         join=_join(field(spec, "join")),
         loop=loop(building, field(node, "loop"), home),
-        tasks=pipeline(building, field(node, "tool"), frame),
+        tasks=_yielding(
+            building,
+            _on_quantum(
+                building,
+                pipeline(building, field(node, "tool"), frame),
+                {**building.quantum, **quantum_defaults(policy)},
+            ),
+            field(node, "output"),
+        ),
         sink=sink_task(building, sink, f"{name}_sink", home, frame.spec)
         if sink is not None
         else None,
@@ -88,12 +98,69 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         on_error=word(spec, ("fail", "ignore", "retry"), "on_error") or "fail",
         compensate=text(spec, "compensate"),
         emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
-        pool=text(deep(node, "loop", "spec"), "pool") or text(spec, "pool"),
+        pool=text(deep(node, "loop", "spec"), "pool") or pool_of(building, spec),
+        labels=worker_labels(policy),
+        quotas=written_quotas(policy),
+        tracing=tracing(building, field(policy, "tracing"), home),
     )
     uses, whole = _reached(building, made, building.uses[first_use:])
     made = msgspec.structs.replace(made, needs=needs_of(building, uses, whole=whole))
     _mark_step(building, made, node, spec)
     return made
+
+
+def pool_of(building: Building, spec: Node | None) -> str | None:
+    """`spec.pool`, which `spec.policy.placement.pool` is another place for."""
+    own, placed = field(spec, "pool"), deep(spec, "policy", "placement", "pool")
+    if own is not None and placed is not None:
+        building.report.add(
+            "conflicting-keys",
+            "`pool` and `policy.placement.pool` both name the worker pool. Keep one of them.",
+            placed.place,
+        )
+    return nodes.text_of(own or placed) if own is not None or placed is not None else None
+
+
+def worker_labels(policy: Node | None) -> dict[str, str]:
+    """`placement.labels`, where well-formed."""
+    found = entries(deep(policy, "placement", "labels"))
+    texts = {key: plain_text(value) for key, value in sorted(found.items())}
+    return {key: value for key, value in texts.items() if value is not None}
+
+
+def quantum_defaults(policy: Node | None) -> Values:
+    """`placement.quantum`: config of quantum tasks that do not say otherwise."""
+    return {
+        key: nodes.plain(value)
+        for key, value in entries(deep(policy, "placement", "quantum")).items()
+        if key in ("provider", "backend", "shots_max")
+    }
+
+
+def _on_quantum(building: Building, tasks: tuple[Task, ...], placed: Values) -> tuple[Task, ...]:
+    if not placed or not any(task.kind == "quantum" for task in tasks):
+        return tasks
+    found = []
+    for task in tasks:
+        made = task
+        if task.kind == "quantum":
+            config = {**placed, **task.config}
+            made = msgspec.structs.replace(
+                task, config={key: config[key] for key in sorted(config)}
+            )
+            building.mark_as(made, task)
+        found.append(made)
+    return tuple(found)
+
+
+def _yielding(building: Building, tasks: tuple[Task, ...], output: Node | None) -> tuple[Task, ...]:
+    """What a step yields, its last task yields."""
+    schema = result_schema(building, output)
+    if schema is None or not tasks:
+        return tasks
+    last = msgspec.structs.replace(tasks[-1], schema=schema)
+    building.mark_as(last, tasks[-1])
+    return (*tasks[:-1], last)
 
 
 def _mark_step(building: Building, made: Step, node: Mapping, spec: Node | None) -> None:
@@ -142,6 +209,18 @@ def _admission(building: Building, node: Node | None, home: Home) -> tuple[Admit
             )
         )
     return tuple(rules)
+
+
+def tracing(building: Building, node: Node | None, home: Home) -> Tracing:
+    """What the executor says of tracing, and over it what the step says."""
+    sample: float | None = None
+    attributes: Values = {}
+    for layer in (building.tracing, node):
+        said = nodes.plain(field(layer, "sample"))
+        if isinstance(said, int | float) and not isinstance(said, bool):
+            sample = float(said)
+        attributes |= building.values(field(layer, "attributes"), Where.STEP, home)
+    return Tracing(sample=sample, attributes=attributes)
 
 
 def _join(node: Node | None) -> Join:

@@ -31,6 +31,7 @@ from noetl.dsl.grammar import (
 )
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
+from noetl.dsl.schemas import A_SCHEMA
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -88,6 +89,7 @@ TASK_FIELDS = {
         Record(
             "an `output`",
             {
+                "schema": Field(A_SCHEMA, "What the result must look like."),
                 "select": Field(_SELECT, "Fields that stay inline."),
                 "inline_max_bytes": Field(
                     Number(whole=True, least=0, templates=False),
@@ -101,7 +103,7 @@ TASK_FIELDS = {
                 scope="It has no effect; leave it out.",
             ),
         ),
-        "What to keep of a large result.",
+        "What the result must look like, and what to keep of a large one.",
     ),
     "output_select": Field(_SELECT, "Fields of a large result that stay inline."),
 } | older_keys(

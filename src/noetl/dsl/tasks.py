@@ -22,6 +22,7 @@ from noetl.dsl.grammar import has_template
 from noetl.dsl.layers import merge, noted_knobs, within
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policies import policy_of, retry_rules, task_rules
+from noetl.dsl.schemas import result_schema
 from noetl.dsl.sugar import expand
 from noetl.dsl.task_shapes import is_labelled, is_sugar
 from noetl.model.net import Amount, Poll, Rule, Select, Task, Values
@@ -136,6 +137,7 @@ def task(
         finally_=_hook(building, policy, "finally", name, after),
         patch=building.patch(field(node, "set"), Where.AFTER, home),
         select=_select(field(node, "output_select") or deep(node, "output", "select")),
+        schema=result_schema(building, field(node, "output")),
         timeout=_bounded_timeout(building, timeout, node),
         max_jumps=_max_jumps(building, spec.pop("max_jumps", None), node),
         spec=spec,
@@ -147,6 +149,7 @@ def task(
         name=name_place,
         kind=kind_node.place if kind_node is not None else None,
         task=_place(field(node, "task", "name")),
+        args=_place(field(node, "args", "input", "with", "payload")),
     )
     return made
 

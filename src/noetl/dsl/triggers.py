@@ -1,20 +1,22 @@
 """Documents that start executions: how they are written, in one frame for all kinds.
 
-A kind is a shape for its `spec` (check and JSON Schema are one description, as for playbooks), the
-names that its templates may read, and a function that builds it. `compile_document` takes any kind;
-a playbook goes to `compile_text`.
+A kind is a shape for its `spec`, the names that its templates may read, and the rules that need to
+see more than one key. The shape is one description for the check, the JSON Schema and what is read:
+values of their types, under the names that the document's struct has. `compile_document` takes any
+kind; a playbook goes to `compile_text`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import deep, entries, field, flag, items, text, whole, word
+from noetl.dsl.building import Known, deep, entries, field, items, text
 from noetl.dsl.compile import Compiled, compile_text
 from noetl.dsl.expressions import Expressions, guarded
 from noetl.dsl.grammar import (
@@ -26,6 +28,7 @@ from noetl.dsl.grammar import (
     Flag,
     Inspection,
     ListOf,
+    Made,
     Number,
     OneOf,
     Record,
@@ -44,20 +47,27 @@ from noetl.dsl.policy_shapes import VALUES
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
+from noetl.dsl.schemas import InlineSchema
 from noetl.dsl.shapes import API_VERSION, METADATA
+from noetl.dsl.walk import all_tasks, bodies
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import seconds
-from noetl.model.net import Limits, Values
+from noetl.model.net import Limits, Net, ResultSchema
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
-    CATCHUP_SECONDS,
-    TOLERANCE_SECONDS,
+    Consumer,
     Debounce,
+    FilesSource,
     Hook,
+    NatsSource,
+    NoticeKind,
+    Notification,
     PlaybookRef,
+    PostgresSource,
     Schedule,
     SignalTarget,
+    Source,
     StartTarget,
     Trigger,
     Verify,
@@ -87,6 +97,13 @@ class Span(Duration):
     def schema(self) -> Schema:
         return {"anyOf": super().schema()["anyOf"][:2]}
 
+    def read(self, node: Node) -> float | None:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return None
+        length = seconds(value)
+        return None if length is None else float(length)
+
 
 class Cron(Shape):
     """A cron expression: five fields, six with seconds, or a name such as @daily."""
@@ -105,6 +122,10 @@ class Cron(Shape):
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": r"^\s*(@[a-z]+|(\S+\s+){4,5}\S+)\s*$"}
+
+    def read(self, node: Node) -> str | None:
+        written = nodes.text_of(node)
+        return None if written is None else " ".join(written.split())
 
 
 class Moment(Shape):
@@ -125,6 +146,9 @@ class Moment(Shape):
     def schema(self) -> Schema:
         return {"type": "string"}
 
+    def read(self, node: Node) -> str | None:
+        return nodes.text_of(node)
+
 
 def moment_of(written: str, zone: tzinfo) -> float | None:
     """Seconds since 1970; a moment without an offset is local to the zone."""
@@ -135,9 +159,18 @@ def moment_of(written: str, zone: tzinfo) -> float | None:
         return None
 
 
+def one_or_several(expected: str, one: Shape, several: str) -> Shape:
+    """Something, or a list of such things; read as several."""
+    return Either(
+        expected,
+        (is_list, ListOf(one, several, filled=True)),
+        (lambda _: True, Made(one, lambda found: (found,))),
+    )
+
+
 PLAYBOOK_REF = Either(
     "the path of a playbook, or a mapping with `path` and `version`",
-    (is_text, Text()),
+    (is_text, Made(Text(), lambda path: PlaybookRef(path=path))),
     (
         is_mapping,
         Record(
@@ -148,6 +181,7 @@ PLAYBOOK_REF = Either(
                     Number(whole=True, least=1, templates=False), "By default the newest."
                 ),
             },
+            makes=PlaybookRef,
         ),
     ),
 )
@@ -157,11 +191,7 @@ SCHEDULE_SPEC = Record(
         "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
         "workload": Field(VALUES, "With what; templates read `schedule`."),
         "cron": Field(
-            Either(
-                "a cron expression, or a list of them",
-                (is_list, ListOf(Cron(), "cron expressions", filled=True)),
-                (lambda _: True, Cron()),
-            ),
+            one_or_several("a cron expression, or a list of them", Cron(), "cron expressions"),
             "When: minute, hour, day of month, month, day of week.",
         ),
         "every": Field(Span(least=calendar.EVERY_MIN), "Instead of `cron`: from time to time."),
@@ -184,12 +214,12 @@ SCHEDULE_SPEC = Record(
 _SCHEDULE_NAMES = {"schedule": ("path", "version", "time", "utc", "timezone", "previous", "origin")}
 
 
+_TEXTS = one_or_several("a text, or a list of texts", Text(), "texts")
+_FILLED = Made(Text(), lambda written: written or None)
+"""A text whose default counts where it is empty."""
+_HEADER = Made(_FILLED, str.lower)
 _SECRET = Field(
-    Either(
-        "the name of a credential, or a list of names",
-        (is_list, ListOf(Text(), "names of credentials", filled=True)),
-        (lambda _: True, Text()),
-    ),
+    _TEXTS,
     "The credential that holds the secret; of several any will do.",
     required=True,
 )
@@ -222,13 +252,13 @@ _HMAC = Record(
     "`hmac`",
     {
         "secret": _SECRET,
-        "header": Field(Text(), "The header with the signature.", required=True),
+        "header": Field(_HEADER, "The header with the signature.", required=True),
         "algorithm": Field(OneOf("sha256", "sha1", "sha512"), "Default sha256."),
         "encoding": Field(OneOf("hex", "base64"), "Default hex."),
         "prefix": Field(Text(), "What stands before the signature, such as `sha256=`."),
-        "signed": Field(Text(), "What is signed: {body}, {timestamp}, {id}. Default {body}."),
-        "timestamp": Field(Text(), "The header that says when it was signed."),
-        "id": Field(Text(), "The header that names the delivery."),
+        "signed": Field(_FILLED, "What is signed: {body}, {timestamp}, {id}. Default {body}."),
+        "timestamp": Field(_HEADER, "The header that says when it was signed."),
+        "id": Field(_HEADER, "The header that names the delivery."),
         "tolerance": Field(Span(), "How old a signature may be. Default 5m."),
     },
 )
@@ -236,7 +266,7 @@ _TOKEN = Record(
     "`token`",
     {
         "secret": _SECRET,
-        "header": Field(Text(), "Where it is shown. Default Authorization: Bearer."),
+        "header": Field(_HEADER, "Where it is shown. Default Authorization: Bearer."),
     },
 )
 _WAYS = ("github", "stripe", "slack", "standard-webhooks", "hmac", "token")
@@ -277,42 +307,72 @@ class _Verify(Shape):
             if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
                 ways = ", ".join(_WAYS)
                 look.report.add("bad-value", f"`verify` has one of {ways}.", node.place)
+            entries = node.entries if isinstance(node, nodes.Mapping) else {}
+            for way, options in entries.items():
+                if way in _WAYS and nodes.is_null(options):
+                    look.report.add(
+                        "bad-value",
+                        f"`{way}` of `verify` needs a secret. Write"
+                        f" `verify: {{{way}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
+                        options.place,
+                    )
 
     def schema(self) -> Schema:
         ways = self.ways.schema() | {"minProperties": 1, "maxProperties": 1}
         return {"anyOf": [{"const": "none"}, ways]}
+
+    def read(self, node: Node) -> Verify:
+        if not isinstance(node, nodes.Mapping) or not node.entries:
+            return Verify(scheme="none")
+        way: Any = next(iter(node.entries))
+        known = self.ways.fields.get(way)
+        given = {} if known is None else known.shape.read(node.entries[way])
+        given["secrets"] = tuple(name for name in given.pop("secret", ()) if name)
+        if way in PRESETS:
+            return msgspec.structs.replace(PRESETS[way], **given)
+        if way == "token":
+            return Verify(**{"scheme": "token", "header": "authorization", **given})
+        return Verify(scheme=way, **given)
 
 
 _START_TARGET = Record(
     "a target that is started",
     {
         "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
-        "workload": Field(VALUES, "With what; templates read `hook`."),
+        "workload": Field(VALUES, "With what; templates read what came."),
     },
+    makes=StartTarget,
 )
+
+
+class _Match(When):
+    """A condition on executions."""
+
+    def read(self, node: Node) -> str | None:
+        return nodes.text_of(node)
+
+
 _SIGNAL_TARGET = Record(
     "a target that is signalled",
     {
         "signal": Field(Text(), "The name of the event.", required=True),
-        "match": Field(When(), "Which waiting executions: reads their workload, ctx, labels."),
+        "match": Field(_Match(), "Which waiting executions: reads their workload, ctx, labels."),
         "labels": Field(VALUES, "Which waiting executions: labels that they have."),
         "playbook": Field(Text(), "Only executions of this playbook."),
         "data": Field(Anything(), "What they hear. Default the body."),
     },
+    makes=SignalTarget,
+)
+_TARGET = Either(
+    "a mapping with `playbook` or `signal`",
+    (has_key("signal"), _SIGNAL_TARGET),
+    (is_mapping, _START_TARGET),
 )
 HOOK_SPEC = Record(
     "a hook's `spec`",
     {
         "verify": Field(_Verify(), "Who may call it.", required=True),
-        "target": Field(
-            Either(
-                "a mapping with `playbook` or `signal`",
-                (has_key("signal"), _SIGNAL_TARGET),
-                (is_mapping, _START_TARGET),
-            ),
-            "What a delivery does.",
-            required=True,
-        ),
+        "target": Field(_TARGET, "What a delivery does.", required=True),
         "when": Field(When(), "Which deliveries count; the others are answered and dropped."),
         "id": Field(Text(), "A template for the id of a delivery. The same id again is a repeat."),
         "wait": Field(Span(), "So long the answer waits for the result. Default 0."),
@@ -324,6 +384,7 @@ HOOK_SPEC = Record(
                     "wait": Field(Span(), "Start when none came for so long.", required=True),
                     "max_wait": Field(Span(), "But not later than so long after the first."),
                 },
+                makes=Debounce,
             ),
             "Deliveries that follow each other closely are one start.",
         ),
@@ -335,6 +396,107 @@ _HOOK_NAMES: dict[str, tuple[str, ...]] = {
 _OF_EXECUTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("workload", "ctx", "labels", "execution_id", "path"), ()
 )
+
+
+_AUTH = Field(Text(), "The credential, by its name.")
+_EVERY = Field(Span(least=0.1), "How often to look. Default 5s.")
+_SOURCES = {
+    "nats": Record(
+        "a `nats` source",
+        {
+            "auth": _AUTH,
+            "url": Field(Text(), "The server, if the credential does not say it."),
+            "subject": Field(Text(), "Which messages, such as `orders.>`."),
+            "stream": Field(Text(), "The JetStream stream that keeps them."),
+            "consumer": Field(Text(), "A durable consumer of the stream. Default one of its own."),
+        },
+        makes=NatsSource,
+    ),
+    "postgres": Record(
+        "a `postgres` source",
+        {
+            "auth": Field(Text(), "The credential of the database, by its name.", required=True),
+            "table": Field(Text(), "The table, perhaps with its schema."),
+            "key": Field(_FILLED, "The column that tells rows apart. Default id."),
+            "mark": Field(Text(), "A column: NULL in a new row, the time when it was taken."),
+            "channel": Field(Text(), "A channel to LISTEN to."),
+            "every": _EVERY,
+        },
+        makes=PostgresSource,
+    ),
+    "files": Record(
+        "a `files` source",
+        {
+            "url": Field(Text(), "file:///…, s3://…, gs://… or az://….", required=True),
+            "auth": _AUTH,
+            "prefix": Field(Text(), "Only keys that begin so, such as `in/`."),
+            "pattern": Field(_FILLED, "Only names like this, such as `*.csv`. Default all."),
+            "every": _EVERY,
+        },
+        makes=FilesSource,
+    ),
+}
+
+
+class _OneOf(Shape):
+    """A mapping with exactly one of several keys."""
+
+    def __init__(self, what: str, choices: Mapping[str, Record]) -> None:
+        self._names = " | ".join(choices)
+        self._record = Record(what, {name: Field(one, f"{name}.") for name, one in choices.items()})
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        self._record.check(node, what, look)
+        if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
+            look.report.add("bad-value", f"{what} has one of {self._names}.", node.place)
+
+    def schema(self) -> Schema:
+        return self._record.schema() | {"minProperties": 1, "maxProperties": 1}
+
+    def read(self, node: Node) -> Any:
+        return next(iter(self._record.read(node).values()), None)
+
+
+CONSUMER_SPEC = Record(
+    "a consumer's `spec`",
+    {
+        "source": Field(_OneOf("`source`", _SOURCES), "Where messages are from.", required=True),
+        "target": Field(_TARGET, "What a message does.", required=True),
+        "format": Field(OneOf("json", "text"), "How a message is read. Default json."),
+        "when": Field(When(), "Which messages count; the others are recorded and dropped."),
+        "max_running": Field(
+            Number(whole=True, least=1, templates=False),
+            "Take none while so many of its executions run. Default 100.",
+        ),
+    },
+)
+_CONSUMER_NAMES: dict[str, tuple[str, ...]] = {
+    "message": ("path", "id", "time", "body", "text", "headers", "subject")
+}
+_ONS: tuple[NoticeKind, ...] = ("failed", "recovered", "late", "waiting", "missed")
+NOTIFICATION_SPEC = Record(
+    "a notification's `spec`",
+    {
+        "on": Field(
+            one_or_several(
+                f"one of {', '.join(_ONS)}, or a list of them", OneOf(*_ONS), "what to tell of"
+            ),
+            "What to tell of.",
+            required=True,
+        ),
+        "path": Field(_TEXTS, "Of which playbooks: patterns such as `shop/*`. Default all."),
+        "labels": Field(VALUES, "Of executions that have these labels."),
+        "late": Field(Span(least=1.0), "With `on: late`: not ended so long after its start."),
+        "window": Field(Span(), "One message for each path and kind of error. Default 1h."),
+        "target": Field(_START_TARGET, "The playbook that tells it.", required=True),
+    },
+)
+_NOTIFICATION_NAMES: dict[str, tuple[str, ...]] = {
+    "notification": (
+        *("on", "title", "text", "path", "version", "execution_id", "status", "step", "error"),
+        *("labels", "started_at", "time", "schedule", "rule"),
+    )
+}
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -351,7 +513,9 @@ class Kind(msgspec.Struct, frozen=True):
     spec: Record
     names: Mapping[str, tuple[str, ...]]
     """What its templates may read, and the keys that each has, if they are all known."""
-    build: Callable[[Look, nodes.Mapping, dict[str, str]], Trigger]
+    makes: type[Trigger]
+    rules: Callable[[Look, nodes.Mapping, dict[str, Any]], None] = lambda look, spec, given: None
+    """What needs to see more than one key. It may complete what the `spec` gives."""
 
     @property
     def shape(self) -> Record:
@@ -373,22 +537,25 @@ def compile_document(
     limits: Limits | None = None,
     strict: bool = False,
     zones: Zones | None = None,
+    known: Known | None = None,
 ) -> Compiled:
     """Compile a document of any kind. Never raises for bad input: the problems say why."""
     report = Report()
     root = read(written, report)
     kind = KINDS.get(text(root, "kind") or "") if root is not None else None
     if root is None or kind is None:
-        return compile_text(written, tools=tools, limits=limits, strict=strict)
+        return compile_text(written, tools=tools, limits=limits, strict=strict, known=known)
     kind.shape.check(root, kind.title, Inspection(report, tools))
     name = _check_head(report, root, kind.title)
     look = Look(report, zones or OnlyUtc())
     spec = field(root, "spec")
     made = None
     if isinstance(spec, nodes.Mapping):
-        about = {"name": name[0], "path": name[1]}
+        about: dict[str, Any] = {"name": name[0], "path": name[1]}
         about["description"] = text(field(root, "metadata"), "description", "desc") or ""
-        made = kind.build(look, spec, about)
+        given = kind.spec.read(spec)
+        kind.rules(look, spec, given)
+        made = None if report.has_errors else kind.makes(**about, **given)
     problems = report.problems(root)
     if report.has_errors or made is None:
         return Compiled(net=None, problems=problems)
@@ -468,67 +635,36 @@ def _templates(node: Node | None) -> list[tuple[str, Node]]:
     return []
 
 
-def span(node: Node | None, *keys: str) -> float | None:
-    """A duration in seconds, if one is written there."""
-    found = field(node, *keys)
-    value = found.value if isinstance(found, Scalar) else None
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    length = seconds(value)
-    return None if length is None else float(length)
-
-
-def playbook_ref(node: Node | None) -> PlaybookRef:
-    written = nodes.text_of(node)
-    if written is not None:
-        return PlaybookRef(path=written)
-    return PlaybookRef(path=text(node, "path") or "", version=whole(node, "version"))
-
-
-def _schedule(look: Look, spec: nodes.Mapping, about: dict[str, str]) -> Schedule:
+def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     report = look.report
-    zone_node = field(spec, "timezone")
-    zone_name = nodes.text_of(zone_node) or "UTC"
+    zone_name = given["timezone"] = given.get("timezone") or "UTC"
     zone = look.zones.find(zone_name)
-    if zone is None and zone_node is not None:
+    if zone is None:
         hint = report.suggest(zone_name, look.zones.names())
         report.add(
             "unknown-timezone",
             f'there is no time zone "{zone_name[:60]}".'
             + (hint or " Write a name of the IANA database, such as Europe/Berlin or UTC."),
-            zone_node.place,
+            (field(spec, "timezone") or spec).place,
         )
     _check_way(report, spec)
     cron = field(spec, "cron")
-    crons = items(cron) or ([cron] if cron is not None else [])
-    for node in crons:
+    for node in items(cron) or ([cron] if cron is not None else []):
         _check_gap(look, node, zone, zone_name)
-    start, end = (
-        moment_of(text(spec, key) or "", zone or UTC) if text(spec, key) else None
-        for key in ("start", "end")
-    )
+    for key in given.keys() & {"start", "end"}:
+        given[key] = moment_of(given[key], zone or UTC)
+    start, end = given.get("start"), given.get("end")
     if start is not None and end is not None and end <= start:
         report.add("bad-value", "`end` is not after `start`.", spec.keys["end"])
     _check_templates(report, spec, _SCHEDULE_NAMES)
-    workload: Values = (
-        nodes.plain(field(spec, "workload")) if entries(deep(spec, "workload")) else {}
-    )
-    every, catchup = span(spec, "every"), span(spec, "catchup_window")
-    return Schedule(
-        **about,
-        playbook=playbook_ref(field(spec, "playbook")),
-        workload=workload,
-        cron=tuple(" ".join(written.split()) for node in crons if (written := nodes.text_of(node))),
-        every=every,
-        offset=(span(spec, "offset") or 0.0) % every if every else 0.0,
-        timezone=zone_name,
-        start=start,
-        end=end,
-        jitter=span(spec, "jitter") or 0.0,
-        overlap=word(spec, OVERLAPS, "overlap") or "skip",
-        catchup_window=CATCHUP_SECONDS if catchup is None else catchup,
-        pause_on_failure=bool(flag(spec, "pause_on_failure")),
-    )
+    every = given.get("every")
+    given["offset"] = given.get("offset", 0.0) % every if every else 0.0
+    _write_out(given, "jitter")
+
+
+def _write_out(given: dict[str, Any], key: str) -> None:
+    """Say that it is nothing: the digests of documents that are registered hold it."""
+    given.setdefault(key, float(0))
 
 
 def _check_way(report: Report, spec: nodes.Mapping) -> None:
@@ -562,83 +698,31 @@ def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> N
         )
 
 
-def _hook(look: Look, spec: nodes.Mapping, about: dict[str, str]) -> Hook:
-    report = look.report
+def _check_target(report: Report, spec: nodes.Mapping, names: dict[str, tuple[str, ...]]) -> None:
+    """All templates of the `spec`."""
     target = field(spec, "target")
-    is_signal = text(target, "signal") is not None
-    _check_templates(report, field(target, "match"), _HOOK_NAMES | _OF_EXECUTIONS)
+    _check_templates(report, field(target, "match"), names | _OF_EXECUTIONS)
     for part in (spec, target):
         for key in entries(part):
             if key not in ("match", "target"):
-                _check_templates(report, field(part, key), _HOOK_NAMES)
-    for key in ("debounce", "wait"):
-        if is_signal and key in spec.entries:
+                _check_templates(report, field(part, key), names)
+
+
+def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
+    report = look.report
+    _check_target(report, spec, _HOOK_NAMES)
+    if isinstance(given.get("target"), SignalTarget):
+        for key in spec.entries.keys() & {"debounce", "wait"}:
             report.add(
                 "hint-ignored",
                 f"`{key}` counts where a playbook is started. Delete it.",
                 spec.keys[key],
             )
-    made: StartTarget | SignalTarget
-    if is_signal:
-        made = SignalTarget(
-            signal=text(target, "signal") or "",
-            match=text(target, "match") or "",
-            labels=nodes.plain(field(target, "labels")) or {},
-            playbook=text(target, "playbook") or "",
-            data=nodes.plain(field(target, "data")),
-        )
-    else:
-        made = StartTarget(
-            playbook=playbook_ref(field(target, "playbook")),
-            workload=nodes.plain(field(target, "workload")) or {},
-        )
-    when = field(spec, "when")
-    debounce = field(spec, "debounce")
-    return Hook(
-        **about,
-        verify=_verify(report, field(spec, "verify")),
-        target=made,
-        when=when.value if isinstance(when, Scalar) else None,
-        id=text(spec, "id") or "",
-        wait=span(spec, "wait") or 0.0,
-        debounce=None
-        if debounce is None or is_signal
-        else Debounce(
-            key=text(debounce, "key") or "",
-            wait=span(debounce, "wait") or 0.0,
-            max_wait=span(debounce, "max_wait"),
-        ),
-    )
-
-
-def _verify(report: Report, node: Node | None) -> Verify:
-    if not isinstance(node, nodes.Mapping) or not node.entries:
-        return Verify(scheme="none")
-    [(way, options), *_] = node.entries.items()
-    named = field(options, "secret")
-    names = [nodes.text_of(one) for one in items(named)] or [nodes.text_of(named)]
-    tolerance = span(options, "tolerance")
-    found = Verify(
-        scheme="hmac",
-        header=(text(options, "header") or "").lower(),
-        algorithm=word(options, ("sha256", "sha1", "sha512"), "algorithm") or "sha256",
-        encoding=word(options, ("hex", "base64"), "encoding") or "hex",
-        prefix=text(options, "prefix") or "",
-        signed=text(options, "signed") or "{body}",
-        timestamp=(text(options, "timestamp") or "").lower(),
-        id=(text(options, "id") or "").lower(),
-        tolerance=TOLERANCE_SECONDS if tolerance is None else tolerance,
-        secrets=tuple(name for name in names if name),
-    )
-    if way in PRESETS:
-        return msgspec.structs.replace(
-            PRESETS[way], secrets=found.secrets, tolerance=found.tolerance
-        )
-    if way == "token":
-        header = found.header or "authorization"
-        return Verify(scheme="token", header=header, secrets=found.secrets)
-    _check_signed(report, options, found)
-    return found
+        given.pop("debounce", None)
+    _write_out(given, "wait")
+    signed = deep(spec, "verify", "hmac")
+    if signed is not None:
+        _check_signed(report, signed, given["verify"])
 
 
 def _check_signed(report: Report, options: Node, made: Verify) -> None:
@@ -662,7 +746,103 @@ def _check_signed(report: Report, options: Node, made: Verify) -> None:
         )
 
 
+def _consumer(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
+    _check_target(look.report, spec, _CONSUMER_NAMES)
+    source = field(spec, "source")
+    for kind, node in entries(source).items():
+        for code, told in _amiss(given.get("source")):
+            look.report.add(code, told, (field(source, kind) or node).place)
+
+
+def _amiss(source: Source | None) -> Iterator[tuple[str, str]]:
+    """What a source lacks, with the code of the problem."""
+    match source:
+        case FilesSource(url=url):
+            if "://" not in url:
+                told = f'`url` is "{url[:60]}"; write file:///…, s3://…, gs://… or az://….'
+                yield "bad-value", told
+        case PostgresSource(table=table, mark=mark, channel=channel):
+            if not table and not channel:
+                yield "missing-key", "a `postgres` source needs `table` or `channel`."
+            if table and not mark:
+                yield (
+                    "missing-key",
+                    "a table needs `mark`: a column that is NULL in a new row, and that the"
+                    " consumer sets to the time when it has taken the row. Without it rows that"
+                    " commit out of order could be lost.",
+                )
+        case NatsSource(subject=subject, stream=stream, consumer=consumer, url=url, auth=auth):
+            if not subject and not stream:
+                yield "missing-key", "a `nats` source needs `subject` or `stream`."
+            if consumer and not stream:
+                yield "missing-key", "`consumer` belongs to a `stream`: name it, too."
+            if not url and not auth:
+                yield "missing-key", "which server? Write `url`, or `auth` with it."
+
+
+def _notification(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
+    report = look.report
+    _check_target(report, spec, _NOTIFICATION_NAMES)
+    ons = given.get("on", ())
+    if "late" in ons and "late" not in given:
+        report.add("missing-key", "`on: late` needs `late`, such as 30m.", spec.keys["on"])
+    if "late" in given and "late" not in ons:
+        report.add("hint-ignored", "`late` counts with `on: late`. Delete it.", spec.keys["late"])
+    given["on"] = tuple(one for one in _ONS if one in ons)
+    _write_out(given, "late")
+    given["paths"] = given.pop("path", ())
+    given["labels"] = {name: str(value) for name, value in given.get("labels", {}).items()}
+
+
+SCHEMA_SPEC = Record(
+    "a schema's `spec`",
+    {
+        "schema": Field(InlineSchema(), "JSON Schema, draft 2020-12.", required=True),
+        "compatibility": Field(
+            OneOf("readers", "none"),
+            "readers (default): a version that breaks those who read by the last one is refused.",
+        ),
+    },
+)
+
+
+def compile_beside(
+    written: str, compiler: Callable[..., Compiled], neighbours: Mapping[str, str]
+) -> Compiled:
+    """Compile a document with what it names of its `neighbours`: texts by the path of each."""
+    compiled = compiler(written)
+    wanted = called_by(compiled.net) if compiled.net is not None else set()
+    playbooks = {
+        path: found
+        for path in sorted(wanted & neighbours.keys())
+        if (found := compiler(neighbours[path]).net) is not None
+    }
+    named = {
+        path: ResultSchema(schema=document.schema, name=path)
+        for path in sorted(compiled.unresolved.keys() & neighbours.keys())
+        if isinstance(
+            document := compile_document(neighbours[path], tools={}).trigger, triggers.Schema
+        )
+    }
+    if not playbooks and not named:
+        return compiled
+    return compiler(written, known=Known(playbooks=playbooks, schemas=named))
+
+
+def called_by(net: Net) -> set[str]:
+    """Paths of the playbooks that a playbook calls, as far as it writes them out."""
+    tasks = [task for body in bodies(net) for task in all_tasks(body)]
+    return {str(one.config.get("path")) for one in tasks if one.kind == "playbook"}
+
+
 KINDS: dict[str, Kind] = {
-    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _OF_EXECUTIONS, _hook),
-    "Schedule": Kind("a schedule", SCHEDULE_SPEC, _SCHEDULE_NAMES, _schedule),
+    "Schema": Kind("a schema", SCHEMA_SPEC, {}, triggers.Schema),
+    "Consumer": Kind(
+        "a consumer", CONSUMER_SPEC, _CONSUMER_NAMES | _OF_EXECUTIONS, Consumer, _consumer
+    ),
+    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _OF_EXECUTIONS, Hook, _hook),
+    "Notification": Kind(
+        "a notification", NOTIFICATION_SPEC, _NOTIFICATION_NAMES, Notification, _notification
+    ),
+    "Schedule": Kind("a schedule", SCHEDULE_SPEC, _SCHEDULE_NAMES, Schedule, _schedule),
 }

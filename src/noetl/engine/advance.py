@@ -10,18 +10,18 @@ Facts are folded as they are decided, so each consequence sees the state its cau
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, Literal, assert_never
 
 from msgspec import convert, to_builtins
 
-from noetl.engine import bounding, forking, looping, signalling
+from noetl.engine import concurrency, forks, loops, signals
+from noetl.engine.entry import start_handling, start_undoing
+from noetl.engine.event_rules import fail_run
 from noetl.engine.evolve import CHILD_TIMEOUT, evolve
-from noetl.engine.failing import error_from
-from noetl.engine.finishing import absorb_tokens, finish, finish_if_over, stop_everything
-from noetl.engine.joining import fire_ready
-from noetl.engine.listening import fail_run
+from noetl.engine.failures import error_from
+from noetl.engine.joins import fire_ready
 from noetl.engine.program import Program
-from noetl.engine.reporting import (
+from noetl.engine.reports import (
     absorb_report,
     close_command,
     killed_its_workers,
@@ -30,9 +30,10 @@ from noetl.engine.reporting import (
     run_of,
 )
 from noetl.engine.routing import route
-from noetl.engine.running import command_for, issue
-from noetl.engine.turn import NOTHING, CancelChild, Decision, Followed, Issue, Turn
+from noetl.engine.runs import command_for, issue
+from noetl.engine.turn import NOTHING, CancelChild, Decision, Issue, TellParent, Turn
 from noetl.errors import EvaluationFailed, Finished
+from noetl.model import refs
 from noetl.model.events import (
     Actor,
     ChildFinished,
@@ -41,18 +42,23 @@ from noetl.model.events import (
     ExecutionBounded,
     ExecutionCancelled,
     ExecutionPaused,
+    ExecutionProcessed,
     ExecutionQueued,
     ExecutionResumed,
+    FinalStatus,
     IterationFailed,
     RequestEvaluated,
+    StepCancelled,
     StepDone,
     StepFailed,
     StepResumed,
     StepStarted,
     TimerFired,
+    TokenAbsorbed,
     TokenCreated,
     VarsSet,
     WorkflowFailing,
+    WorkflowFinished,
     WorkflowStarted,
 )
 from noetl.model.ids import derive
@@ -75,7 +81,7 @@ from noetl.model.inputs import (
     VarsChanged,
 )
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, Run, TimerState
+from noetl.model.state import TERMINAL, ExecutionState, Run, TimerState
 
 Ended = tuple[tuple[StepDone | StepFailed, Run], ...]
 DELIVERIES_MAX = 20
@@ -95,12 +101,13 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
     """
     if type(given) is Leased:
         return _lease(state, given)
+    if state.status in TERMINAL:
+        if type(given) is Signalled:
+            raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
+        return NOTHING
     turn = Turn(program, state, given.execution_id, given.at)
-    if not state.is_finished:
-        _take_in(turn, given)
-        _settle(turn)
-    elif type(given) is Signalled:
-        raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
+    _take_in(turn, given)
+    _settle(turn)
     return turn.decision()
 
 
@@ -115,7 +122,7 @@ def _take_in(turn: Turn, given: Input) -> None:
         case LoopEnded(step_run_id=step_run_id):
             run = turn.state.runs.get(step_run_id)
             if run is not None and run.loop is not None:
-                looping.conclude(turn, run)
+                loops.conclude(turn, run)
         case Start():
             _start(turn, given)
         case Admitted():
@@ -125,7 +132,7 @@ def _take_in(turn: Turn, given: Input) -> None:
         case Refused(report=report):
             refuse_report(turn, report)
         case Signalled(signal=signal):
-            signalling.take_in(turn, signal)
+            signals.take_in(turn, signal)
         case Cancelled():
             _cancel(turn, given)
         case Paused(reason=reason, actor=actor):
@@ -145,10 +152,21 @@ def _take_in(turn: Turn, given: Input) -> None:
 
 def _settle(turn: Turn) -> None:
     """Let consequences follow until only the world can act."""
+    state, pending = turn.state, turn.pending
     while True:
-        while turn.pending:
-            _consequences(turn, turn.pending.popleft())
-        if turn.state.is_finished or not (_go_on(turn) or finish_if_over(turn)):
+        while pending:
+            fact = pending.pop(0)
+            if isinstance(fact, WorkflowFailing):
+                stop = stop_everything if fact.stop else absorb_tokens
+                stop(turn, "another step failed")
+            elif state.failure is None and not state.compensating:
+                # Nothing new is started while an execution fails.
+                route(turn, fact)
+        if state.status in TERMINAL:
+            return
+        if (state.tokens or state.signals) and _go_on(turn):
+            continue
+        if not finish_if_over(turn):
             return
 
 
@@ -157,23 +175,9 @@ def _go_on(turn: Turn) -> bool:
     state = turn.state
     if state.status == "PAUSED" or state.queued is not None:
         return False  # tokens and signals wait for it to be resumed
-    if state.signals and signalling.deliver(turn):
+    if state.signals and signals.deliver(turn):
         return True
     return bool(state.tokens) and state.failure is None and fire_ready(turn)
-
-
-def _consequences(turn: Turn, fact: Followed) -> None:
-    match fact:
-        case StepDone() | StepFailed():
-            # Nothing new is started while an execution fails.
-            if not turn.state.compensating and turn.state.failure is None:
-                route(turn, fact)
-        case WorkflowFailing(stop=True):
-            stop_everything(turn, "another step failed")
-        case WorkflowFailing():
-            absorb_tokens(turn, "another step failed")
-        case _:
-            assert_never(fact)
 
 
 # --- What each of them does --------------------------------------------------------------------
@@ -199,11 +203,11 @@ def _start(turn: Turn, given: Start) -> None:
     begins = (seed.entry or None) if seed is not None else turn.program.net.entry
     turn.record(RequestEvaluated(at=turn.at, workload=given.workload, entry=begins))
     if seed is not None:
-        forking.record(turn, seed)
+        forks.record(turn, seed)
     refused = given.refused
     if refused is None and turn.program.is_bounded:
         try:
-            slots = bounding.slots_of(turn)
+            slots = concurrency.slots_of(turn)
         except EvaluationFailed as error:
             slots, refused = {}, error_from(error)
         if slots and not _takes_its_turn(turn, given, slots):
@@ -232,7 +236,7 @@ def _take_up(turn: Turn, ended: Ended) -> None:
         turn.pending.append(fact)
     for run in list(turn.state.runs.values()):
         if run.loop is not None and run.following is None:
-            looping.go_on(turn, run)
+            loops.go_on(turn, run)
         elif not run.waiting:
             issue(turn, run)
 
@@ -240,7 +244,7 @@ def _take_up(turn: Turn, ended: Ended) -> None:
 def _takes_its_turn(turn: Turn, given: Start, slots: dict[str, int]) -> bool:
     """Whether it starts now. It does, unless the store has said that a limit has no room."""
     full = tuple(name for name in given.full if name in slots)
-    answer = bounding.on_limit(turn.program, full) if full else ""
+    answer = concurrency.on_limit(turn.program, full) if full else ""
     seed = given.seed
     if seed is not None and seed.state.timers and answer == "queue":
         answer = "fail"  # Its timers run: what they wake would not wait for its turn.
@@ -258,9 +262,9 @@ def _takes_its_turn(turn: Turn, given: Start, slots: dict[str, int]) -> bool:
             return True
         case "fail":
             turn.record(WorkflowStarted(at=turn.at))
-            turn.record(WorkflowFailing(at=turn.at, error=bounding.no_room(full)))
+            turn.record(WorkflowFailing(at=turn.at, error=concurrency.no_room(full)))
         case "cancel_new":
-            error = bounding.no_room(full)
+            error = concurrency.no_room(full)
             turn.record(ExecutionCancelled(at=turn.at, reason=error.message))
             cancelled = TaskError(kind="cancelled", code=error.code, message=error.message)
             finish(turn, "CANCELLED", error=cancelled)
@@ -300,14 +304,18 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
         # All it had begun is waiting by now: the rest is handed out when there is room.
         close_command(turn, run, command_id)
-        looping.hand_out(turn, run)
+        loops.hand_out(turn, run)
         return
     deliveries = run.commands[command_id] + (not given.given_back)
     died_alone = run.alone.get(command_id, 0) + (given.alone and not given.given_back)
     loop = run.loop if run.following is None else None
-    half = None
-    if loop is not None and (deliveries > HALVE_AFTER or died_alone >= ALONE_MAX):
-        half = looping.half_of(loop, command_id)
+    half: tuple[int | None, int | None] | None = None
+    halves = loop is not None and (deliveries > HALVE_AFTER or died_alone >= ALONE_MAX)
+    if loop is not None and halves:
+        half = loops.half_of(loop, command_id)
+    chains = loops.half_chains(loop, command_id, halve=halves) if loop is not None else ()
+    if halves and sum(map(len, chains)) > 1:
+        half = (None, None)
     if half is None and died_alone >= ALONE_MAX:
         _give_up(turn, run, command_id, killed_its_workers(died_alone))
         return
@@ -325,11 +333,12 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
             alone=died_alone if half is None else min(died_alone, ALONE_MAX - 1),
             start=half[0] if half is not None else None,
             stop=half[1] if half is not None else None,
+            chains=chains,
         )
     )
     if loop is not None:
-        looping.issue_part(turn, run, again)
-        looping.hand_out(turn, run)
+        loops.issue_part(turn, run, again)
+        loops.hand_out(turn, run)
     else:
         turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
 
@@ -349,7 +358,7 @@ def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
 def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     """Something kills its workers: the run fails, or of a loop the one iteration it was at."""
     loop = run.loop if run.following is None else None
-    iteration = looping.first_of(loop, command_id) if loop is not None else None
+    iteration = loops.first_of(loop, command_id) if loop is not None else None
     if iteration is None:
         fail_run(turn, run.step_run_id, error)
         return
@@ -363,7 +372,7 @@ def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
         )
     )
     close_command(turn, run, command_id)
-    looping.go_on(turn, run)
+    loops.go_on(turn, run)
 
 
 def _fire(turn: Turn, timer_id: str) -> None:
@@ -436,7 +445,7 @@ def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
         StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=iteration)
     )
     if run.loop is not None and run.following is None:
-        looping.hand_out(turn, run)
+        loops.hand_out(turn, run)
     else:
         issue(turn, run)
 
@@ -476,6 +485,116 @@ def _resume(turn: Turn, actor: Actor | None) -> None:
     turn.record(ExecutionResumed(at=turn.at, actor=actor))
     for run in list(turn.state.runs.values()):
         if run.loop is not None and run.following is None:
-            looping.hand_out(turn, run)
+            loops.hand_out(turn, run)
         elif not run.commands and not run.waiting and not run.children:
             issue(turn, run)
+
+
+# --- The end of an execution, and what must be undone before it ----------------------------------
+
+
+END = "end"
+
+
+def finish_if_over(turn: Turn) -> bool:
+    """An execution is over exactly when it has no token, no open run, no timer, no listener.
+
+    Says whether it was: then it has ended, begins to undo, or does what its playbook says for a
+    failure.
+    """
+    state = turn.state
+    if state.runs or state.tokens or state.timers or state.queued is not None:
+        return False
+    if state.failure is None:
+        broken = _broken_promise(turn) if turn.program.result is not None else None
+        if broken is None:
+            finish(turn, "COMPLETED")
+        else:
+            turn.record(WorkflowFailing(at=turn.at, error=broken, step=_last(state)))
+        return True
+    undoes = bool(state.undo) and _end_of(state) in turn.program.net.executor.compensate_on
+    handler = None if state.failure_handled or state.cancelling else turn.program.on_failure
+    if not undoes and handler is None:
+        finish(turn, "CANCELLED" if state.cancelling else "FAILED", error=state.failure)
+    elif state.status == "PAUSED":
+        return False
+    elif undoes:
+        start_undoing(turn, state.undo[-1])
+    elif handler is not None:
+        start_handling(turn, handler, state.failure)
+    return True
+
+
+def _last(state: ExecutionState) -> str:
+    """The step whose result is that of the execution."""
+    return END if END in state.results else state.last_step
+
+
+def _broken_promise(turn: Turn) -> TaskError | None:
+    """Why the result is not what the playbook promises (`executor.spec.result`)."""
+    schema = turn.program.result
+    assert schema is not None
+    found = turn.state.results.get(_last(turn.state))
+    wrong = schema.wrong(_real(turn, found.value if found is not None else None))
+    if wrong is None:
+        return None
+    message = f"the result of the execution breaks its schema: {wrong}"
+    return TaskError(kind="schema", code="result", message=message)
+
+
+def _real(turn: Turn, value: Any) -> Any:
+    """The value, with what stands for a large one, or for the results of a loop, at hand."""
+    seal, bodies = turn.state.seal, turn.program.bodies
+    if (key := refs.key_of(value, seal)) is not None:
+        return bodies.get(key)
+    if isinstance(value, dict) and (key := refs.key_of(value.get("results"), seal)) is not None:
+        return {**value, "results": bodies.get(key)}
+    return value
+
+
+def _end_of(state: ExecutionState) -> Literal["failure", "cancel"]:
+    return "cancel" if state.cancelling else "failure"
+
+
+def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:
+    """End it, once and for all."""
+    state = turn.state
+    found = state.results.get(_last(state))
+    result = found.value if found is not None and status == "COMPLETED" else None
+    turn.record(WorkflowFinished(at=turn.at, status=status, result=result, error=error))
+    turn.record(ExecutionProcessed(at=turn.at, status=status))
+    if state.parent is not None:
+        told = TellParent(state.parent, status, result, error)
+        turn.effect(_of_its_step(told, state) if status == "COMPLETED" else told)
+
+
+def _of_its_step(told: TellParent, state: ExecutionState) -> TellParent:
+    """With the result of the one step that the parent wants to hear of, if it names one."""
+    step = told.parent.return_step
+    if step is None:
+        return told
+    if found := state.results.get(step):
+        return TellParent(told.parent, told.status, found.value, None)
+    missing = TaskError(
+        kind="not_found",
+        code="no_return_step",
+        message=f'it has no result of "{step}", its `return_step`: no such step has ended in it.',
+    )
+    return TellParent(told.parent, "FAILED", None, missing)
+
+
+def absorb_tokens(turn: Turn, reason: str) -> None:
+    """No waiting token will become a run any more."""
+    for token_id in list(turn.state.tokens):
+        turn.record(TokenAbsorbed(at=turn.at, token_id=token_id, reason=reason))
+
+
+def stop_everything(turn: Turn, reason: str) -> None:
+    """Cancel every open run and every token."""
+    absorb_tokens(turn, reason)
+    state = turn.state
+    for run in list(state.runs.values()):
+        turn.close(run, reason)
+        turn.record(
+            StepCancelled(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason)
+        )

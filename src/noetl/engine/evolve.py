@@ -7,20 +7,11 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, assert_never
 
 import msgspec
 
-from noetl.engine import run_fold, signal_fold
-from noetl.engine.loop_fold import (
-    chunk_closed,
-    chunk_issued,
-    chunk_moved,
-    fold_loop,
-    iteration_done,
-    iteration_failed,
-)
-from noetl.engine.rule_fold import fold_rules
+from noetl.model import refs
 from noetl.model.events import (
     ChildFinished,
     ChildStarted,
@@ -43,6 +34,7 @@ from noetl.model.events import (
     FrameClaimed,
     IterationDone,
     IterationFailed,
+    IterationsKeyed,
     IterationStarted,
     LoopDone,
     LoopStarted,
@@ -50,6 +42,7 @@ from noetl.model.events import (
     NextUnmatched,
     PolicyUnmatched,
     Progress,
+    QuotaUsed,
     Reported,
     RequestEvaluated,
     ResultsKept,
@@ -78,41 +71,77 @@ from noetl.model.events import (
     WorkflowStarted,
 )
 from noetl.model.net import Values
-from noetl.model.outcome import Outcome, TaskError
-from noetl.model.signals import ApprovalReceived, MessageReceived, SignalConsidered
+from noetl.model.outcome import LOOP_ERRORS_MAX, Outcome, TaskError, loop_error
+from noetl.model.rule_events import (
+    BranchSuppressed,
+    CaseEvaluated,
+    CaseProcessed,
+    CaseUnmatched,
+    ChainRestarted,
+    NextEvaluated,
+    PollFinished,
+    PollIteration,
+    PollStarted,
+    RetryProcessed,
+    SinkProcessed,
+    SinkStarted,
+    StepPatched,
+)
+from noetl.model.signals import (
+    ApprovalReceived,
+    MessageReceived,
+    SignalConsidered,
+    SignalReceived,
+)
 from noetl.model.state import (
     ExecutionState,
+    LoopState,
+    Partitions,
     Queued,
     Run,
+    Signal,
     StepResult,
     StepSummary,
     TimerState,
     Token,
+    Undo,
+    Used,
     WarnedAbout,
 )
 
 Fold = Callable[[ExecutionState, Any], None]
 
-_folds: dict[type[Event], tuple[Fold, ...]] = {}
-"""By class, what `_folds_of` found: to match takes longer than to fold."""
+FOLDS: dict[type[Event], Fold | None] = {}
+"""What facts of a class do to the state, by class: to look it up is quicker than to match. None:
+the fact says what happened, and changes nothing that anybody decides by."""
 
 
 def evolve(state: ExecutionState, fact: Event) -> None:
-    """Fold one fact into the state."""
+    """Fold one fact into the state. (`Turn.record` does the same with a fact just decided.)"""
     state.seq += 1
-    try:
-        folds = _folds[type(fact)]
-    except KeyError:
-        folds = _folds[type(fact)] = _folds_of(fact)
-    for fold in folds:
+    kind = type(fact)
+    fold = FOLDS[kind] if kind in FOLDS else learn_fold(fact)
+    if fold is not None:
         fold(state, fact)
 
 
-def _folds_of(fact: Event) -> tuple[Fold, ...]:
-    """What facts of this class do to the state, in order."""
+def learn_fold(fact: Event) -> Fold | None:
+    """The fold of a class that has not come before."""
     own = _fold_of(fact)
-    heard = (_heard,) if isinstance(fact, Reported) else ()
-    return (*heard, own) if own is not None else heard
+    FOLDS[type(fact)] = fold = _with_report(own) if isinstance(fact, Reported) else own
+    return fold
+
+
+def _with_report(own: Fold | None) -> Fold:
+    """A fact that a worker tells may carry the number of its report: that is remembered first."""
+
+    def told(state: ExecutionState, fact: Any) -> None:
+        if fact.report:
+            _heard(state, fact)
+        if own is not None:
+            own(state, fact)
+
+    return told
 
 
 def _fold_of(fact: Event) -> Fold | None:
@@ -125,6 +154,8 @@ def _fold_of(fact: Event) -> Fold | None:
             return None  # the end of each run and of the execution are facts of their own
         case TaskDone():
             return _called
+        case QuotaUsed():
+            return _used
         case NextUnmatched() | PolicyUnmatched():
             return _unmatched
         case CtxPatched() | VarsSet():
@@ -134,25 +165,25 @@ def _fold_of(fact: Event) -> Fold | None:
         case TokenConsumed() | TokenAbsorbed():
             return _token_gone
         case StepScheduled():
-            return run_fold.scheduled
+            return _step_scheduled
         case StepStarted():
-            return run_fold.started
+            return _step_started
         case StepSkipped():
-            return run_fold.skipped
+            return _step_skipped
         case StepWaiting() | StepResumed():
-            return run_fold.waited
+            return _step_waited
         case StepDone():
-            return run_fold.done
+            return _step_done
         case StepFailed():
-            return run_fold.failed
+            return _step_failed
         case StepCancelled():
-            return run_fold.cancelled
-        case LoopStarted() | FrameClaimed() | ResultsKept() | LoopDone():
-            return fold_loop
+            return _step_cancelled
+        case LoopStarted() | FrameClaimed() | IterationsKeyed() | ResultsKept() | LoopDone():
+            return _loop
         case IterationDone():
-            return iteration_done
+            return _iteration_done
         case IterationFailed():
-            return iteration_failed
+            return _iteration_failed
         case CommandPaused():
             return _paused
         case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
@@ -162,9 +193,9 @@ def _fold_of(fact: Event) -> Fold | None:
         case ChildStarted() | ChildFinished():
             return _child
         case MessageReceived() | ApprovalReceived():
-            return signal_fold.hear
+            return _signal_received
         case SignalConsidered():
-            return signal_fold.considered
+            return _signal_considered
         case (
             ExecutionRequested()
             | RequestEvaluated()
@@ -183,13 +214,11 @@ def _fold_of(fact: Event) -> Fold | None:
             return _end
         case _:
             _: RuleEvent = fact  # All others are matched, says mypy.
-            return fold_rules
+            return _rule
 
 
 def _heard(state: ExecutionState, fact: Reported) -> None:
     """Remember which report this was. A command that gets somewhere is not a poison one."""
-    if not fact.report:
-        return
     run = state.runs[state.holders[fact.command_id]]
     run.reported[fact.command_id] = fact.report
     if fact.settled:
@@ -308,10 +337,149 @@ def _token_gone(state: ExecutionState, fact: TokenConsumed | TokenAbsorbed) -> N
         del state.timers[token.timer]
 
 
+# --- Step runs ----------------------------------------------------------------------------------
+
+
+def _step_scheduled(state: ExecutionState, fact: StepScheduled) -> None:
+    """There is a run; everything else about it is still to come."""
+    state.arrivals += 1
+    state.runs[fact.step_run_id] = Run(
+        step_run_id=fact.step_run_id,
+        step=fact.step,
+        number=fact.number,
+        args=fact.args,
+        scheduled_at=fact.at,
+        compensates=fact.compensates,
+        block=fact.block,
+        handles_failure=fact.handles_failure,
+        priority=fact.priority,
+        past=fact.past,
+        commands={fact.command_id: 1} if fact.command_id else {},
+        order=state.arrivals,
+        partition=fact.partition,
+    )
+    if fact.command_id:
+        state.holders[fact.command_id] = fact.step_run_id
+    summary = state.steps.get(fact.step)
+    if summary is None:
+        summary = state.steps[fact.step] = StepSummary()
+    summary.runs, summary.status = fact.number, "running"
+    summary.started_at, summary.ended_at, summary.error = fact.at, None, None
+    if fact.handles_failure:
+        state.failure_handled = True
+    if fact.compensates is not None:
+        state.compensating = True
+        state.runs[fact.step_run_id].undoes = state.undo.pop().step
+        summary.undoes += 1
+
+
+def _step_started(state: ExecutionState, fact: StepStarted) -> None:
+    """A worker has its first command."""
+    state.runs[fact.step_run_id].started = True
+
+
+def _step_skipped(state: ExecutionState, fact: StepSkipped) -> None:
+    """It was not admitted, and there is no run; or a rule ended the run so."""
+    summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
+    summary.status, summary.ended_at = "skipped", fact.at
+    state.warn("admission", fact.step, fact.undefined)
+    if fact.step_run_id in state.runs:
+        _let_go(state, fact.step_run_id)
+
+
+def _step_waited(state: ExecutionState, fact: StepWaiting | StepResumed) -> None:
+    """The run, or one iteration of it, begins or ceases to wait."""
+    run = state.runs[fact.step_run_id]
+    match fact:
+        case StepWaiting():
+            if fact.listens is not None:
+                run.waiting, run.listens = True, fact.listens
+                run.yields = fact.yields or run.yields
+                _begin_listening(state, run)
+            elif fact.iteration is None or run.loop is None:
+                run.waiting, run.progress = True, fact.progress
+            else:
+                _suspended(run.loop, fact, fact.iteration)
+        case StepResumed():
+            if fact.iteration is None or run.loop is None:
+                run.waiting = False
+            else:
+                run.loop.woken.append(fact.iteration)
+
+
+def _step_done(state: ExecutionState, fact: StepDone) -> None:
+    """It ended well: its result is there to be read, and perhaps to be undone."""
+    run = _run_ended(state, fact, "done")
+    if run.compensates is not None:
+        state.steps[run.undoes or fact.step].undone += 1
+        return
+    state.results[fact.step] = StepResult(value=fact.result, tasks=fact.tasks)
+    state.last_step = fact.step
+    if fact.undo is not None:
+        state.undo.append(
+            Undo(step_run_id=fact.step_run_id, step=fact.step, by=fact.undo, result=fact.result)
+        )
+
+
+def _step_failed(state: ExecutionState, fact: StepFailed) -> None:
+    """It failed, perhaps with a result all the same."""
+    run = _run_ended(state, fact, "failed")
+    state.steps[fact.step].error = fact.error
+    if run.compensates is not None:
+        return
+    state.last_step = fact.step
+    if fact.result is not None:
+        state.results[fact.step] = StepResult(value=fact.result)
+
+
+def _step_cancelled(state: ExecutionState, fact: StepCancelled) -> None:
+    """Nobody wants it any more."""
+    _run_ended(state, fact, "cancelled")
+
+
+def _run_ended(
+    state: ExecutionState,
+    fact: StepDone | StepFailed | StepCancelled,
+    status: Literal["done", "failed", "cancelled"],
+) -> Run:
+    summary = state.steps[fact.step]
+    summary.status, summary.ended_at = status, fact.at
+    return _let_go(state, fact.step_run_id)
+
+
+def _let_go(state: ExecutionState, run_id: str) -> Run:
+    """The run is over, and with it all that waits for it or works on it."""
+    run = state.runs.pop(run_id)
+    for command_id in run.commands:
+        del state.holders[command_id]
+    for timer_id in run.timers:
+        del state.timers[timer_id]
+    if run.listens is not None:
+        _stop_listening(state, run)
+    return run
+
+
 def _called(state: ExecutionState, fact: TaskDone) -> None:
     state.steps[fact.step].attempts += 1
-    if fact.iteration is None:
+    # Calls of hooks and workbook entries say nothing of where the run stands: they are a part of
+    # the call that it stands before.
+    if fact.iteration is None and fact.progress is not None:
         state.runs[fact.step_run_id].progress = fact.progress
+
+
+def _used(state: ExecutionState, fact: QuotaUsed) -> None:
+    run = state.runs[fact.step_run_id]
+    run.used = _added(run.used, fact)
+    if not (run.handles_failure or run.compensates):
+        state.used = _added(state.used, fact)
+
+
+def _added(used: Used, fact: QuotaUsed) -> Used:
+    return Used(
+        calls=used.calls + fact.calls,
+        bytes=used.bytes + fact.bytes,
+        seconds=used.seconds + fact.seconds,
+    )
 
 
 def _written(state: ExecutionState, fact: CtxPatched | VarsSet) -> None:
@@ -350,18 +518,18 @@ def _command(
         case CommandIssued():
             _open(state, run, fact.command_id, 1)
             if run.loop is not None and run.following is None:
-                chunk_issued(run.loop, fact)
+                _chunk_issued(run.loop, fact)
         case CommandClosed():
             _close(state, run, fact.command_id)
             if run.loop is not None:
-                chunk_closed(run.loop, fact)
+                _chunk_closed(run.loop, fact)
         case CommandRequeued():
             _close(state, run, fact.lost)
             _open(state, run, fact.command_id, fact.deliveries)
             if fact.alone:
                 run.alone[fact.command_id] = fact.alone
             if run.loop is not None:
-                chunk_moved(run.loop, fact)
+                _chunk_moved(run.loop, fact)
 
 
 def _paused(state: ExecutionState, fact: CommandPaused) -> None:
@@ -417,7 +585,7 @@ def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
                 token = state.tokens[timer.token_id]
                 token.ready_at = token.timer = None
             if timer.purpose == "listener":
-                signal_fold.hear_timer(state, timer)
+                _timer_heard(state, timer)
 
 
 def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:
@@ -465,3 +633,376 @@ def child_outcome(fact: ChildFinished) -> Outcome:
         },
     )
     return Outcome(status="error", error=error)
+
+
+# --- Loops --------------------------------------------------------------------------------------
+# Each end of an iteration costs the same however many there are. Results gather in the state only
+# until a segment of them is put away.
+
+REASONS_MAX = 20
+REASON_MAX = 200
+DRY = -1
+"""Stands for the first iteration of a frame that found nothing left."""
+
+
+def _loop(
+    state: ExecutionState,
+    fact: LoopStarted | FrameClaimed | IterationsKeyed | ResultsKept | LoopDone,
+) -> None:
+    run = state.runs[fact.step_run_id]
+    summary = state.steps[fact.step]
+    if isinstance(fact, LoopStarted):
+        run.loop = LoopState(
+            total=fact.total,
+            items=fact.items,
+            begin=fact.begin,
+            by=fact.by,
+            in_flight=fact.in_flight,
+            lanes=fact.lanes,
+            size=fact.size,
+            segment=fact.segment,
+            max_pending=fact.max_pending,
+            parts=Partitions() if fact.partitioned else None,
+        )
+        summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
+        summary.loop_errors = {}
+        return
+    loop = run.loop
+    assert loop is not None
+    match fact:
+        case FrameClaimed():
+            _frame_claimed(loop, fact)
+            summary.loop_total = loop.given
+        case IterationsKeyed():
+            _keyed(loop, fact)
+        case ResultsKept():
+            _put_away(loop, fact)
+        case LoopDone():
+            loop.stopping = True
+
+
+def _iteration_done(state: ExecutionState, fact: IterationDone) -> None:
+    loop = state.runs[fact.step_run_id].loop
+    assert loop is not None
+    loop.success += 1
+    state.steps[fact.step].loop_success = loop.success
+    _iteration_ended(loop, fact, fact.result)
+
+
+def _iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
+    loop = state.runs[fact.step_run_id].loop
+    assert loop is not None
+    loop.failed += 1
+    state.steps[fact.step].loop_failed = loop.failed
+    _iteration_ended(loop, fact, None)
+    if len(loop.errors) < LOOP_ERRORS_MAX:
+        loop.errors.append(loop_error(fact.iteration, fact.error))
+    _count_reason(state.steps[fact.step], fact.error)
+    if loop.first_error is None or fact.iteration < loop.first_error[0]:
+        loop.first_error = (fact.iteration, fact.error)
+
+
+def _count_reason(summary: StepSummary, error: TaskError) -> None:
+    """Failed iterations by reason, for people: the first line of each message."""
+    reason = error.message.strip().partition("\n")[0][:REASON_MAX]
+    if reason in summary.loop_errors or len(summary.loop_errors) < REASONS_MAX:
+        summary.loop_errors[reason] = summary.loop_errors.get(reason, 0) + 1
+
+
+def _iteration_ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:
+    iteration = fact.iteration
+    loop.results[iteration] = result
+    loop.weight += refs.weight(result)
+    number = iteration // loop.segment
+    loop.filled[number] = loop.filled.get(number, 0) + 1
+    if iteration in loop.suspended:
+        del loop.suspended[iteration]
+    elif loop.claimed:
+        _no_longer_claimed(loop, iteration)
+    if loop.parts is not None:
+        _next_of_key(loop, loop.parts, iteration)
+    if fact.ctx:
+        loop.patches[iteration] = fact.ctx
+
+
+# An iteration of a partitioned loop is ready, or handed out, or follows one that has not ended.
+
+
+def _is_done(loop: LoopState, iteration: int) -> bool:
+    return iteration in loop.results or iteration // loop.segment in loop.segments
+
+
+def _keyed(loop: LoopState, fact: IterationsKeyed) -> None:
+    parts = loop.parts
+    if parts is None or fact.start != parts.keyed:
+        return  # known: it was found twice
+    for iteration, key in enumerate(fact.keys, fact.start):
+        before = parts.tails.get(key)
+        if before is None or _is_done(loop, before):
+            parts.ready[iteration] = None
+        else:
+            parts.followers[before] = iteration
+        parts.tails[key] = iteration
+    parts.keyed += len(fact.keys)
+    # All of them together cost no more than the keys.
+    if len(parts.tails) > 2 * (parts.keyed - loop.ended) + len(fact.keys):
+        parts.tails = {key: one for key, one in parts.tails.items() if not _is_done(loop, one)}
+
+
+def _next_of_key(loop: LoopState, parts: Partitions, iteration: int) -> None:
+    """It has ended: the next with its key may run, if its chain does not go on with that."""
+    command_id = parts.handed.pop(iteration, None)
+    following = parts.followers.pop(iteration, None)
+    if following is not None and following not in parts.handed:
+        parts.ready[following] = None
+    goes_on = following is not None and parts.handed.get(following) == command_id
+    if command_id in parts.left and not goes_on:
+        parts.left[command_id] -= 1
+        width = loop.widths[command_id]
+        loop.widths[command_id] = min(width, parts.left[command_id])
+
+
+def release(loop: LoopState, parts: Partitions, chains: tuple[tuple[int, ...], ...]) -> None:
+    """Nobody has these any longer: those that wait for no other are ready again, oldest first."""
+    for chain in chains:
+        for iteration in chain:
+            parts.handed.pop(iteration, None)
+        rest = next((one for one in chain if not _is_done(loop, one)), None)
+        if rest is not None and rest not in loop.suspended:
+            parts.ready[rest] = None
+    parts.ready = dict.fromkeys(sorted(parts.ready))
+
+
+def _frame_claimed(loop: LoopState, fact: FrameClaimed) -> None:
+    loop.frames[fact.command_id] = loop.given if fact.iterations else DRY
+    loop.given += fact.iterations
+    if loop.max_pending is not None:
+        loop.claimed[fact.command_id] = fact.iterations
+
+
+def _no_longer_claimed(loop: LoopState, iteration: int) -> None:
+    """An element of an open frame has ended, or waits: elements are numbered frame by frame."""
+    firsts = {command: first for command, first in loop.frames.items() if first is not None}
+    ahead = [command for command in loop.claimed if firsts.get(command, DRY) <= iteration]
+    if ahead:
+        command = max(ahead, key=lambda one: firsts.get(one, DRY))
+        loop.claimed[command] = max(0, loop.claimed[command] - 1)
+
+
+def _put_away(loop: LoopState, fact: ResultsKept) -> None:
+    loop.segments[fact.segment] = fact.checksum
+    loop.kept += fact.size
+    loop.filled.pop(fact.segment, None)
+    first = fact.segment * loop.segment
+    for iteration in range(first, first + loop.segment):
+        if iteration in loop.results:
+            loop.weight -= refs.weight(loop.results.pop(iteration))
+
+
+def _suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
+    """A waiting iteration is still in flight: its chunk runs one less beside it."""
+    if loop.claimed and iteration not in loop.suspended:
+        _no_longer_claimed(loop, iteration)
+    loop.suspended[iteration] = fact.progress
+    loop.suspends = True
+    if fact.command_id in loop.widths:
+        loop.widths[fact.command_id] = max(0, loop.widths[fact.command_id] - 1)
+
+
+def _chunk_issued(loop: LoopState, fact: CommandIssued) -> None:
+    if fact.iteration is not None:
+        loop.alone[fact.command_id] = fact.iteration
+        loop.woken.remove(fact.iteration)
+        return
+    parts = loop.parts
+    if parts is not None:
+        if fact.keys:
+            parts.keying = fact.command_id
+        else:
+            loop.widths[fact.command_id] = fact.width
+            _hand(parts, fact.command_id, fact.chains)
+        return
+    if fact.start is None or fact.stop is None:
+        loop.frames[fact.command_id] = None
+        return
+    loop.chunks[fact.command_id] = (fact.start, fact.stop)
+    loop.widths[fact.command_id] = fact.width
+    if fact.start >= loop.given:
+        loop.given = fact.stop
+        return
+    # A part of what came back.
+    index = next(i for i, (start, _) in enumerate(loop.returned) if start == fact.start)
+    _, stop = loop.returned.pop(index)
+    if fact.stop < stop:
+        loop.returned.insert(index, (fact.stop, stop))
+
+
+def _hand(parts: Partitions, command_id: str, chains: tuple[tuple[int, ...], ...]) -> None:
+    parts.chains[command_id] = chains
+    parts.left[command_id] = len(chains)
+    for chain in chains:
+        parts.ready.pop(chain[0], None)
+        parts.handed.update(dict.fromkeys(chain, command_id))
+
+
+def _chunk_moved(loop: LoopState, fact: CommandRequeued) -> None:
+    """The work of a lost command goes on under a new one; a frame will claim anew."""
+    if fact.lost in loop.frames:
+        loop.claimed.pop(fact.lost, None)
+        del loop.frames[fact.lost]
+        loop.frames[fact.command_id] = None
+    for held in (loop.chunks, loop.widths, loop.alone):
+        _rename(held, fact.lost, fact.command_id)
+    parts = loop.parts
+    if parts is not None and fact.lost == parts.keying:
+        parts.keying = fact.command_id
+    elif parts is not None and fact.lost in parts.chains:
+        chains = parts.chains.pop(fact.lost)
+        del parts.left[fact.lost]
+        release(loop, parts, chains)
+        _hand(parts, fact.command_id, fact.chains)
+        loop.widths[fact.command_id] = min(loop.widths[fact.command_id], len(fact.chains))
+    if fact.start is not None and fact.stop is not None:
+        _, stop = loop.chunks[fact.command_id]
+        loop.chunks[fact.command_id] = (fact.start, fact.stop)
+        width = loop.widths[fact.command_id]
+        loop.widths[fact.command_id] = min(width, fact.stop - fact.start)
+        loop.returned.append((fact.stop, stop))
+        loop.returned.sort()
+
+
+def _rename(held: dict[str, Any], old: str, new: str) -> None:
+    if old in held:
+        held[new] = held.pop(old)
+
+
+def _chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
+    loop.claimed.pop(fact.command_id, None)
+    if loop.frames.pop(fact.command_id, None) == DRY:
+        loop.dry += 1
+    loop.alone.pop(fact.command_id, None)
+    loop.widths.pop(fact.command_id, None)
+    parts = loop.parts
+    if parts is not None:
+        if parts.keying == fact.command_id:
+            parts.keying = ""
+        parts.left.pop(fact.command_id, None)
+        release(loop, parts, parts.chains.pop(fact.command_id, ()))
+    chunk = loop.chunks.pop(fact.command_id, None)
+    if chunk is not None and fact.rest is not None:
+        loop.returned.append((fact.rest, chunk[1]))
+        loop.returned.sort()
+
+
+# --- Signals ------------------------------------------------------------------------------------
+# A signal is offered once to every step that waits when it comes, and if none of them takes it,
+# once to every step that begins to wait later, until one does. A step that is at work just then is
+# offered it when it waits again.
+
+HEARD_MAX = 1000
+"""Ids that are remembered: one that comes again after so many others counts as new."""
+KEPT_MAX = 256
+"""Signals that are kept for steps that may wait later; what nobody takes beyond that is gone."""
+
+
+def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
+    """It came: every step that waits is to be offered it."""
+    action = "approval.received" if isinstance(fact, ApprovalReceived) else "message.received"
+    state.acted(fact.at, action, fact.actor, fact.name if fact.name != action else "")
+    state.heard[fact.signal_id] = None
+    if len(state.heard) > HEARD_MAX:
+        del state.heard[next(iter(state.heard))]
+    state.signals[fact.signal_id] = Signal(
+        signal_id=fact.signal_id,
+        name=fact.name,
+        data=fact.data,
+        step=fact.step,
+        due=[
+            run.step_run_id
+            for run in state.runs.values()
+            if run.listens is not None and fact.step in ("", run.step)
+        ],
+    )
+
+
+def _timer_heard(state: ExecutionState, timer: TimerState) -> None:
+    """A timer of a waiting step fired: that step is to be told, and nobody else."""
+    if timer.step_run_id is None:
+        return
+    state.signals[timer.timer_id] = Signal(
+        signal_id=timer.timer_id,
+        name="timer.fired",
+        data={"timer_id": timer.name, "id": timer.name, "fires_at": timer.fires_at},
+        taken=True,
+        due=[timer.step_run_id],
+    )
+
+
+def _begin_listening(state: ExecutionState, run: Run) -> None:
+    """A step begins to wait: what came before, and nobody took, is for it, too."""
+    for signal in state.signals.values():
+        if not signal.taken and signal.step in ("", run.step):
+            signal.due.append(run.step_run_id)
+
+
+def _signal_considered(state: ExecutionState, fact: SignalConsidered) -> None:
+    """It was offered to one of those who were to be offered it."""
+    signal = state.signals[fact.signal_id]
+    signal.taken = signal.taken or fact.taken
+    _strike(state, signal, fact.step_run_id)
+
+
+def _stop_listening(state: ExecutionState, run: Run) -> None:
+    """The run has ended: nothing is for it any more."""
+    for signal in list(state.signals.values()):
+        _strike(state, signal, run.step_run_id)
+
+
+def _strike(state: ExecutionState, signal: Signal, run_id: str) -> None:
+    if run_id in signal.due:
+        signal.due.remove(run_id)
+    if not signal.due and (signal.taken or len(state.signals) > KEPT_MAX):
+        del state.signals[signal.signal_id]
+
+
+# --- Event rules --------------------------------------------------------------------------------
+
+
+def _rule(state: ExecutionState, fact: RuleEvent) -> None:
+    """Fold one fact about event rules, repetitions or sinks."""
+    run = state.runs[fact.step_run_id]
+    match fact:
+        case BranchSuppressed() | RetryProcessed() | SinkStarted():
+            pass
+        case CaseUnmatched():
+            state.warn("rules", fact.step, fact.undefined)
+        case PollStarted() | PollIteration() | PollFinished():
+            pass
+        case CaseEvaluated():
+            if fact.chain is not None:
+                # A worker follows it; what worked on the run before has been let go.
+                run.progress = msgspec.structs.replace(
+                    run.progress or Progress(), chain=fact.chain, pending=None
+                )
+                run.waiting = False
+                run.children = {}
+        case CaseProcessed():
+            if run.progress is not None:
+                run.progress = msgspec.structs.replace(run.progress, chain=None)
+            # A step that waits for the world goes on waiting.
+            run.waiting = run.listens is not None
+        case StepPatched():
+            run.local = {**run.local, **fact.local}
+            if run.progress is not None and fact.local:
+                local = {**run.progress.local, **fact.local}
+                run.progress = msgspec.structs.replace(run.progress, local=local)
+            run.yields = fact.yields or run.yields
+        case NextEvaluated():
+            run.next = fact
+        case ChainRestarted() | SinkProcessed():
+            if isinstance(fact, SinkProcessed):
+                state.steps[fact.step].attempts += 1
+            if fact.iteration is None:
+                run.progress = fact.progress
+        case _:
+            assert_never(fact)

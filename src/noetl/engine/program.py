@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from noetl.engine.actions import RouteProgram
-from noetl.engine.cases import CaseProgram
-from noetl.model import labels
-from noetl.model.net import Arc, Block, Collect, Net, Patch, Step, Values
+from noetl.engine.pipeline.actions import RouteProgram
+from noetl.engine.pipeline.rules import CaseProgram, TaskProgram
+from noetl.model import labels, schemas
+from noetl.model.commands import placed
+from noetl.model.net import Arc, Block, Collect, Executor, Net, Patch, Quotas, Select, Step, Values
 from noetl.templates import Compiled, Condition, compile_condition, compile_value
 from noetl.templates.views import LOOP
+
+STATE_ROOTS = frozenset({"args", "ctx", "execution_id", "job", "vars", "workload"})
+"""Names that every template sees, whatever has happened."""
+GATHERING = ("all", "count")
+"""Joins that say that they gather tokens: their runs list them, also if there was only one."""
 
 
 class Sending(Struct, frozen=True):
@@ -45,11 +51,11 @@ class ArcProgram:
         self.dedupe = compile_value(arc.dedupe)
         self.partition = compile_value(arc.partition)
         self.parts = (self.step, self.args, self.patch, self.delay, self.dedupe, self.partition)
-        self.is_literal = (self.guard is None or self.guard.template is None) and all(
-            part.is_literal for part in self.parts
-        )
+        self.sends_plainly = all(part.is_literal for part in self.parts)
+        """No template has a say in what it sends, only perhaps in whether it does."""
+        self.is_literal = self.sends_plainly and (self.guard is None or self.guard.template is None)
         self.sending: Sending | None = None
-        """What a literal arc sent first; it sends the same with every token."""
+        """What an arc that sends plainly sent first; it sends the same with every token."""
 
 
 class AdmitProgram(NamedTuple):
@@ -63,14 +69,21 @@ class AdmitProgram(NamedTuple):
 class StepProgram:
     """A step with the templates that the server evaluates compiled."""
 
-    def __init__(self, step: Step, bit: int) -> None:
+    def __init__(self, step: Step, bit: int, pool: str) -> None:
         self.step = step
         self.bit = bit
+        self.pool = pool
+        """Whose workers run it."""
         self.arcs = tuple(
             ArcProgram(arc, f"{step.name}#{index}") for index, arc in enumerate(step.router.arcs)
         )
+        self.end_event = "step.done" if step.loop is None else "loop.done"
+        """The stored name of the event that ends it well."""
         self.routes_plainly = all(arc.is_literal for arc in self.arcs)
         """No template has a say in where its tokens go."""
+        self.sendings: list[Sending] | None = None
+        """If it routes plainly, what its arcs sent first when it was done: they always send that.
+        """
         self.admit = tuple(
             AdmitProgram(
                 rule.allow,
@@ -85,6 +98,7 @@ class StepProgram:
         self.args = compile_value(self.entry_args)
         self.iteration_args = compile_value(varying)
         """Those that read the iteration, which are rendered for each."""
+        self.partition = compile_value(loop.partition if loop is not None else None)
         self.items = compile_value(loop.items if loop is not None else None)
         self.in_flight = compile_value(loop.max_in_flight if loop is not None else None)
         self.batch = compile_value(loop.batch_size if loop is not None else None)
@@ -99,6 +113,9 @@ class StepProgram:
         self.is_limited = step.timeout is not None or step.deadline is not None
         self.has_one_command = bool(step.tasks) and loop is None
         """One command does all of it."""
+        needs = step.needs
+        self.reads_state = any((needs.ctx, needs.workload, needs.vars, needs.steps, needs.bare))
+        """Its body reads something that a command has to carry."""
         # `set: {vars.x: …}` of a step is one more way to write its `vars`.
         self.vars = compile_value({**step.vars, **(step.patch.vars if step.patch else {})})
         self.patch = compile_value(step.patch.ctx if step.patch is not None else {})
@@ -109,6 +126,17 @@ class StepProgram:
             (timer.id, compile_value(timer.after), compile_value(timer.at)) for timer in step.timers
         )
         self.form = compile_value([to_builtins(question) for question in step.form])
+
+    @cached_property
+    def tasks(self) -> tuple[TaskProgram, ...]:
+        """What its body runs."""
+        return tuple(TaskProgram(task) for task in self.step.tasks)
+
+    @cached_property
+    def span_attributes(self) -> dict[str, Compiled]:
+        """What its spans say, by name."""
+        written = self.step.tracing.attributes
+        return {name: compile_value(value) for name, value in written.items()}
 
     @cached_property
     def case(self) -> CaseProgram | None:
@@ -122,12 +150,20 @@ class StepProgram:
 
     @cached_property
     def enters_plainly(self) -> bool:
-        """No template has a say in whether and with what it begins, and for how long it may run."""
-        parts = [self.args, self.timeout, self.deadline]
-        parts += [rule.args for rule in self.admit if rule.args is not None]
-        return all(part.is_literal for part in parts) and all(
-            rule.when.template is None for rule in self.admit if rule.when is not None
+        """It always begins, at once, with args that no template has a say in, and for as long as
+        it takes."""
+        return self.args.is_literal and not (
+            self.admit or self.is_limited or self.step.join.kind in GATHERING
         )
+
+    @cached_property
+    def selects(self) -> dict[str, tuple[Select, ...]]:
+        """By task, the fields that have names of their own; those of the step under no name."""
+        tasks = self.step.tasks
+        found = {task.name: task.select for task in tasks if task.select}
+        if found and self.step.loop is None and tasks[-1].name in found:
+            found[""] = tasks[-1].select
+        return found
 
     @cached_property
     def names_itself(self) -> bool:
@@ -174,6 +210,11 @@ class StepProgram:
         return frozenset(path[0] for path in paths)
 
     @cached_property
+    def reads_plainly(self) -> bool:
+        """The server's templates of it read the state, and neither results nor events."""
+        return self.reads <= STATE_ROOTS
+
+    @cached_property
     def kind(self) -> str:
         """The kind whose result this step yields."""
         if self.step.loop is not None:
@@ -193,6 +234,27 @@ def _varying(step: Step) -> Values:
     }
 
 
+class BlockProgram:
+    """A workbook entry with its templates compiled."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.name = block.name
+        self.loop = block.loop
+        self.inputs = compile_value(block.inputs)
+        computed = [name for name, value in block.inputs.items() if not _is_literal(value)]
+        self.computed = frozenset(computed)
+        """What an entry writes out is a default; what it computes is its own."""
+
+    @cached_property
+    def tasks(self) -> tuple[TaskProgram, ...]:
+        return tuple(TaskProgram(task) for task in self.block.tasks)
+
+
+def _is_literal(value: Any) -> bool:
+    return compile_value(value).is_literal
+
+
 class Program:
     """A net, ready to run."""
 
@@ -205,14 +267,26 @@ class Program:
         self.concurrency_key = (
             compile_value(executor.concurrency.key) if executor.concurrency is not None else None
         )
+        self.result = (
+            schemas.compiled(executor.result.schema) if executor.result is not None else None
+        )
+        """What its executions yield."""
+        self.quotas = executor.limits.quotas
+        """Of one execution."""
+        quotas = [self.quotas, *(step.quotas for step in net.steps)]
+        self.is_metered = any(one != Quotas() for one in quotas)
+        """What calls use is counted."""
+        self.counts_calls = any(one.max_calls is not None for one in quotas)
+        """A call is counted before it is made, so that none is made beyond a quota."""
         self.is_bounded = executor.concurrency is not None or executor.max_running is not None
         """Its executions may have to wait for their turn."""
         self.on_failure = executor.on_failure
         """The step that runs once when one of them fails."""
         self.steps = {
-            step.name: StepProgram(step, 1 << index) for index, step in enumerate(net.steps)
+            step.name: StepProgram(step, 1 << index, _queue(executor, step))
+            for index, step in enumerate(net.steps)
         }
-        self.blocks: dict[str, Block] = {block.name: block for block in net.workbook}
+        self.blocks = {block.name: BlockProgram(block) for block in net.workbook}
         self.bodies: dict[str, Any] = {}
         """Large results that are at hand, by the key of their reference; the shell fetches them.
         A `LostView` stands for one that cannot be read."""
@@ -262,6 +336,12 @@ class Program:
     def reaching(self, live: int, step: str) -> int:
         """Those of the live steps, other than this one, from which a token could come here."""
         return live & self.ancestors[step] & ~self.steps[step].bit
+
+
+def _queue(executor: Executor, step: Step) -> str:
+    """Where the commands of a step wait: the pool, with the labels that they ask for."""
+    pool = step.pool or executor.pool or "default"
+    return placed(pool, {**executor.labels, **step.labels})
 
 
 def _incoming(program: Program) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl.engine.durations import duration
-from noetl.engine.failing import error_from
+from noetl.engine.failures import error_from
 from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
     NOTHING,
@@ -13,6 +13,7 @@ from noetl.engine.scope import (
     outcome_names,
     server_scope,
     shown_names,
+    state_scope,
     step_view,
 )
 from noetl.engine.turn import Turn
@@ -34,7 +35,7 @@ from noetl.model.net import Values
 from noetl.model.outcome import TaskError, error_value
 from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
-from noetl.model.state import StepResult
+from noetl.model.state import Run, StepResult
 from noetl.templates import Compiled, Scope
 
 RUNS_PER_TURN_MAX = 1000
@@ -52,24 +53,31 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     program = turn.program.steps[ended.step]
     error = ended.error if isinstance(ended, StepFailed) else None
     unhandled = error if program.step.on_error != "ignore" else None
-    event = step_end_event(program, error)
     scope = NOTHING
-    decided = turn.ended[ended.step_run_id].next
+    run = turn.ended[ended.step_run_id]
+    decided = run.next
     try:
         if decided is not None:
             sendings = _decided(decided)
+        elif program.sendings is not None and unhandled is None:
+            sendings = program.sendings
         else:
             if not program.routes_plainly:
-                scope = ending_scope(turn, ended, event, error)
+                scope = ending_scope(turn, ended, error)
             chosen = _firing(program, scope, failed=unhandled is not None)
             sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
+            if program.routes_plainly and unhandled is None:
+                program.sendings = sendings
     except EvaluationFailed as failure:
         _fail(turn, ended, error_from(failure))
         return
-    carried = _token_event(event, ended.step, error)
-    for sending in sendings:
-        _send(turn, ended, sending, carried)
     if sendings:
+        # What admission at the target sees as `event`: small, the result itself is elsewhere.
+        event: Values = {"name": step_end_event(program, error), "step": ended.step}
+        if error is not None:
+            event["error"] = error_value(error)
+        for sending in sendings:
+            _send(turn, ended, run, sending, event)
         targets = tuple([sending.target for sending in sendings])
         turn.record(
             NextSelected(
@@ -111,15 +119,17 @@ def _unmatched(
 
 def step_end_event(program: StepProgram, error: TaskError | None) -> str:
     """The stored name of the event that ends a step."""
-    if error is not None:
-        return "step.failed"
-    return "loop.done" if program.step.loop is not None else "step.done"
+    return program.end_event if error is None else "step.failed"
 
 
-def ending_scope(
-    turn: Turn, ended: StepDone | StepFailed, event: str, error: TaskError | None
-) -> Scope:
+def ending_scope(turn: Turn, ended: StepDone | StepFailed, error: TaskError | None) -> Scope:
     """The finished step's scope, without `iter`."""
+    program, run = turn.program.steps[ended.step], turn.ended[ended.step_run_id]
+    has_names = run.local or (run.progress is not None and run.progress.local)
+    if program.reads_plainly and not has_names:
+        return state_scope(
+            turn.state, turn.execution_id, at=turn.at, seed=ended.step_run_id, args=run.args
+        )
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
@@ -131,10 +141,10 @@ def ending_scope(
         ended.step,
         at=turn.at,
         seed=ended.step_run_id,
-        args=turn.ended[ended.step_run_id].args,
-        names=shown_names(turn.program, turn.ended[ended.step_run_id], turn.state.seal)
-        | event_names(event, ended.step, ended.result, error, shown)
-        | outcome_names(turn.program.steps[ended.step].kind, ended.result, error),
+        args=run.args,
+        names=shown_names(turn.program, run, turn.state.seal)
+        | event_names(step_end_event(program, error), ended.step, ended.result, error, shown)
+        | outcome_names(program.kind, ended.result, error),
         own=result if error is None or ended.result is not None else None,
     )
 
@@ -169,15 +179,15 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
         where = f"of the arc from {ended.step} to {target}"
         sending = msgspec.structs.replace(
             sending,
-            dedupe=_digest(arc.dedupe, scope, f"dedupe {where}"),
-            partition=_digest(arc.partition, scope, f"partition {where}"),
+            dedupe=key_digest(arc.dedupe, scope, f"dedupe {where}"),
+            partition=key_digest(arc.partition, scope, f"partition {where}"),
         )
-    if arc.is_literal:
+    if arc.sends_plainly:
         arc.sending = sending
     return sending
 
 
-def _digest(key: Compiled, scope: Scope, where: str) -> str:
+def key_digest(key: Compiled, scope: Scope, where: str) -> str:
     """A key as something short that is the same for equal keys; empty for none."""
     value = key.render(scope, where)
     return derive(msgspec.json.encode(value, order="sorted")) if value is not None else ""
@@ -189,7 +199,9 @@ def _decided(decided: NextEvaluated) -> list[Sending]:
     ]
 
 
-def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Values) -> None:
+def _send(
+    turn: Turn, ended: StepDone | StepFailed, run: Run, sending: Sending, event: Values
+) -> None:
     if sending.patch:
         turn.record(
             CtxPatched(
@@ -217,7 +229,7 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Val
             ready_at=ready_at,
             priority=sending.priority,
             event=event,
-            past=turn.ended[ended.step_run_id].past,
+            past=run.past,
             dedupe=sending.dedupe,
             partition=sending.partition,
         )
@@ -235,10 +247,3 @@ def _send(turn: Turn, ended: StepDone | StepFailed, sending: Sending, event: Val
                 token_id=token_id,
             )
         )
-
-
-def _token_event(event: str, step: str, error: TaskError | None) -> Values:
-    """What admission at the target sees as `event`: small, the result itself is elsewhere."""
-    if error is not None:
-        return {"name": event, "step": step, "error": error_value(error)}
-    return {"name": event, "step": step}

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl.engine.program import Program
 from noetl.model import refs
-from noetl.model.net import Select, Step, Values
+from noetl.model.net import Select, Values
 from noetl.model.outcome import TaskError, error_value
 from noetl.model.state import ExecutionState, Run, StepResult
 from noetl.templates import (
@@ -46,7 +46,7 @@ def step_view(program: Program, step: str, result: StepResult, seal: str) -> Vie
     compiled = program.steps.get(step)
     kept = result.references
     kind = compiled.kind if compiled is not None else ""
-    selects = _selects(compiled.step) if compiled is not None else {}
+    selects = compiled.selects if compiled is not None else {}
     last = _shown(program, kind, result.value, kept.get(""), seal, selects.get("", ()))
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
@@ -61,14 +61,6 @@ def step_view(program: Program, step: str, result: StepResult, seal: str) -> Vie
             for name, value in result.tasks.items()
         },
     )
-
-
-def _selects(step: Step) -> dict[str, tuple[Select, ...]]:
-    """By task, the fields that have names of their own; those of the step under no name."""
-    found = {task.name: task.select for task in step.tasks if task.select}
-    if found and step.loop is None and step.tasks[-1].name in found:
-        found[""] = step.tasks[-1].select
-    return found
 
 
 def _shown(
@@ -150,6 +142,21 @@ def server_scope(
     roots["args"] = args
     if names:
         roots.update(names)
+    return Scope(roots, now=moment(at), seed=seed)
+
+
+def state_scope(
+    state: ExecutionState, execution_id: str, *, at: float, seed: str, args: Values
+) -> Scope:
+    """The same for a step that `reads_plainly`: it has no use for anything else."""
+    roots: dict[str, object] = {
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "vars": state.vars,
+        "execution_id": execution_id,
+        "job": job_value(execution_id),
+        "args": args,
+    }
     return Scope(roots, now=moment(at), seed=seed)
 
 

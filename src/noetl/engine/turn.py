@@ -5,12 +5,11 @@ Effects are values. The shell performs them after the facts are safely stored.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import msgspec
 
-from noetl.engine.evolve import evolve
+from noetl.engine.evolve import FOLDS, learn_fold
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
 from noetl.model.events import (
@@ -81,7 +80,8 @@ class EndLoop(msgspec.Struct, frozen=True):
     result: Any
 
 
-Effect = Keep | EndLoop | Issue | Close | StartChild | CancelChild | TellParent
+OtherEffect = Keep | EndLoop | Close | StartChild | CancelChild | TellParent
+Effect = Issue | OtherEffect
 
 
 Followed = StepDone | StepFailed | WorkflowFailing
@@ -89,7 +89,7 @@ Followed = StepDone | StepFailed | WorkflowFailing
 _FOLLOWED = frozenset(get_args(Followed))
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What one turn came to."""
 
     events: tuple[Event, ...]
@@ -99,58 +99,53 @@ class Decision(msgspec.Struct, frozen=True):
 NOTHING = Decision((), ())
 
 
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """The workings of one call of `advance`. Lives no longer than that."""
 
-    __slots__ = (
-        "at",
-        "effects",
-        "ended",
-        "events",
-        "execution_id",
-        "last_word",
-        "pending",
-        "program",
-        "runs_started",
-        "state",
-    )
-
-    def __init__(
-        self, program: Program, state: ExecutionState, execution_id: ExecutionId, at: float
-    ) -> None:
-        self.program = program
-        self.state = state
-        self.execution_id = execution_id
-        self.at = at
-        self.events: list[Event] = []
-        self.effects: list[Effect] = []
-        self.pending: deque[Followed] = deque()
-        self.ended: dict[StepRunId, Run] = {}
-        """Runs that ended in this turn: routing reads their args."""
-        self.last_word: CommandId | None = None
-        """The command that is over whatever follows: by its own last report, or lost."""
-        self.runs_started = 0
+    program: Program
+    state: ExecutionState
+    execution_id: ExecutionId
+    at: float
+    events: list[Event] = []
+    effects: list[Effect] = []
+    pending: list[Followed] = []
+    """Facts whose consequences are still to follow, oldest first."""
+    ended: dict[StepRunId, Run] = {}
+    """Runs that ended in this turn: routing reads their args."""
+    last_word: CommandId | None = None
+    """The command that is over whatever follows: by its own last report, or lost."""
+    runs_started: int = 0
 
     def record(self, fact: Event) -> None:
         """It has happened: fold it, keep it, and let its consequences follow."""
-        evolve(self.state, fact)
+        kind, state = type(fact), self.state
+        # As `evolve` does, without a call: this happens several times in every step.
+        state.seq += 1
+        try:
+            fold = FOLDS[kind]
+        except KeyError:
+            fold = learn_fold(fact)
+        if fold is not None:
+            fold(state, fact)
         self.events.append(fact)
-        if type(fact) in _FOLLOWED:
-            self.pending.append(cast(Followed, fact))
+        if kind in _FOLLOWED:
+            self.pending.append(fact)  # type: ignore[arg-type]
 
     def effect(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def decision(self) -> Decision:
         """What it came to. A command that was asked for and stopped in one turn never was."""
-        closed = {effect.command_id for effect in self.effects if type(effect) is Close}
-        if not closed:
-            return Decision(tuple(self.events), tuple(self.effects))
+        if Close in map(type, self.effects):
+            self._forget_what_was_asked_for_and_stopped()
+        return Decision(tuple(self.events), tuple(self.effects))
+
+    def _forget_what_was_asked_for_and_stopped(self) -> None:
+        closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
         issued = {_command_of(effect) for effect in self.effects if isinstance(effect, Issue)}
         never = closed & issued
         if never:
             self.effects = [one for one in self.effects if _command_of(one) not in never]
-        return Decision(tuple(self.events), tuple(self.effects))
 
     def close(self, run: Run, reason: str = "the step that waited for it has ended") -> None:
         """The run is about to end: whatever works on it must stop."""

@@ -313,6 +313,8 @@ class EventDocument(Document, frozen=True, kw_only=True):
     entity_type: str
     entity_id: str
     parent_id: str
+    trace_id: str = ""
+    """Of the execution: spans of tracing have the same."""
     attempt: int | None
     iteration: int | None
     action_id: str | None
@@ -732,6 +734,14 @@ class WorkerKnown(Document, frozen=True, kw_only=True):
     """The worker's name, as leases know it."""
 
     worker_id: str
+    drain: bool = False
+    """Somebody wants it to take nothing new, finish what it has, and end."""
+
+
+class WorkerDrained(Document, frozen=True, kw_only=True):
+    """It will take nothing new."""
+
+    worker_id: str
 
 
 class WorkerGone(Document, frozen=True, kw_only=True):
@@ -747,6 +757,8 @@ class WorkerDocument(Document, frozen=True, kw_only=True):
     name: str
     kind: str
     pool: str
+    labels: list[str]
+    """What it says of itself, each as `name=value`."""
     slots: int
     host: str
     version: str
@@ -764,6 +776,8 @@ class Pool(Document, frozen=True, kw_only=True):
     slots: int
     waiting: int
     leased: int
+    missing: list[str]
+    """Labels that commands here wait for and that no worker has together, each as `name=value`."""
 
 
 class PoolList(Document, frozen=True, kw_only=True):
@@ -777,6 +791,13 @@ class CachedToken(Document, frozen=True, kw_only=True):
 
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=30 * 24 * 3600.0)]
+
+
+class Moment(Document, frozen=True, kw_only=True):
+    """A moment of a rate, for one call."""
+
+    delay: float
+    """Seconds from now."""
 
 
 class TokenKept(Document, frozen=True, kw_only=True):
@@ -837,6 +858,8 @@ class RetentionDocument(Document, frozen=True, kw_only=True):
     """What is kept for how long, what is held, and what is gone."""
 
     keep: list[KeepDocument]
+    archive: bool
+    """Whether what is forgotten is recorded in an archive."""
     holds: list[HoldDocument]
     forgotten: list[ForgottenDocument]
 

@@ -6,7 +6,9 @@ travel as references.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any
 
 import msgspec
 
@@ -34,6 +36,10 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Iterations that have been recorded already."""
     claims: bool = False
     """A frame of a cursor: whoever runs it claims the elements, and counts them from 0."""
+    chains: tuple[tuple[int, ...], ...] = ()
+    """Of a partitioned loop: iterations to run, those of a chain one after the other."""
+    keys: bool = False
+    """Only find the keys of these iterations."""
 
 
 SUSPECT_AFTER = 3
@@ -41,14 +47,53 @@ SUSPECT_AFTER = 3
 _ALONE = " (alone)"
 
 
-def apart(pool: str) -> str:
-    """Where commands of a pool wait that are given to a worker that runs nothing else."""
-    return pool + _ALONE
+def apart(queue: str) -> str:
+    """Where commands of a queue wait that are given to a worker that runs nothing else."""
+    return queue + _ALONE
+
+
+def is_apart(queue: str) -> bool:
+    return queue.endswith(_ALONE)
+
+
+def placed(pool: str, labels: Mapping[str, str]) -> str:
+    """The queue of commands that ask for these labels, and what a worker with them offers."""
+    if not labels:
+        return pool
+    return f"{pool} [{','.join(sorted(f'{key}={value}' for key, value in labels.items()))}]"
+
+
+@lru_cache(maxsize=10_000)
+def place_of(queue: str) -> tuple[str, frozenset[str]]:
+    """The pool of a queue, and the labels that it asks for, each as `key=value`."""
+    pool, found, rest = queue.removesuffix(_ALONE).partition(" [")
+    return pool, frozenset(rest.removesuffix("]").split(",")) if found else frozenset()
 
 
 def pool_of(queue: str) -> str:
     """The pool whose workers take what waits there."""
-    return queue.removesuffix(_ALONE)
+    return place_of(queue)[0]
+
+
+def serves(offer: str, queue: str) -> bool:
+    """Whether a worker that offers this takes what waits there: it has all labels asked for."""
+    (pool, labels), (wanted, asked) = place_of(offer), place_of(queue)
+    return pool == wanted and asked <= labels
+
+
+def missing_labels(queues: Mapping[str, tuple[int, int]], offers: Sequence[str]) -> list[str]:
+    """Of what waits in these queues, the labels that keep every worker of the pool from it."""
+    found: set[str] = set()
+    for queue, (waiting, _) in queues.items():
+        if waiting and not any(serves(offer, queue) for offer in offers):
+            found |= lacking(queue, offers)
+    return sorted(found)
+
+
+def lacking(queue: str, offers: Sequence[str]) -> frozenset[str]:
+    """The labels that the worker which comes nearest does not have."""
+    asked = place_of(queue)[1]
+    return min((asked - place_of(offer)[1] for offer in offers), key=len, default=asked)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +125,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str = "default"
     priority: int = 0
     turn: int = 0
-    """Of those with the same priority that wait, the lowest goes first; see `control.turns`."""
+    """Of those with the same priority that wait, the lowest goes first; see `control.leases`."""
     at: float = 0.0
     """When the run was decided on; `now()` of its templates."""
     deliveries: int = 1
@@ -96,6 +141,18 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     """Fencing: a report under any other token has no voice."""
     expires_at: float
+
+
+class Presence(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that says it is there."""
+
+    worker_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    pool: str = "default"
+    slots: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    host: str = ""
+    version: str = ""
+    draining: bool = False
+    sandbox: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

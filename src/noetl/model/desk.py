@@ -52,6 +52,8 @@ class Queue(Document, frozen=True, kw_only=True):
     """Commands that wait, by the kinds of the tools that they call."""
     kinds_of: int
     """How many commands `kinds` counts: the oldest ones."""
+    missing: list[str]
+    """Labels that commands here wait for and that no worker has together, each as `name=value`."""
 
 
 class QueueList(Document, frozen=True, kw_only=True):

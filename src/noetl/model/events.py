@@ -161,6 +161,16 @@ class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag=LAST_EVENT):
     status: FinalStatus
 
 
+class QuotaUsed(Fact, frozen=True, kw_only=True, tag="quota.used"):
+    """What calls of a run have used since the last time this was said, where there are quotas."""
+
+    step_run_id: StepRunId
+    step: str
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
 # --- Tokens ------------------------------------------------------------------------------------
 
 
@@ -321,6 +331,8 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     """Iterations of a chunk."""
     segment: int = 100
     """Results that are kept together, where they are too many for the state."""
+    partitioned: bool = False
+    """Iterations with the same key follow one another."""
     max_pending: int | None = None
     """A cursor claims no more while so many of its elements have not ended."""
 
@@ -333,6 +345,17 @@ class FrameClaimed(Reported, frozen=True, kw_only=True, tag="loop.frame.claimed"
     iterations: int = 0
     error: TaskError | None = None
     """The statement failed, again and again: the loop cannot go on."""
+
+
+class IterationsKeyed(Reported, frozen=True, kw_only=True, tag="loop.partitioned"):
+    """The keys of iterations of a partitioned loop, from `start` on, as digests."""
+
+    step_run_id: StepRunId
+    step: str
+    start: int = 0
+    keys: tuple[str, ...] = ()
+    error: TaskError | None = None
+    """A key could not be found: the loop cannot go on."""
 
 
 class IterationStarted(Reported, frozen=True, kw_only=True, tag="loop.iteration.started"):
@@ -439,6 +462,8 @@ class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
     start: int | None = None
     stop: int | None = None
     """A chunk that is lost again and again goes on with a part; the rest is handed out anew."""
+    chains: tuple[tuple[int, ...], ...] = ()
+    """The same for one of a partitioned loop."""
 
 
 class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
@@ -451,6 +476,10 @@ class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
     """How many of them at once."""
     iteration: int | None = None
     """One suspended iteration goes on by itself."""
+    chains: tuple[tuple[int, ...], ...] = ()
+    """Of a partitioned loop: its iterations, those of a chain one after the other."""
+    keys: bool = False
+    """It finds the keys of its iterations."""
 
 
 class CommandClosed(Fact, frozen=True, kw_only=True, tag="command.closed"):
@@ -521,11 +550,13 @@ Event = (
     | TaskWaiting
     | TaskDone
     | RetryStarted
+    | QuotaUsed
     | PolicyUnmatched
     | CtxPatched
     | VarsSet
     | LoopStarted
     | FrameClaimed
+    | IterationsKeyed
     | IterationStarted
     | IterationDone
     | IterationFailed

@@ -12,10 +12,26 @@ from noetl.model.ids import CommandId
 class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who caused something from outside."""
 
-    kind: Literal["user", "token", "open", "local", "playbook", "schedule", "hook"]
+    kind: Literal[
+        "user",
+        "token",
+        "open",
+        "local",
+        "playbook",
+        "schedule",
+        "hook",
+        "consumer",
+        "notification",
+    ]
     """`open`: anybody on the machine of a server without users; `local`: a command line there."""
     name: str = ""
-    """Of a user or token; the account on the machine; the execution that called."""
+    """Of a user or token; the account on the machine; the execution that called; the path of a
+    document."""
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is no one, but a document that starts executions."""
+        return self.kind in ("schedule", "hook", "consumer", "notification")
 
     def __str__(self) -> str:
         if self.kind == "open":

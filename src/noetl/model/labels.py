@@ -43,6 +43,30 @@ def problems(labels: Mapping[str, str]) -> list[str]:
     return found
 
 
+_OF_WORKERS = re.compile(r"[A-Za-z0-9_.:/-]{1,63}")
+
+
+def of_worker_problem(name: str, value: str) -> str | None:
+    """What is wrong with a label of workers; None for a good one. They stand in names of queues."""
+    if _OF_WORKERS.fullmatch(name) and _OF_WORKERS.fullmatch(value):
+        return None
+    return (
+        f'"{name[:80]}={value[:80]}" is no label of workers: name and value have up to {NAME_MAX}'
+        " letters, digits, and _ . : / - each."
+    )
+
+
+def of_worker(written: str) -> dict[str, str]:
+    """Labels as `gpu=a100,zone=eu`. Raises ValueError with what is wrong."""
+    found: dict[str, str] = {}
+    for one in filter(None, (part.strip() for part in written.split(","))):
+        name, _, value = one.partition("=")
+        if said := of_worker_problem(name, value):
+            raise ValueError(said)
+        found[name] = value
+    return found
+
+
 def of_playbook(written: Mapping[str, Any]) -> dict[str, str]:
     """The labels that `metadata.labels` gives to executions: those that are single values."""
     texts = {name: text for name, value in written.items() if (text := text_of(value)) is not None}

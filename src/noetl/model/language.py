@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.model.answers import Document
+from noetl.model.answers import Document, Layout
 from noetl.model.problems import Problem
 
 
@@ -26,6 +26,14 @@ class AboutDocument(Document, frozen=True, kw_only=True):
     column: int
 
 
+class RemarkDocument(Document, frozen=True, kw_only=True):
+    """Something that a migration changed, or left as it was."""
+
+    line: int
+    message: str
+    changed: bool
+
+
 class LanguageDocument(Document, frozen=True, kw_only=True):
     """Help while a playbook is written; what was not asked for is empty."""
 
@@ -33,3 +41,9 @@ class LanguageDocument(Document, frozen=True, kw_only=True):
     hover: AboutDocument | None = None
     problems: list[Problem] = []
     value: Any = None
+    layout: Layout | None = None
+    """With the problems: the graph, if the text is a playbook."""
+    text: str | None = None
+    """The whole text, formatted or migrated."""
+    remarks: list[RemarkDocument] = []
+    """Of a migration."""

@@ -164,6 +164,22 @@ class Select(Record, frozen=True, kw_only=True):
     name: str
 
 
+class ResultSchema(Record, frozen=True, kw_only=True):
+    """What a result must look like. It stands in the net, so an execution keeps the version that
+    its playbook was compiled with.
+    """
+
+    schema: Value
+    name: str = ""
+    """`path@version` of the document it comes from; empty if it was written in the playbook."""
+
+    @property
+    def label(self) -> str:
+        """What it is called: in the catalog, or by its own title."""
+        title = self.schema.get("title") if isinstance(self.schema, dict) else None
+        return self.name or (title if isinstance(title, str) else "")
+
+
 class Poll(Record, frozen=True, kw_only=True):
     """Call again until a predicate holds. Not a failure retry."""
 
@@ -192,6 +208,7 @@ class Task(Record, frozen=True, kw_only=True):
     patch: Patch | None = None
     """Written after success."""
     select: tuple[Select, ...] = ()
+    schema: ResultSchema | None = None
     timeout: Value = None
     """Seconds, or `{connect, read, total}`."""
     max_jumps: Amount = 100_000
@@ -246,6 +263,8 @@ class Loop(Record, frozen=True, kw_only=True):
     on_error: Literal["fail", "continue"] = "fail"
     placement: Literal["local", "distributed"] = "distributed"
     reduce: dict[str, Reducer] = {}
+    partition: Value = None
+    """The key of an iteration: those with the same one follow one another."""
     max_pending: int | None = None
     """A cursor claims no more while so many of its elements have not ended."""
 
@@ -373,6 +392,24 @@ class Needs(Record, frozen=True, kw_only=True):
     keychain: tuple[str, ...] = ()
 
 
+class Quotas(Record, frozen=True, kw_only=True):
+    """How much calls may use together; None: no bound."""
+
+    max_calls: int | None = None
+    max_bytes: int | None = None
+    """Of results."""
+    max_seconds: float | None = None
+    """Of calls, added up."""
+
+
+class Tracing(Record, frozen=True, kw_only=True):
+    """How the runs of a step are traced, where the worker traces at all."""
+
+    sample: float | None = None
+    """Which part of the executions; None: what the worker says."""
+    attributes: Values = {}
+
+
 class Step(Record, frozen=True, kw_only=True):
     """A transition of the net."""
 
@@ -403,6 +440,12 @@ class Step(Record, frozen=True, kw_only=True):
     compensate: str | None = None
     emit: tuple[str, ...] = ()
     pool: str | None = None
+    labels: dict[str, str] = {}
+    """What its workers must say of themselves, beside what the executor asks for."""
+    quotas: Quotas = Quotas()
+    """Of one run."""
+    tracing: Tracing = Tracing()
+    """With what the executor says for all steps."""
     needs: Needs = Needs()
 
 
@@ -425,6 +468,16 @@ class Limits(Record, frozen=True, kw_only=True):
     max_in_flight: int | None = None
     max_jumps: int | None = None
     timeout: float | None = None
+    max_calls: int | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+    """The last three are quotas of one execution."""
+
+    @property
+    def quotas(self) -> Quotas:
+        return Quotas(
+            max_calls=self.max_calls, max_bytes=self.max_bytes, max_seconds=self.max_seconds
+        )
 
 
 class Concurrency(Record, frozen=True, kw_only=True):
@@ -441,6 +494,8 @@ class Executor(Record, frozen=True, kw_only=True):
     kind: Literal["local", "distributed"] = "local"
     profile: str | None = None
     pool: str | None = None
+    labels: dict[str, str] = {}
+    """What workers must say of themselves."""
     no_next_is_error: bool = False
     reference_first: bool = False
     limits: Limits = Limits()
@@ -453,6 +508,8 @@ class Executor(Record, frozen=True, kw_only=True):
     """Of what waits in a pool, and of executions that wait for their turn, the highest is first."""
     inputs: tuple[FormField, ...] = ()
     """What the workload must hold: of which types, within which bounds."""
+    result: ResultSchema | None = None
+    """What an execution yields when it completes."""
     compensate_on: tuple[Literal["failure", "cancel"], ...] = ("failure",)
     """Which ends let done steps be undone first."""
 

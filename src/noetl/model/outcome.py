@@ -23,6 +23,7 @@ ErrorKind = Literal[
     "exception",
     "cancelled",
     "lease_lost",
+    "quota",
     "unknown",
 ]
 

@@ -127,8 +127,10 @@ def _place(what: About) -> str:
     return "disk" if what.is_file or what.size >= KV_MAX else "kv"
 
 
-def reference(execution_id: str, key: str, body: bytes, value: Any, seal: str) -> dict[str, Any]:
-    """What stands for a value whose JSON is this body."""
+def reference(
+    execution_id: str, key: str, body: bytes, value: Any, seal: str, schema: str = ""
+) -> dict[str, Any]:
+    """What stands for a value whose JSON is this body; `schema` names what it fits."""
     what = About(
         execution_id=execution_id,
         key=key,
@@ -136,7 +138,7 @@ def reference(execution_id: str, key: str, body: bytes, value: Any, seal: str) -
         checksum=hashlib.sha256(body).hexdigest(),
     )
     preview = body[:PREVIEW_MAX].decode("utf-8", errors="replace")
-    return made(seal, what, schema_hint=type(value).__name__, preview=preview)
+    return made(seal, what, schema_hint=schema or type(value).__name__, preview=preview)
 
 
 def key_of(value: Any, seal: str) -> str | None:
@@ -147,7 +149,7 @@ def key_of(value: Any, seal: str) -> str | None:
 
 def held_by(value: Any, seal: str) -> list[dict[str, Any]]:
     """The references in a value: itself, or those in the result of a loop."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not ("_ref" in value or "results" in value):
         return []
     if key_of(value, seal) is not None:
         return [value]

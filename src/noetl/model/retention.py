@@ -32,6 +32,14 @@ class Keep(msgspec.Struct, frozen=True):
     rules: tuple[KeepRule, ...] = ()
     """The most particular first."""
 
+    @property
+    def longest(self) -> float | None:
+        """For so many seconds executions are kept at most; None if some are kept for ever."""
+        if not any(rule.prefix == "" and not rule.failed for rule in self.rules):
+            return None
+        kept = [rule.seconds for rule in self.rules if rule.seconds is not None]
+        return max(kept) if len(kept) == len(self.rules) else None
+
     def rule_for(self, path: str, status: str) -> KeepRule | None:
         for rule in self.rules:
             if path.startswith(rule.prefix) and (status == "FAILED" or not rule.failed):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from noetl.model.answers import Document, WaitDocument
+from noetl.model.problems import Problem
 
 # --- Why, and why not --------------------------------------------------------------------------
 
@@ -164,6 +165,42 @@ class WhatIfDocument(Document, frozen=True, kw_only=True):
     different: int
     unknown: int
     executions: list[WhatIfExecution]
+
+
+# --- Tests -------------------------------------------------------------------------------------
+
+
+class TestDifference(Document, frozen=True, kw_only=True):
+    """One thing that is not as a test expects."""
+
+    what: str
+    expected: Any
+    found: Any
+
+
+class TestDocument(Document, frozen=True, kw_only=True):
+    """A test that was run."""
+
+    name: str
+    passed: bool
+    status: str
+    """How its execution ended."""
+    elapsed_seconds: float
+    """Of virtual time."""
+    steps: list[str]
+    complaints: list[str]
+    """Why it could not be carried out."""
+    differences: list[TestDifference]
+
+
+class TestsDocument(Document, frozen=True, kw_only=True):
+    """What became of the tests of a playbook."""
+
+    passed: int
+    failed: int
+    problems: list[Problem]
+    """What is wrong with the texts; then no test was run."""
+    tests: list[TestDocument]
 
 
 # --- Two executions side by side -----------------------------------------------------------------

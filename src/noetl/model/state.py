@@ -54,6 +54,30 @@ class StepResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """On a worker: what stood here for large values, by task; the step's own by no name."""
 
 
+class Partitions(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which iterations of a partitioned loop may run: each follows the one before it with its key.
+
+    Only iterations that have not ended are in here, and of those that come later only a window.
+    """
+
+    keyed: int = 0
+    """Of so many iterations, from 0 on, the keys are known."""
+    keying: CommandId = ""
+    """The command that finds more of them."""
+    tails: dict[str, int] = {}
+    """The last iteration of each key."""
+    followers: dict[int, int] = {}
+    """The next iteration with the same key."""
+    ready: dict[int, None] = {}
+    """Iterations that nobody has and that wait for no other."""
+    handed: dict[int, CommandId] = {}
+    """Iterations that open commands have."""
+    chains: dict[CommandId, tuple[tuple[int, ...], ...]] = {}
+    """Open commands → what they have."""
+    left: dict[CommandId, int] = {}
+    """Open commands → how many of their chains are not through."""
+
+
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How far a loop has come."""
 
@@ -78,6 +102,7 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Open frames of a cursor: command → its first iteration, once it has claimed; -1 if none."""
     dry: int = 0
     """Frames of a cursor that found nothing left."""
+    parts: Partitions | None = None
     max_pending: int | None = None
     claimed: dict[CommandId, int] = {}
     """With `max_pending`, open frames → how many of their elements neither ended nor wait."""
@@ -127,6 +152,14 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
         return pending < self.max_pending and None not in self.frames.values()
 
 
+class Used(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What calls have used together. Counted only where there are quotas."""
+
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
 class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A step run that has not ended."""
 
@@ -169,6 +202,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     next: NextEvaluated | None = None
     """Where a rule sends its tokens, instead of its arcs."""
     partition: str = ""
+    used: Used = Used()
 
     @property
     def following(self) -> Chain | None:
@@ -335,6 +369,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     source: Source | None = None
     """The file it was started from."""
     acts: list[Act] = []
+    used: Used = Used()
     seq: int = 0
     """Events folded so far."""
     result: Any = None

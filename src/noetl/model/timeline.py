@@ -183,6 +183,9 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     error: FailureDocument | None
     directive: str
     """What the policy of the task made of it: continue, retry, jump, break or fail."""
+    rule: int | None = None
+    """The rule of the call's `rules` that said so, found by evaluating them again; None if none
+    did, or if it cannot be told."""
     retry_delay: float | None
     """Seconds before the next try."""
     output: str

@@ -1,4 +1,5 @@
-"""What starts executions beside people: schedules and hooks, checked and built.
+"""What starts executions beside people: schedules, hooks, consumers and notifications, checked and
+built.
 
 Each is registered in the catalog like a playbook. Its canonical bytes stand there under their
 digest, as the net of a playbook does.
@@ -17,6 +18,9 @@ from noetl.model.net import Values
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
 CATCHUP_SECONDS = 3600.0
 TOLERANCE_SECONDS = 300.0
+EVERY_SECONDS = 5.0
+WINDOW_SECONDS = 3600.0
+RUNNING_MAX = 100
 
 
 class PlaybookRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,8 +127,83 @@ class Hook(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
     debounce: Debounce | None = None
 
 
-Trigger = Schedule | Hook
-KINDS = ("Playbook", "Schedule", "Hook")
+class NatsSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="nats"):
+    """Messages of a NATS subject, or of a stream that keeps them."""
+
+    auth: str = ""
+    """A credential, by its name."""
+    url: str = ""
+    subject: str = ""
+    stream: str = ""
+    """Of JetStream; empty: messages reach whoever listens, and nobody keeps them."""
+    consumer: str = ""
+    """A durable consumer that exists; empty: one of our own is made."""
+
+
+class PostgresSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="postgres"):
+    """Rows of a table that are marked once they are taken, or what is sent to a channel."""
+
+    auth: str
+    table: str = ""
+    key: str = "id"
+    """The column that tells rows apart."""
+    mark: str = ""
+    """The column that is NULL in a row that is new, and is set to the time when it is taken."""
+    channel: str = ""
+    """LISTEN: with a table it only says that there is something; alone it brings the messages."""
+    every: float = EVERY_SECONDS
+
+
+class FilesSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="files"):
+    """Files below a directory, or objects of a store, that are new or have changed."""
+
+    url: str
+    auth: str = ""
+    prefix: str = ""
+    pattern: str = "*"
+    every: float = EVERY_SECONDS
+
+
+Source = NatsSource | PostgresSource | FilesSource
+
+
+class Consumer(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """Starts a playbook, or wakes executions, for each message of a source."""
+
+    source: Source
+    target: StartTarget | SignalTarget
+    format: Literal["json", "text"] = "json"
+    when: str | bool | None = None
+    max_running: int = RUNNING_MAX
+    """No message is taken while so many executions that it started have not ended."""
+
+
+NoticeKind = Literal["failed", "recovered", "late", "waiting", "missed"]
+
+
+class Notification(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """Starts a playbook that tells somebody what became of other executions."""
+
+    on: tuple[NoticeKind, ...]
+    paths: tuple[str, ...] = ()
+    """Patterns like `shop/*`; none: all."""
+    labels: dict[str, str] = {}
+    late: float = 0.0
+    window: float = WINDOW_SECONDS
+    """Of one path and one kind of error one message in so long."""
+    target: StartTarget
+
+
+class Schema(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """What results must look like. It starts nothing: playbooks name it."""
+
+    schema: Any
+    compatibility: Literal["readers", "none"] = "readers"
+    """Whether a version may break those who read by the version before it."""
+
+
+Trigger = Schedule | Hook | Consumer | Notification | Schema
+KINDS = ("Playbook", "Schedule", "Hook", "Consumer", "Notification", "Schema")
 
 _decoder: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
 
@@ -151,6 +230,7 @@ def kind_of(written: str) -> str:
 
 TimeOutcome = Literal["started", "skipped", "missed", "buffered"]
 Origin = Literal["schedule", "run", "backfill"]
+MessageOutcome = Literal["started", "refused", "ignored"]
 
 
 class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,11 +259,27 @@ class TriggerTime(msgspec.Struct, frozen=True, kw_only=True):
     decided_at: float = 0.0
 
 
-class TriggerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about a row."""
+class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message of a consumer."""
 
-    row: TriggerRow
-    """As it shall be; its revision is the one it must still have."""
+    path: str
+    id: str
+    """What its source calls it; no two messages of a consumer have the same."""
+    at: float
+    outcome: MessageOutcome
+    reason: str = ""
+    execution_id: ExecutionId | None = None
+
+
+class TriggerChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision about a row, and what is kept with it or not at all."""
+
+    row: TriggerRow | None = None
+    """As it shall be; its revision is the one it must still have. None: no row is decided about."""
     times: tuple[TriggerTime, ...] = ()
+    messages: tuple[TriggerMessage, ...] = ()
+    """If one of them is known already, nothing is written."""
+    rows: tuple[TriggerRow, ...] = ()
+    """New rows; one that is there already stays as it is."""
     gone: bool = False
     """The row is removed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
@@ -74,7 +73,7 @@ def _any_matches(message: bytes, shown: list[bytes], keys: list[bytes], algorith
     for key in keys:
         if not key:
             continue
-        expected = hmac.new(key, message, getattr(hashlib, algorithm)).digest()
+        expected = hmac.digest(key, message, algorithm)
         for one in shown:
             found |= _equal(expected, one)
     return found
@@ -86,6 +85,8 @@ def _equal(one: bytes, other: bytes) -> bool:
 
 def _signed(verify: Verify, headers: Headers, body: bytes) -> bytes:
     """What the signature is over. A body that holds braces stays as it is."""
+    if verify.signed == "{body}":
+        return body
     values = {
         b"body": body,
         b"timestamp": headers.get(verify.timestamp, "").encode("latin-1"),

@@ -1,12 +1,12 @@
-"""The part of the promise that is about people and programs: who they are and what they looked at.
+"""Who may come in, and who did what: users, API tokens, sessions, the audit log.
 
-Kept apart from executions because nothing here is ever on their path. Secrets are never stored as
-they are: passwords as slow hashes, tokens and sessions as digests of what their owner shows.
+Nothing here is ever on the path of an execution. Secrets are never stored as they are: passwords
+as slow hashes, tokens and sessions as digests of what their owner shows.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -64,44 +64,27 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: str = ""
 
 
-class CachedSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that was handed out, sealed again (document 000 §5.2)."""
-
-    cache_key: str
-    credential_name: str
-    credential_type: str
-    cache_type: Literal["secret", "token"]
-    scope_type: Literal["execution", "global"]
-    execution_id: ExecutionId | None = None
-    parent_execution_id: ExecutionId | None = None
-    data_encrypted: bytes
-    expires_at: float
-    created_at: float
-    accessed_at: float
-    access_count: int = 1
-
-
-class SessionStore(Protocol):
+class Sessions(Protocol):
     """Where sessions are kept: `tests/store/test_sessions.py` is this as a test suite."""
 
-    async def put_session(self, session: StoredSession) -> None:
+    async def put(self, session: StoredSession) -> None:
         """Keep a new session. The same one again changes nothing."""
 
-    async def touch_session(self, session: StoredSession) -> bool:
+    async def touch(self, session: StoredSession) -> bool:
         """Note that it was active, and until when it counts now; False if it has been ended."""
 
-    async def session(self, digest: str) -> StoredSession | None:
+    async def get(self, digest: str) -> StoredSession | None:
         """By digest, whether it has expired or not."""
 
-    async def sessions(self, user: str) -> list[StoredSession]:
+    async def of_user(self, user: str) -> list[StoredSession]:
         """Those of a user, newest first."""
 
-    async def delete_session(self, session_id: str) -> bool:
+    async def delete(self, session_id: str) -> bool:
         """Whether there was one."""
 
 
-class AccessStore(SessionStore, Protocol):
-    """What every store keeps about access."""
+class Access(Protocol):
+    """What every store promises about users, API tokens and the audit log."""
 
     # --- Users ---
 
@@ -141,12 +124,3 @@ class AccessStore(SessionStore, Protocol):
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """The newest entries, newest first."""
-
-    async def put_cached_secret(self, secret: CachedSecret) -> None:
-        """Keep it under its key; again: newer data and times, one access more."""
-
-    async def forget_cached_secrets(self) -> None:
-        """Forget all of them: what they were fetched with has changed."""
-
-    async def cached_secret(self, cache_key: str, *, now: float) -> CachedSecret | None:
-        """By key, if it has not expired."""

@@ -6,16 +6,14 @@ disks, not against people.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from noetl.errors import Conflict, Corrupted
+from noetl.errors import Corrupted
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.base import CatalogEntry
 
 _decode_command = msgspec.json.Decoder(Command).decode
 
@@ -61,42 +59,6 @@ def verified_command(body: bytes, checksum: int) -> Command | None:
         return _decode_command(body)
     except msgspec.DecodeError:
         return None  # Written by a version of NoETL that has other commands.
-
-
-def verified_net(body: bytes, digest: str) -> bytes:
-    """The bytes of a net; raises Corrupted if they are not those that its digest names."""
-    if not isinstance(body, bytes) or sha256(body).hexdigest() != digest:
-        raise Corrupted(
-            f"The compiled playbook {digest[:12]} is not what was written: its sha256 is not its"
-            " digest. Executions of it are not served, others are not affected. Restore it from a"
-            " backup, or delete its row and register the playbook again."
-        )
-    return body
-
-
-def entry_checksum(entry: CatalogEntry) -> int:
-    """Over all columns of a row of the catalog."""
-    return crc32(msgspec.json.encode(msgspec.structs.astuple(entry)))
-
-
-def verified_entry(entry: CatalogEntry, checksum: int | None) -> CatalogEntry:
-    """The entry; raises Corrupted if it is not what was written. Old ones have no checksum."""
-    if checksum is not None and entry_checksum(entry) != checksum:
-        raise Corrupted(
-            f'Version {entry.version} of "{entry.path}" in the catalog is not what was written.'
-            " It is not started any more, other versions are not affected. Restore it from a"
-            " backup, or register the playbook again."
-        )
-    return entry
-
-
-def refuse_other_kind(entry: CatalogEntry, newest: CatalogEntry | None) -> None:
-    """Raise Conflict if the path of the entry belongs to a document of another kind."""
-    if newest is not None and newest.kind != entry.kind:
-        raise Conflict(
-            f'"{entry.path}" is a {newest.kind} in the catalog, so no {entry.kind} can stand there.'
-            " Give this one another `metadata.path`."
-        )
 
 
 def damaged_command(command_id: CommandId, execution_id: ExecutionId) -> Corrupted:

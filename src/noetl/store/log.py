@@ -1,20 +1,143 @@
-"""The log as stored: the events of one write are one row.
+"""The log of executions: what a commit writes, and what is read back of it.
 
-A decision makes several events at once, and what a row costs is the row: to encode, check and
-insert eight of them together takes little longer than one. A row is found by the seq of its last
-event; every read ends at the end of a row.
+As stored, the events of one write are one row. A decision makes several events at once, and what a
+row costs is the row: to encode, check and insert eight of them together takes little longer than
+one. A row is found by the seq of its last event; every read ends at the end of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from noetl.model.ids import ExecutionId
-from noetl.store.base import EventRow, Write
+from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.triggers import TriggerChange
+from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain, continues, damaged_log
+from noetl.store.limits import Slot
+from noetl.store.queue import NewCommand
+from noetl.store.records import Summary
+
+
+class Facts(NamedTuple):
+    """Events to append: how many, and their JSON objects with commas between them."""
+
+    size: int
+    json: bytes
+
+
+class EventRow(NamedTuple):
+    """One event as read. `seq` counts per execution from 1 without gaps; the fields after it are
+    those of the event itself, an object in JSON, that people choose events by.
+    """
+
+    seq: int
+    type: str
+    at: float
+    step: str
+    step_run_id: str
+    body: bytes
+    recorded_at: float = 0.0
+    """When a server took the report that this event came with; 0 where no report brought it."""
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """Everything that one decision changes in one execution."""
+
+    execution_id: ExecutionId
+    seq_before: int
+    """The last seq the decision was made on; 0 for a new execution."""
+    events: list[Facts] = []
+    commands: list[NewCommand] = []
+    closed: list[CommandId] = []
+    """Commands that are over: reported, cancelled, lost."""
+    timers: list[tuple[str, float]] = []
+    """Timers to set: id and the moment they fire."""
+    timers_cleared: list[str] = []
+    results: list[tuple[str, bytes]] = []
+    """Bodies kept by reference: key and JSON bytes. Writing a key again changes nothing."""
+    summary: Summary | None = None
+    snapshot: bytes | None = None
+    """The state after these events; kept beside the log, which stays whole."""
+    vars: dict[str, bytes | None] = {}
+    """Execution variables to set (JSON bytes) or delete (None)."""
+    audit: list[AuditEntry] = []
+    """Who did from outside what these events record."""
+    trigger: TriggerChange | None = None
+    """What started it: if that row has moved, so has the execution, and nothing is kept."""
+    slots: tuple[Slot, ...] = ()
+    """The limits of the execution, where this write makes it wait (its summary is PENDING), run, or
+    end. It runs only if all of them have room; then it holds a slot of each until it ends."""
+    full: tuple[str, ...] = ()
+    """Set by the store: it was refused, because these limits have no room."""
+
+    @property
+    def seq_after(self) -> int:
+        """The last seq of its events."""
+        seq = self.seq_before
+        for facts in self.events:
+            seq += facts.size
+        return seq
+
+
+class Loaded(NamedTuple):
+    """What is needed to have an execution's state: a snapshot, if any, and the events after it,
+    in JSON arrays of one or more.
+    """
+
+    snapshot_seq: int
+    snapshot: bytes | None
+    events: list[bytes]
+
+
+class Log(Protocol):
+    """What every store promises about executions."""
+
+    async def commit(
+        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+    ) -> list[ExecutionId]:
+        """Write all of these; each execution all or nothing.
+
+        An execution whose stored seq is not `seq_before` any more has moved: nothing of its write
+        is kept and its id is in the answer. So no event is written twice: its seq is its place in
+        the log, and its id is derived from that. The other writes are not affected, except those
+        that are tied to it: of executions that are tied together, all are kept or none. When this
+        returns, what it wrote survives the power plug.
+
+        An execution that would run while one of its limits (`slots`) has no room is refused like
+        one that has moved, and its write says so (`full`). Whether there is room is found out and
+        the slot taken in one transaction that excludes all others of that limit.
+        """
+
+    async def load(self, execution_id: ExecutionId) -> Loaded | None:
+        """Newest snapshot and the events after it; None if there is no such execution.
+
+        Raises Corrupted if what is stored is not what was written.
+        """
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        step: str | None = None,
+        size: int | None = None,
+    ) -> list[EventRow]:
+        """Events with a seq above `after`, in order. With a `size`, no further ones once they have
+        so many bytes."""
+
+    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+        """The last seq of each of these that exists."""
+
+    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
+        """The first events of each of these that exists, as a JSON array."""
+
+    async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
+        """Every variable of an execution, as JSON bytes."""
 
 
 class LogRow(NamedTuple):
@@ -42,7 +165,10 @@ _shown = msgspec.json.Decoder(_Shown).decode
 def row_of(write: Write, before: int) -> LogRow:
     """The events of a write as the row that follows the one with checksum `before`."""
     seq = write.seq_after
-    events = b"[%b]" % b",".join([facts.json for facts in write.events])
+    parts = write.events
+    events = b"[%b]" % (
+        parts[0].json if len(parts) == 1 else b",".join([facts.json for facts in parts])
+    )
     return LogRow(seq, events, chain(before, seq, events))
 
 
@@ -128,3 +254,30 @@ def _events(row: LogRow) -> Iterator[EventRow]:
             body,
             recorded_at,
         )
+
+
+HEADS_MAX = 20_000
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class Heads(Generic[T]):
+    """Where logs end, as far as a store remembers: what a commit continues without asking first.
+
+    A commit is kept only if this is still true, so remembering wrongly costs asking after all, and
+    nothing else. The one that was written longest ago is dropped first.
+
+    A head is a tuple that begins with the seq: of two, the one with the greater is the later.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[ExecutionId, T] = {}
+
+    def get(self, execution_id: ExecutionId) -> T | None:
+        return self._heads.get(execution_id)
+
+    def remember(self, execution_id: ExecutionId, head: T) -> None:
+        known = self._heads.pop(execution_id, head)
+        self._heads[execution_id] = known if known[0] > head[0] else head
+        if len(self._heads) > HEADS_MAX:
+            self._heads.pop(next(iter(self._heads)))

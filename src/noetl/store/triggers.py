@@ -1,5 +1,4 @@
-"""The part of the promise that is about what starts executions: what is due when, and what became
-of each time.
+"""What starts executions: what is due when, and what became of each time and each message.
 
 A row belongs to a document, or to one thing of it (`key`). Whoever decides something about it names
 the revision that was read: if the row has moved, nothing is written. The start of an execution can
@@ -8,44 +7,64 @@ carry such a change (`Write.trigger`); then both are kept, or neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from noetl.model.triggers import TriggerChange, TriggerRow, TriggerTime
+from noetl.model.ids import ExecutionId
+from noetl.model.triggers import TriggerChange, TriggerMessage, TriggerRow, TriggerTime
 
 Renewed = Callable[[int, TriggerRow | None], TriggerRow]
 """The row of a document that was registered, by its version in the catalog and the row before."""
 
 
-class TriggerStore(Protocol):
-    """What every store keeps about what starts executions."""
+class Triggers(Protocol):
+    """What every store promises about documents that start executions."""
 
-    async def trigger(self, path: str, key: str = "") -> TriggerRow | None:
+    async def get(self, path: str, key: str = "") -> TriggerRow | None:
         """One row."""
 
-    async def triggers(
+    async def of_kind(
         self, kind: str, *, prefix: str = "", after: tuple[str, str] = ("", ""), limit: int = 1000
     ) -> list[TriggerRow]:
         """Rows of a kind by path and key, of those behind `after`."""
 
-    async def due_triggers(self, *, now: float, limit: int = 100) -> list[TriggerRow]:
+    async def due(self, *, now: float, limit: int = 100) -> list[TriggerRow]:
         """Rows whose time has come, earliest first. Changes nothing."""
 
-    async def next_trigger(self) -> float | None:
+    async def next_due(self) -> float | None:
         """When the next one is due."""
 
-    async def change_trigger(self, decided: TriggerChange) -> bool:
-        """Write it; False, and nothing is changed, if the row has moved."""
+    async def change(self, decided: TriggerChange) -> bool:
+        """Write it; False, and nothing is changed, if the row has moved or a message is known."""
 
-    async def trigger_times(
+    async def times(
         self, path: str, *, before: float = float("inf"), limit: int = 100
     ) -> list[TriggerTime]:
         """What became of times before that, newest first."""
 
-    async def trigger_times_between(
-        self, path: str, first: float, last: float
-    ) -> list[TriggerTime]:
+    async def times_between(self, path: str, first: float, last: float) -> list[TriggerTime]:
         """What became of the times from the first to the last, in order."""
 
-    async def buffered_times(self, path: str, *, limit: int = 100) -> list[TriggerTime]:
+    async def buffered(self, path: str, *, limit: int = 100) -> list[TriggerTime]:
         """Times that wait for their turn, oldest first."""
+
+
+class Messages(Protocol):
+    """What every store promises about messages that start executions."""
+
+    async def of(
+        self, path: str, *, before: float = float("inf"), limit: int = 100
+    ) -> list[TriggerMessage]:
+        """What became of messages before that, newest first."""
+
+    async def known(self, path: str, ids: Sequence[str]) -> set[str]:
+        """Those of these messages of which it is stored what became of them."""
+
+    async def open(self, path: str, *, limit: int = 1000) -> list[ExecutionId]:
+        """Executions that messages have started and that have not ended, oldest first."""
+
+    async def forget(self, path: str, ids: Sequence[str]) -> None:
+        """These can never come again."""
+
+    async def forget_old(self, path: str, *, before: float) -> None:
+        """Those before that can never come again."""

@@ -54,6 +54,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Files among the results, and a directory for this attempt."""
     shared_tokens: SharedTokens | None = None
     """Access tokens that other workers fetched; None: every worker has its own."""
+    traceparent: str = ""
+    """The header by which whoever is called joins the trace (W3C); empty if it is not traced."""
 
     @property
     def context(self) -> dict[str, Any]:

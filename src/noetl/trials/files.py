@@ -40,6 +40,7 @@ from noetl.dsl.nodes import Sequence as ListNode
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
+from noetl.dsl.triggers import compile_beside
 from noetl.dsl.walk import all_tasks, bodies
 from noetl.errors import NotFound
 from noetl.model.duration import DURATION_PATTERN
@@ -466,13 +467,30 @@ def load(name: str, text: str, compile_text: Compile, beside: Beside) -> Loaded 
         playbook = place.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         return [Wrong(name, _unreadable(found.file.playbook, error))]
-    compiled = compile_text(playbook)
-    if compiled.net is None:
-        return [Wrong(str(place), one) for one in compiled.problems if one.severity == "error"]
-    children = _children(compiled.net, compile_text, beside(place.parent))
+    return load_of(name, text, str(place), playbook, compile_text, beside(place.parent))
+
+
+def load_of(
+    name: str,
+    text: str,
+    place: str,
+    playbook: str,
+    compile_text: Compile,
+    beside: Map[str, str],
+) -> Loaded | list[Wrong]:
+    """The same for a playbook whose text is known, wherever the file of the tests says it is."""
+    found = read_trials(text)
+    if found.file is None or found.root is None:
+        return [Wrong(name, problem) for problem in found.problems]
+    compiled = compile_beside(playbook, compile_text, beside)
+    if compiled.net is None or compiled.unresolved:
+        wrong = [one for one in compiled.problems if one.severity == "error"]
+        wrong += [one for one in compiled.problems if one.code == "unknown-schema"]
+        return [Wrong(place, one) for one in wrong]
+    children = _children(compiled.net, compile_text, beside)
     if isinstance(children, list):
         return children
-    source = Source(name=str(place), code_lines=dict(compiled.code_lines))
+    source = Source(name=place, code_lines=dict(compiled.code_lines))
     playbooks = Playbooks(compiled.net, children, source)
     problems = check_names(found.root, playbooks.nets)
     if problems:

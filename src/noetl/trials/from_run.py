@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from noetl.control.recording import Recording
+from noetl.control.recordings import Recording
 from noetl.errors import BadRequest
 from noetl.model.events import (
     ExecutionRequested,

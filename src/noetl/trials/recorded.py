@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.control.recording import Recording
+from noetl.control.recordings import Recording
 from noetl.dsl.walk import all_tasks
 from noetl.errors import NoetlError
 from noetl.model import refs

@@ -10,7 +10,7 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.events import NextSelected, StepScheduled, StepSkipped, decode
 from noetl.model.net import Net
-from noetl.store.base import EventRow
+from noetl.store.log import EventRow
 from noetl.trials.files import ARROW, Expect
 from noetl.trials.playbooks import target
 from noetl.trials.world import Story

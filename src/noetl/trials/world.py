@@ -24,7 +24,8 @@ from noetl.model.duration import seconds
 from noetl.model.net import Limits, Net, digest
 from noetl.model.outcome import TaskError
 from noetl.settings import Settings
-from noetl.store.base import EventRow, Store
+from noetl.store.base import Store
+from noetl.store.log import EventRow
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool
 from noetl.tools.registry import tools
@@ -110,7 +111,7 @@ class World:
     async def events(self, execution_id: str) -> list[EventRow]:
         """Everything that happened."""
         found: list[EventRow] = []
-        while rows := await self._store.events(execution_id, after=len(found), limit=BATCH):
+        while rows := await self._store.log.events(execution_id, after=len(found), limit=BATCH):
             found += rows
         return found
 
@@ -119,12 +120,12 @@ class World:
         orchestrator, store, clock = self.orchestrator, self._store, self._clock
         while True:
             orchestrator.timer_changed.clear()
-            due = await store.due_timers(now=clock.now(), limit=BATCH)
+            due = await store.queue.due_timers(now=clock.now(), limit=BATCH)
             for execution_id, timer_id, _ in due:
                 await orchestrator.fire(execution_id, timer_id)
             if due:
                 continue
-            following = await store.next_timer()
+            following = await store.queue.next_timer()
             pause = math.inf if following is None else max(TICK, following - clock.now())
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):

@@ -8,29 +8,28 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.pipeline import TaskProgram, rendered
+from noetl.engine.pipeline.actions import rendered
+from noetl.engine.pipeline.calls import overridden, repeats_of, timeout_of, total_seconds, unmet
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.machine import NOTHING, CallEnded, Printed
+from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.call_events import TaskLogged, TaskWaiting
-from noetl.model.ids import derive
 from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
-from noetl.model.toolshape import ToolShape
 from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
-from noetl.templates import Tainted, mask, reveal, view
-from noetl.templates.views import MISSING
+from noetl.templates import Tainted, mask, reveal
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.results import Files
-from noetl.tools.limits import listen, time_limit, waiting
+from noetl.tools.limits import listen, time_limit
 from noetl.tools.resources import ToolResources
-from noetl.worker.allowances import repeats_of, timeout_of
 from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
-from noetl.worker.frame import Frame
 from noetl.worker.keyring import Keyring
-from noetl.worker.printing import NOTHING, Printed, Printing
+from noetl.worker.printing import Printing
 from noetl.worker.rates import Rates
 from noetl.worker.reporter import Reporter
 from noetl.worker.tokens import CallTokens
@@ -57,18 +56,22 @@ class Caller:
         self.sources = sources
         self.now = now
         self._tools = tools
-        self._rates = Rates()
+        self.rates = Rates(control)
 
     async def call(
-        self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
-    ) -> tuple[Outcome, Printed]:
+        self,
+        program: TaskProgram,
+        frame: Frame,
+        action_id: str,
+        reporter: Reporter,
+        traceparent: str = "",
+    ) -> CallEnded:
         """The outcome of one attempt, and what it printed. Never raises but for cancellation.
 
         What it prints while it runs is reported at once.
         """
         task = program.task
-        call = Call(self, program, frame, action_id, reporter)
-        frame.mask = call.mask
+        call = Call(self, program, frame, action_id, reporter, traceparent)
         started = self.now()
         tool = self._tools.get(task.kind)
         if tool is None or tool.has_effect:
@@ -76,6 +79,7 @@ class Caller:
             listen(call.wait)
         elif "rate" in task.spec:
             listen(call.wait)
+        self.rates.begin(frame.command.command_id)
         try:
             outcome = await self._attempt(call, tool)
             if outcome.error is not None and outcome.error.retryable:
@@ -89,6 +93,7 @@ class Caller:
         except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
             outcome = _failure(error, task.name)
         finally:
+            self.rates.end(frame.command.command_id)
             call.end()
         ended = self.now()
         shown = call.mask.outcome(outcome)
@@ -103,7 +108,8 @@ class Caller:
             action_id=action_id,
             usage=outcome.meta.usage,
         )
-        return msgspec.structs.replace(shown, meta=meta), call.printed()
+        shown = msgspec.structs.replace(shown, meta=meta)
+        return CallEnded(shown, call.printed(), call.mask.text)
 
     async def _attempt_again(self, call: Call, tool: Tool | None, outcome: Outcome) -> Outcome:
         """As many more tries as `spec.retry` allows while the error is worth another."""
@@ -149,8 +155,7 @@ class Caller:
                 if lacking is not None:
                     return lacking
             if "rate" in program.task.spec:
-                with waiting("its turn under spec.rate"):
-                    await self._rates.wait(program.task.spec["rate"], kind, config, frame)
+                await self.rates.wait(program.task.spec["rate"], kind, config, frame)
             context = call.context(inputs, tool)
             limit = total_seconds(context.timeout)
             if limit is None:
@@ -180,6 +185,7 @@ class Call:
         "frame",
         "mask",
         "program",
+        "traceparent",
         "tries",
     )
 
@@ -190,11 +196,13 @@ class Call:
         frame: Frame,
         action_id: str,
         reporter: Reporter,
+        traceparent: str = "",
     ) -> None:
         self._caller = caller
         self.program = program
         self.frame = frame
         self.action_id = action_id
+        self.traceparent = traceparent
         self.tries = frame.tries
         self.mask = Mask()
         self.files: Files
@@ -234,6 +242,7 @@ class Call:
             read_result=self._read_result,
             files=self.files,
             shared_tokens=CallTokens(caller.control, command.execution_id, self.mask),
+            traceparent=self.traceparent,
         )
 
     @property
@@ -249,9 +258,7 @@ class Call:
         return await self.keyring.credential(name)
 
     async def _read_result(self, reference: Any) -> Any:
-        caller = self._caller
-        most = caller.resources.rules.max_response_bytes
-        return await Bodies(caller.control, self.frame.command, most).real(reference)
+        return await Bodies(self._caller.control, self.frame.command).real(reference)
 
     # --- What it waits for ---
 
@@ -342,35 +349,6 @@ class Call:
         )
 
 
-def unmet(task: Task, inputs: Mapping[str, Any]) -> Outcome | None:
-    """The failure of a task that lacks inputs it expects (`assert.expects`)."""
-    missing = [name for name in _promised(task, "expects") if name not in inputs]
-    if not missing:
-        return None
-    names = ", ".join(f"`{name}`" for name in missing)
-    return failed("schema", f'task "{task.name}" expects {names}, which it was not given.')
-
-
-def asserted(task: Task, outcome: Outcome) -> Outcome:
-    """The outcome, or its failure if the result lacks what the task promises."""
-    if "assert" not in task.spec or not outcome.is_ok:
-        return outcome
-    shown = view(task.kind, outcome.result)
-    if isinstance(shown, Tainted):
-        return outcome
-    missing = [name for name in _promised(task, "returns") if shown.get(name) is MISSING]
-    if not missing:
-        return outcome
-    names = ", ".join(f"`{name}`" for name in missing)
-    wrong = failed("schema", f'the result of task "{task.name}" lacks {names}.')
-    return msgspec.structs.replace(outcome, status="error", result=None, error=wrong.error)
-
-
-def _promised(task: Task, key: str) -> list[str]:
-    promised = task.spec.get("assert")
-    return promised.get(key, []) if isinstance(promised, dict) else []
-
-
 def _failure(error: BaseException, task: str) -> Outcome:
     """What became of a call that something put an end to."""
     match error:
@@ -394,23 +372,6 @@ def _failure(error: BaseException, task: str) -> Outcome:
         error=TaskError(kind="exception", message=f"{name}: {error}"),
         py={"exception_type": name},
     )
-
-
-def action_of(frame: Frame, task: Task) -> str:
-    """The same on every attempt of a logical call, another for every other call."""
-    place = (frame.cause, task.name, frame.page, frame.jumps)
-    chain = frame.chain
-    # The same task may stand in several rules, and the same rule may answer several events.
-    return derive(*place) if chain is None else derive(*place, *chain.place)
-
-
-def total_seconds(timeout: Any) -> float | None:
-    """How long a whole call may take; None if nothing says so."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, dict):
-        timeout = timeout.get("total")
-    return float(timeout) if isinstance(timeout, int | float) else None
 
 
 def _looks_around(task: Task, tool: Tool | None) -> bool:
@@ -490,33 +451,6 @@ def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
     for secret in _secrets(config), _secrets(inputs):
         call.mask.add_given(secret)
     return reveal(config), reveal(inputs)
-
-
-def overridden(
-    config: dict[str, Any], inputs: dict[str, Any], overrides: dict[str, Any], tool: ToolShape
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The next call (`call`, `next_call`): some of the config or inputs changed, in whatever
-    spelling a task of this kind may use.
-    """
-    if not overrides:
-        return config, inputs
-    changed: dict[str, Any] = {}
-    for key, value in overrides.items():
-        if key in ("args", "input", "with") and not tool.takes(key):
-            inputs = _merged(inputs, value if isinstance(value, dict) else {})
-        else:
-            changed[tool.aliases.get(key, key)] = value
-    return _merged(config, changed), inputs
-
-
-def _merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Mappings keep what is not named."""
-    merged = dict(config)
-    for key, value in overrides.items():
-        below = merged.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = {**below, **value} if both else value  # type: ignore[dict-item]
-    return merged
 
 
 def _secrets(value: Any) -> list[Any]:

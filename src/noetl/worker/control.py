@@ -45,3 +45,8 @@ class Control(Protocol):
         self, key: str, token: AccessToken, execution_id: ExecutionId
     ) -> None:
         """Keep one for whoever asks for it with the same key."""
+
+    async def next_moment(self, key: str, apart: float) -> float:
+        """How many seconds from now the next free moment of a rate that all workers share is. It is
+        the caller's: moments of one key lie at least so many seconds apart.
+        """

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.engine.pipeline.frame import Frame
 from noetl.errors import EvaluationFailed
 from noetl.model.duration import seconds
 from noetl.model.net import KeychainEntry
@@ -25,7 +26,6 @@ from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
 from noetl.tools.secrets.managers import MANAGERS, Wanted
 from noetl.worker.control import Control
-from noetl.worker.frame import Frame
 
 KEPT_MAX = 1000
 

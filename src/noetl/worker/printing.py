@@ -8,24 +8,14 @@ its lines as they come, up to a limit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from noetl.engine.pipeline.machine import Printed
 from noetl.secrets.masking import Mask
 from noetl.tools.base import TaskLog
 
 SHOWN_MAX = 64 * 1024
 """Characters of one call: the log of events must not grow with what somebody prints for hours."""
 NO_MORE = "[… more output; the end of it comes when the task ends]\n"
-
-
-class Printed(NamedTuple):
-    """What a call printed: the end of it, and how much of that was in `task.log` before."""
-
-    text: str = ""
-    told: int = 0
-
-
-NOTHING = Printed()
 
 
 class Printing:

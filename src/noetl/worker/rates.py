@@ -1,17 +1,29 @@
-"""`spec.rate`: at most so many calls in so long, over everything that one worker runs.
+"""`spec.rate`: at most so many calls in so long.
 
-Calls are spread evenly: each takes the next free moment. Requests to one host share their moments,
-whichever step they come from; other calls share them with their own task only.
+`rate: 10/s` holds for everything that one worker runs. Calls are spread evenly: each takes the next
+free moment. Requests to one host share their moments, whichever step they come from; other calls
+share them with their own task only.
+
+`rate: {key: bank, limit: 10/s}` holds for all workers of all servers: the store hands out the
+moments of a key, each to one call. A command all of whose calls wait for such a moment holds no
+slot of its worker meanwhile. When its moment comes it needs a slot again; if there is none by then,
+it waits for one, goes before new commands, and takes another moment: neither the rate nor the
+number of slots is ever exceeded. A moment that nobody uses, because its worker is gone, passes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from noetl.engine.pipeline.frame import Frame
 from noetl.model.duration import interval
-from noetl.worker.frame import Frame
+from noetl.model.ids import CommandId
+from noetl.tools.limits import waiting
+from noetl.worker.control import Control
 
 KEPT_MAX = 1000
 """Schedules kept; those whose last moment has passed go first."""
@@ -20,22 +32,92 @@ KEPT_MAX = 1000
 class Rates:
     """When the next call of each kind may begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, control: Control) -> None:
+        self._control = control
         self._next: dict[tuple[str, ...], float] = {}
+        self._calls: Counter[CommandId] = Counter()
+        self._waits: Counter[CommandId] = Counter()
+        self._freed = asyncio.Event()
+        self.coming = 0
+        """Commands whose moment has come, and that wait for a slot."""
+        self.has_room: Callable[[], bool] = lambda: True
+        """Whether the worker has a free slot."""
+        self.on_idle: Callable[[], None] = lambda: None
+        """Told when a command lets go of its slot."""
+
+    @property
+    def idle(self) -> int:
+        """Commands of which every call waits for a moment: they need no slot."""
+        return sum(map(self._is_idle, self._waits))
+
+    def _is_idle(self, command_id: CommandId) -> bool:
+        return self._waits[command_id] >= self._calls[command_id]
+
+    def free(self) -> None:
+        """There may be a free slot."""
+        self._freed.set()
+
+    def begin(self, command_id: CommandId) -> None:
+        """A call of this command is under way."""
+        self._calls[command_id] += 1
+
+    def end(self, command_id: CommandId) -> None:
+        """It is over."""
+        self._calls[command_id] -= 1
+        if not self._calls[command_id]:
+            del self._calls[command_id]
 
     async def wait(self, written: Any, kind: str, config: dict[str, Any], frame: Frame) -> None:
         """Come back when this call may begin; at once if nothing limits it."""
+        if isinstance(written, Mapping):
+            limit, key = str(written.get("limit", "")), str(written.get("key", ""))
+            if apart := interval(limit):
+                with waiting(f"its rate ({limit} of {key})"):
+                    await self._wait_with_all(key, apart, frame.command.command_id)
+            return
         apart = interval(written) if isinstance(written, str) else None
         if not apart:
             return
-        key = (str(written), *_shared_by(kind, config, frame))
+        own = (str(written), *_shared_by(kind, config, frame))
         now = asyncio.get_running_loop().time()
-        begin = max(now, self._next.get(key, now))
-        self._next[key] = begin + apart
+        begin = max(now, self._next.get(own, now))
+        self._next[own] = begin + apart
         if len(self._next) > KEPT_MAX:
             self._next = {name: at for name, at in self._next.items() if at > now}
         if begin > now:
-            await asyncio.sleep(begin - now)
+            with waiting("its turn under spec.rate"):
+                await asyncio.sleep(begin - now)
+
+    async def _wait_with_all(self, key: str, apart: float, command_id: CommandId) -> None:
+        """Until a moment that is this call's alone, among all workers, and there is a slot."""
+        delay = await self._control.next_moment(key, apart)
+        if delay <= 0:
+            return
+        self._waits[command_id] += 1
+        self._let_go(command_id)
+        try:
+            while True:
+                await asyncio.sleep(delay)
+                # Another call of its command works: the slot is there.
+                if not self._is_idle(command_id) or self.has_room():
+                    return
+                self.coming += 1
+                try:
+                    while not self.has_room():
+                        self._freed.clear()
+                        await self._freed.wait()
+                finally:
+                    self.coming -= 1
+                delay = max(0.0, await self._control.next_moment(key, apart))
+        finally:
+            self._waits[command_id] -= 1
+            if not self._waits[command_id]:
+                del self._waits[command_id]
+
+    def _let_go(self, command_id: CommandId) -> None:
+        if self._is_idle(command_id):
+            self._freed.set()
+            self.on_idle()
 
 
 def _shared_by(kind: str, config: dict[str, Any], frame: Frame) -> tuple[str, ...]:

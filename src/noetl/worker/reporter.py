@@ -59,7 +59,13 @@ class Reporter:
     """The voice of one lease."""
 
     def __init__(
-        self, control: Control, lease: Lease, pool: str, worker_id: str, pulse: Pulse
+        self,
+        control: Control,
+        lease: Lease,
+        pool: str,
+        worker_id: str,
+        pulse: Pulse,
+        stop: Callable[[], None],
     ) -> None:
         self._control = control
         self._lease = lease
@@ -73,6 +79,8 @@ class Reporter:
         """Each report brings along what these have to say by then, if anything."""
         self._number = 0
         self._pulse = pulse
+        self._stop = stop
+        """Interrupts the run: it is over, says the answer to a report."""
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
         """What is said until the report under way is taken goes with the next one."""
@@ -127,7 +135,9 @@ class Reporter:
     async def _send_gathered(self) -> None:
         while self._flush_wanted and self._has_news():
             self._flush_wanted = False
-            await self._send(self._next_report())
+            answer = await self._send(self._next_report())
+            if answer.cancelled:
+                self._stop()
         self._flush_wanted = False
 
     def _has_news(self) -> bool:

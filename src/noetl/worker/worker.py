@@ -23,14 +23,15 @@ from noetl.tools.base import Tool
 from noetl.tools.resources import ToolResources
 from noetl.worker.calls import Caller
 from noetl.worker.control import Control
+from noetl.worker.driver import Driver
 from noetl.worker.reporter import Pulse, Reporter
-from noetl.worker.runner import Pipelines, Runner
+from noetl.worker.spans import Spans
 
 logger = logging.getLogger(__name__)
 
 LEASE_WAIT = 10.0
 RETRY_PAUSE = 0.2
-PIPELINES_MAX = 200
+PROGRAMS_MAX = 200
 PROGRAM_TRIES_MAX = 10
 PROGRAM_PAUSE_SECONDS = 0.5
 PAUSED_MAX = 10_000
@@ -52,9 +53,12 @@ class Worker:
         now: Callable[[], float],
         sources: Sources | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
+        spans: Spans | None = None,
     ) -> None:
         self._control = control
         self._caller = Caller(control, tools, resources, now, sources or Sources())
+        self._spans = spans
+        """None: nothing is traced here."""
         self.worker_id = worker_id
         self.pool = pool
         self.slots = slots
@@ -62,7 +66,7 @@ class Worker:
         self._now = now
         self._sleep = sleep
         self._running: dict[CommandId, tuple[Lease, asyncio.Task[None]]] = {}
-        self._pipelines: dict[str, Pipelines] = {}
+        self._programs: dict[str, Program] = {}
         self._closing: set[CommandId] = set()
         """Commands whose last report is on its way: its answer, which may bring the next command,
         must not be missed because somebody says meanwhile that they are over."""
@@ -71,6 +75,8 @@ class Worker:
         """Commands under which nothing more is to begin."""
         self._pulse = Pulse()
         self._room = asyncio.Event()
+        self._caller.rates.has_room = lambda: self._free() > 0
+        self._caller.rates.on_idle = self._room.set
         self._draining = False
         self._taking: asyncio.Task[None] | None = None
 
@@ -106,7 +112,8 @@ class Worker:
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:
         while not self._draining:
-            free = self.slots - len(self._running)
+            # Those whose moment has come go before new ones.
+            free = self._free() - self._caller.rates.coming
             if free <= 0:
                 self._room.clear()
                 await self._room.wait()
@@ -121,6 +128,10 @@ class Worker:
                 continue
             for lease in leases:
                 self._begin(lease, group)
+
+    def _free(self) -> int:
+        """Slots that nothing works in; what waits for the moment of a rate needs none."""
+        return self.slots - len(self._running) + self._caller.rates.idle
 
     def _begin(self, lease: Lease, group: asyncio.TaskGroup) -> None:
         task = group.create_task(self._work(lease))
@@ -155,6 +166,7 @@ class Worker:
             finally:
                 self._running.pop(command_id, None)
                 self._room.set()
+                self._caller.rates.free()
             lease = following
 
     @staticmethod
@@ -164,7 +176,14 @@ class Worker:
 
     async def _run_one(self, lease: Lease) -> Lease | None:
         command_id = lease.command.command_id
-        reporter = Reporter(self._control, lease, self.pool, self.worker_id, self._pulse)
+        reporter = Reporter(
+            self._control,
+            lease,
+            self.pool,
+            self.worker_id,
+            self._pulse,
+            lambda: self._interrupt({command_id}),
+        )
         self._reporters[command_id] = reporter
         try:
             ending = await self._ending(lease, reporter)
@@ -186,13 +205,13 @@ class Worker:
 
     async def _ending(self, lease: Lease, reporter: Reporter) -> Ending | None:
         try:
-            pipelines = self._pipelines.get(lease.command.digest)
-            if pipelines is None:
-                pipelines = await self._made_ready(lease.command.digest)
+            program = self._programs.get(lease.command.digest)
+            if program is None:
+                program = await self._made_ready(lease.command.digest)
             command_id, paused = lease.command.command_id, self._paused
-            runner = Runner(
+            driver = Driver(
                 lease.command,
-                pipelines,
+                program,
                 self._caller,
                 self._control,
                 reporter,
@@ -200,7 +219,9 @@ class Worker:
                 self._sleep,
                 lambda: command_id in paused,
             )
-            return await runner.run()
+            if self._spans is None:
+                return await driver.run()
+            return await self._spans.run(driver)
         except LeaseLost:
             raise
         except Exception as error:
@@ -209,10 +230,10 @@ class Worker:
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
 
-    async def _made_ready(self, digest: str) -> Pipelines:
-        if len(self._pipelines) >= PIPELINES_MAX:
-            self._pipelines.pop(next(iter(self._pipelines)))
-        found = self._pipelines[digest] = Pipelines(await self._program(digest))
+    async def _made_ready(self, digest: str) -> Program:
+        if len(self._programs) >= PROGRAMS_MAX:
+            self._programs.pop(next(iter(self._programs)))
+        found = self._programs[digest] = await self._program(digest)
         return found
 
     async def _program(self, digest: str) -> Program:

@@ -39,9 +39,14 @@ export async function call<N extends Name>(name: N, given: Given<N>): Promise<Ca
   return (response.status === 204 ? undefined : await response.json()) as Calls[N]["answer"];
 }
 
+/** A name as a part of a path. Browsers go up at `..`, however it is written, and nothing has that name. */
+function segment(name: string): string {
+  return /^\.\.?$/.test(name) ? encodeURIComponent(`${name}…`) : encodeURIComponent(name);
+}
+
 export function address(template: string, path: Record<string, string> = {}, query: object = {}): string {
   const filled = template.replace(/\{(\w+)\}/g, (_, key: string) =>
-    (path[key] ?? "").split("/").map(encodeURIComponent).join("/"),
+    (path[key] ?? "").split("/").map(segment).join("/"),
   );
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
@@ -77,6 +82,16 @@ async function fetched(
   const said = body?.error ?? {};
   if (response.status === 401 && template !== "/api/auth/login") me.value = null;
   throw new Problem(response.status, said.code ?? String(response.status), said.message ?? response.statusText, said.details);
+}
+
+/** What a route answers as text. */
+export async function fetchText(template: string, path: Record<string, string>): Promise<string> {
+  return (await fetched("GET", template, { path })).text();
+}
+
+export async function signOut(): Promise<void> {
+  await call("POST /api/auth/logout", {});
+  me.value = null;
 }
 
 /** Ask who we are; a server without users says so, too. */

@@ -25,7 +25,7 @@ const wanted = new Map<string, { topics: string[]; heard: number }>();
 const waiting = new Map<string, number>();
 const latest = new Map<string, unknown>();
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("noetl.live") : null;
-const shares = channel !== null && "locks" in navigator;
+const shares = channel !== null && Boolean(navigator.locks);
 let leads = false;
 let reading: AbortController | null = null;
 let topicsRead = "";

@@ -35,7 +35,7 @@ export async function follow(url: string, onMessage: (message: Message) => void,
   }
 }
 
-async function read(body: ReadableStream<Uint8Array>, onMessage: (message: Message) => void): Promise<void> {
+export async function read(body: ReadableStream<Uint8Array>, onMessage: (message: Message) => void): Promise<void> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let text = "";
   for (;;) {

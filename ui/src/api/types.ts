@@ -22,7 +22,7 @@ export interface ActDocument {
 }
 
 export interface Actor {
-  kind: "hook" | "local" | "open" | "playbook" | "schedule" | "token" | "user";
+  kind: "consumer" | "hook" | "local" | "notification" | "open" | "playbook" | "schedule" | "token" | "user";
   name?: string;
 }
 
@@ -86,6 +86,7 @@ export interface AttemptDocument {
   status: string;
   error: FailureDocument | null;
   directive: string;
+  rule?: number | null;
   retry_delay: number | null;
   output: string;
 }
@@ -347,6 +348,8 @@ export interface CommandIssued {
   stop?: number | null;
   width?: number;
   iteration?: number | null;
+  chains?: number[][];
+  keys?: boolean;
 }
 
 export interface CommandLeased {
@@ -389,6 +392,7 @@ export interface CommandRequeued {
   alone?: number;
   start?: number | null;
   stop?: number | null;
+  chains?: number[][];
 }
 
 export interface ComparedDocument {
@@ -409,6 +413,53 @@ export interface ConditionDocument {
   seq: number;
   reads?: ReadDocument[];
   error?: string;
+}
+
+export interface ConsumedMessage {
+  id: string;
+  time: string | null;
+  outcome: string;
+  reason: string;
+  execution_id: string | null;
+}
+
+export interface ConsumerDeleted {
+  path: string;
+}
+
+export interface ConsumerDocument {
+  path: string;
+  version: number;
+  status: string;
+  reason: string;
+  description: string;
+  source: string;
+  playbook: string | null;
+  signal: string | null;
+  max_running: number;
+  holder: string;
+  problem: string;
+  running: string[];
+  messages: ConsumedMessage[];
+}
+
+export interface ConsumerItem {
+  path: string;
+  version: number;
+  status: string;
+  reason: string;
+  description: string;
+  source: string;
+  playbook: string | null;
+  signal: string | null;
+  max_running: number;
+  holder: string;
+  problem: string;
+}
+
+export interface ConsumerList {
+  consumers: ConsumerItem[];
+  next_after: string | null;
 }
 
 export interface Content {
@@ -523,6 +574,7 @@ export interface EventDocument {
   entity_type: string;
   entity_id: string;
   parent_id: string;
+  trace_id?: string;
   attempt: number | null;
   iteration: number | null;
   action_id: string | null;
@@ -724,6 +776,7 @@ export interface ForgottenDocument {
 export interface Fork {
   seq: number;
   iteration?: number | null;
+  failed?: boolean;
   version?: number | "latest" | null;
   ctx?: Record<string, unknown> | null;
   dry_run?: boolean;
@@ -953,6 +1006,20 @@ export interface IterationStarted {
   iteration: number;
 }
 
+export interface IterationsKeyed {
+  type: "loop.partitioned";
+  at: number;
+  command_id?: string;
+  report?: number;
+  settled?: boolean;
+  recorded_at?: number;
+  step_run_id: string;
+  step: string;
+  start?: number;
+  keys?: string[];
+  error?: TaskError | null;
+}
+
 export interface KeepDocument {
   executions: string;
   seconds: number | null;
@@ -974,7 +1041,7 @@ export interface LabelCounts {
 
 export interface Language {
   content?: string;
-  want?: "completion" | "hover" | "problems" | "value";
+  want?: "completion" | "format" | "hover" | "migration" | "problems" | "value";
   line?: number;
   column?: number;
   expression?: string | null;
@@ -989,6 +1056,9 @@ export interface LanguageDocument {
   hover?: AboutDocument | null;
   problems?: Problem[];
   value?: unknown;
+  layout?: Layout | null;
+  text?: string | null;
+  remarks?: RemarkDocument[];
 }
 
 export interface Layout {
@@ -1115,6 +1185,7 @@ export interface LoopStarted {
   lanes?: number;
   size?: number;
   segment?: number;
+  partitioned?: boolean;
   max_pending?: number | null;
 }
 
@@ -1142,6 +1213,10 @@ export interface MissedTime {
   schedule: string;
   time: string | null;
   reason: string;
+}
+
+export interface Moment {
+  delay: number;
 }
 
 export interface MomentDocument {
@@ -1184,7 +1259,7 @@ export interface Myself {
   rights: string[];
 }
 
-export interface NamedSchedule {
+export interface NamedDocument {
   path: string;
 }
 
@@ -1241,6 +1316,30 @@ export interface NextUnmatched {
   undefined?: Record<string, string>;
 }
 
+export interface NotificationDeleted {
+  path: string;
+}
+
+export interface NotificationItem {
+  path: string;
+  version: number;
+  status: string;
+  reason: string;
+  description: string;
+  on: string[];
+  paths: string[];
+  labels: Record<string, string>;
+  late: number;
+  window: number;
+  playbook: string;
+  problem: string;
+}
+
+export interface NotificationList {
+  notifications: NotificationItem[];
+  next_after: string | null;
+}
+
 export interface OfferDocument {
   text: string;
   kind: string;
@@ -1291,7 +1390,7 @@ export interface Pause {
   reason?: string;
 }
 
-export interface PauseSchedule {
+export interface PauseDocument {
   path: string;
   reason?: string;
 }
@@ -1375,6 +1474,7 @@ export interface Pool {
   slots: number;
   waiting: number;
   leased: number;
+  missing: string[];
 }
 
 export interface PoolList {
@@ -1464,10 +1564,21 @@ export interface Queue {
   oldest_execution_id: string | null;
   kinds: Record<string, number>;
   kinds_of: number;
+  missing: string[];
 }
 
 export interface QueueList {
   queues: Queue[];
+}
+
+export interface QuotaUsed {
+  type: "quota.used";
+  at: number;
+  step_run_id: string;
+  step: string;
+  calls?: number;
+  bytes?: number;
+  seconds?: number;
 }
 
 export interface ReadDocument {
@@ -1501,6 +1612,12 @@ export interface Released {
   execution_id: string;
 }
 
+export interface RemarkDocument {
+  line: number;
+  message: string;
+  changed: boolean;
+}
+
 export interface Render {
   execution_id: string;
   step?: string | null;
@@ -1520,7 +1637,7 @@ export interface Report {
   token: string;
   number: number;
   worker?: string;
-  events?: (ExecutionRequested | RequestEvaluated | ExecutionForked | ExecutionBounded | ExecutionQueued | WorkflowStarted | WorkflowFailing | ExecutionPaused | ExecutionResumed | ExecutionCancelled | WorkflowFinished | ExecutionProcessed | TokenCreated | TokenConsumed | TokenAbsorbed | StepScheduled | StepStarted | StepSkipped | StepWaiting | StepResumed | StepDone | StepFailed | StepCancelled | TaskStarted | TaskLogged | TaskWaiting | TaskDone | RetryStarted | PolicyUnmatched | CtxPatched | VarsSet | LoopStarted | FrameClaimed | IterationStarted | IterationDone | IterationFailed | ResultsKept | LoopDone | NextSelected | NextUnmatched | CommandIssued | CommandLeased | CommandClosed | CommandLost | CommandPaused | CommandRequeued | TimerSet | TimerFired | ChildStarted | ChildFinished | MessageReceived | ApprovalReceived | SignalConsidered | CaseEvaluated | CaseUnmatched | CaseProcessed | BranchSuppressed | StepPatched | NextEvaluated | RetryProcessed | ChainRestarted | PollStarted | PollIteration | PollFinished | SinkStarted | SinkProcessed)[];
+  events?: (ExecutionRequested | RequestEvaluated | ExecutionForked | ExecutionBounded | ExecutionQueued | WorkflowStarted | WorkflowFailing | ExecutionPaused | ExecutionResumed | ExecutionCancelled | WorkflowFinished | ExecutionProcessed | TokenCreated | TokenConsumed | TokenAbsorbed | StepScheduled | StepStarted | StepSkipped | StepWaiting | StepResumed | StepDone | StepFailed | StepCancelled | TaskStarted | TaskLogged | TaskWaiting | TaskDone | RetryStarted | QuotaUsed | PolicyUnmatched | CtxPatched | VarsSet | LoopStarted | FrameClaimed | IterationsKeyed | IterationStarted | IterationDone | IterationFailed | ResultsKept | LoopDone | NextSelected | NextUnmatched | CommandIssued | CommandLeased | CommandClosed | CommandLost | CommandPaused | CommandRequeued | TimerSet | TimerFired | ChildStarted | ChildFinished | MessageReceived | ApprovalReceived | SignalConsidered | CaseEvaluated | CaseUnmatched | CaseProcessed | BranchSuppressed | StepPatched | NextEvaluated | RetryProcessed | ChainRestarted | PollStarted | PollIteration | PollFinished | SinkStarted | SinkProcessed)[];
   suspensions?: Suspension[];
   ending?: Ending | null;
   closes?: boolean;
@@ -1560,6 +1677,7 @@ export interface Resume {
 
 export interface RetentionDocument {
   keep: KeepDocument[];
+  archive: boolean;
   holds: HoldDocument[];
   forgotten: ForgottenDocument[];
 }
@@ -1953,6 +2071,11 @@ export interface Suspension {
   child?: ChildRequest | null;
 }
 
+export interface TakeMoment {
+  key: string;
+  apart: number;
+}
+
 export interface TaskDone {
   type: "task.done";
   at: number;
@@ -1975,7 +2098,7 @@ export interface TaskDone {
 }
 
 export interface TaskError {
-  kind: "auth" | "cancelled" | "client_error" | "connection" | "db_connection" | "db_constraint" | "db_deadlock" | "db_timeout" | "exception" | "lease_lost" | "not_found" | "parse" | "rate_limit" | "schema" | "server_error" | "timeout" | "unknown";
+  kind: "auth" | "cancelled" | "client_error" | "connection" | "db_connection" | "db_constraint" | "db_deadlock" | "db_timeout" | "exception" | "lease_lost" | "not_found" | "parse" | "quota" | "rate_limit" | "schema" | "server_error" | "timeout" | "unknown";
   message: string;
   code?: string | number | null;
   retryable?: boolean;
@@ -2033,6 +2156,34 @@ export interface TaskWaiting {
   attempt?: number;
   action_id?: string;
   iteration?: number | null;
+}
+
+export interface TestDifference {
+  what: string;
+  expected: unknown;
+  found: unknown;
+}
+
+export interface TestDocument {
+  name: string;
+  passed: boolean;
+  status: string;
+  elapsed_seconds: number;
+  steps: string[];
+  complaints: string[];
+  differences: TestDifference[];
+}
+
+export interface Tests {
+  content: string;
+  tests: string;
+}
+
+export interface TestsDocument {
+  passed: number;
+  failed: number;
+  problems: Problem[];
+  tests: TestDocument[];
 }
 
 export interface Timeline {
@@ -2290,6 +2441,7 @@ export interface WorkerDocument {
   name: string;
   kind: string;
   pool: string;
+  labels: string[];
   slots: number;
   host: string;
   version: string;
@@ -2299,6 +2451,10 @@ export interface WorkerDocument {
   seen_at: string | null;
 }
 
+export interface WorkerDrained {
+  worker_id: string;
+}
+
 export interface WorkerGone {
   was_known: boolean;
   given_back: number;
@@ -2306,6 +2462,7 @@ export interface WorkerGone {
 
 export interface WorkerKnown {
   worker_id: string;
+  drain?: boolean;
 }
 
 export interface WorkflowFailing {
@@ -2334,10 +2491,12 @@ export interface Calls {
   "DELETE /api/access/users/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/auth/sessions": { query: {}; body: undefined; answer: SessionsEnded };
   "DELETE /api/auth/sessions/{session_id}": { path: { session_id: string }; query: {}; body: undefined; answer: SessionEnded };
+  "DELETE /api/consumers/{path}": { path: { path: string }; query: {}; body: undefined; answer: ConsumerDeleted };
   "DELETE /api/credentials/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDeleted };
   "DELETE /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: undefined; answer: Released };
   "DELETE /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookDeleted };
+  "DELETE /api/notifications/{path}": { path: { path: string }; query: {}; body: undefined; answer: NotificationDeleted };
   "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: ScheduleDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/views/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
@@ -2350,6 +2509,8 @@ export interface Calls {
   "GET /api/auth/me": { query: {}; body: undefined; answer: Myself };
   "GET /api/auth/sessions": { query: {}; body: undefined; answer: SessionList };
   "GET /api/catalog/{path}": { path: { path: string }; query: { version?: number | "latest" | null }; body: undefined; answer: CatalogResource };
+  "GET /api/consumers": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ConsumerList };
+  "GET /api/consumers/{path}": { path: { path: string }; query: { messages?: number }; body: undefined; answer: ConsumerDocument };
   "GET /api/credentials": { query: { type?: string | null }; body: undefined; answer: CredentialList };
   "GET /api/credentials/{name}": { path: { name: string }; query: { include_data?: boolean; execution_id?: string | null; parent_execution_id?: string | null }; body: undefined; answer: CredentialDocument };
   "GET /api/executions": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string; cursor?: string | null; limit?: number; workload?: string[] }; body: undefined; answer: ExecutionPage };
@@ -2366,6 +2527,7 @@ export interface Calls {
   "GET /api/executions/{execution_id}/state": { path: { execution_id: string }; query: { seq?: number | null }; body: undefined; answer: MomentDocument };
   "GET /api/executions/{execution_id}/status": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionStatus };
   "GET /api/executions/{execution_id}/stream": { path: { execution_id: string }; query: { after?: number }; body: undefined; answer: unknown };
+  "GET /api/executions/{execution_id}/test": { path: { execution_id: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/executions/{execution_id}/timeline": { path: { execution_id: string }; query: { after?: number; limit?: number; buckets?: number }; body: undefined; answer: Timeline };
   "GET /api/executions/{execution_id}/why": { path: { execution_id: string }; query: { step?: string | null; seq?: number | null }; body: undefined; answer: WhyDocument };
   "GET /api/health": { query: {}; body: undefined; answer: Health };
@@ -2373,6 +2535,8 @@ export interface Calls {
   "GET /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookItem };
   "GET /api/inbox": { query: { cursor?: string | null; limit?: number }; body: undefined; answer: Inbox };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
+  "GET /api/notifications": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: NotificationList };
+  "GET /api/notifications/{path}": { path: { path: string }; query: {}; body: undefined; answer: NotificationItem };
   "GET /api/openapi.json": { query: {}; body: undefined; answer: unknown };
   "GET /api/overview": { query: {}; body: undefined; answer: Overview };
   "GET /api/playbooks/{digest}": { path: { digest: string }; query: {}; body: undefined; answer: unknown };
@@ -2398,6 +2562,8 @@ export interface Calls {
   "POST /api/catalog/register/batch": { query: {}; body: Registrations; answer: AllRegistered };
   "POST /api/catalog/resource": { query: {}; body: Wanted; answer: CatalogResource };
   "POST /api/catalog/validate": { query: {}; body: Content; answer: Validated };
+  "POST /api/consumers/pause": { query: {}; body: PauseDocument; answer: ConsumerDocument };
+  "POST /api/consumers/resume": { query: {}; body: NamedDocument; answer: ConsumerDocument };
   "POST /api/context/render": { query: {}; body: Render; answer: Rendered };
   "POST /api/credentials": { query: {}; body: NewCredential; answer: CredentialDocument };
   "POST /api/events": { query: {}; body: Addressed | Report | (Addressed | Report)[]; answer: EventsTaken };
@@ -2414,13 +2580,18 @@ export interface Calls {
   "POST /api/executions/{execution_id}/resume": { path: { execution_id: string }; query: {}; body: Resume; answer: Started };
   "POST /api/keys/rotate": { query: {}; body: undefined; answer: KeysRotated };
   "POST /api/language": { query: {}; body: Language; answer: LanguageDocument };
+  "POST /api/notifications/pause": { query: {}; body: PauseDocument; answer: NotificationItem };
+  "POST /api/notifications/resume": { query: {}; body: NamedDocument; answer: NotificationItem };
+  "POST /api/rates/take": { query: {}; body: TakeMoment; answer: Moment };
   "POST /api/retention/prune": { query: {}; body: Prune; answer: PrunedDocument };
   "POST /api/schedules/backfill": { query: {}; body: Backfill; answer: Backfilled };
-  "POST /api/schedules/pause": { query: {}; body: PauseSchedule; answer: ScheduleDocument };
-  "POST /api/schedules/resume": { query: {}; body: NamedSchedule; answer: ScheduleDocument };
-  "POST /api/schedules/run": { query: {}; body: NamedSchedule; answer: ScheduleStarted };
+  "POST /api/schedules/pause": { query: {}; body: PauseDocument; answer: ScheduleDocument };
+  "POST /api/schedules/resume": { query: {}; body: NamedDocument; answer: ScheduleDocument };
+  "POST /api/schedules/run": { query: {}; body: NamedDocument; answer: ScheduleStarted };
   "POST /api/signals": { query: {}; body: WhomToSignal; answer: SignalMatched };
+  "POST /api/tests": { query: {}; body: Tests; answer: TestsDocument };
   "POST /api/whatif": { query: {}; body: WhatIf; answer: WhatIfDocument };
+  "POST /api/worker/drain": { query: {}; body: Farewell; answer: WorkerDrained };
   "POST /api/worker/pool/deregister": { query: {}; body: Farewell; answer: WorkerGone };
   "POST /api/worker/pool/heartbeat": { query: {}; body: Presence; answer: WorkerKnown };
   "POST /api/worker/pool/register": { query: {}; body: Presence; answer: WorkerKnown };

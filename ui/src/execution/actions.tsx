@@ -4,7 +4,7 @@ import type { ExecutionDocument } from "../api/types";
 import { Ask, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
 import { isOver } from "../parts/status";
-import { go, path } from "../url";
+import { go, href, path } from "../url";
 import { forkDialog } from "./fork";
 
 export function rerunDialog(execution: ExecutionDocument, from: string | null): void {
@@ -64,6 +64,35 @@ function reasonDialog(title: string, does: string, danger: boolean, run: (reason
   ));
 }
 
+function hold(execution: ExecutionDocument) {
+  showDialog("Keep this execution", (close) => (
+    <Ask
+      does="Keep it"
+      close={close}
+      run={async (data) => {
+        await call("POST /api/executions/{execution_id}/hold", { path: { execution_id: execution.execution_id }, body: { note: String(data.get("note")) } });
+        tell("It is kept until somebody releases it (Admin, retention).");
+      }}
+    >
+      <p class="quiet">It is not forgotten, whatever the rules of retention say.</p>
+      <label>Note <input name="note" autofocus /></label>
+    </Ask>
+  ));
+}
+
+/** What can be taken away from it, by anybody who may look. */
+export function Takeaways({ execution }: { execution: ExecutionDocument }) {
+  const at = (what: string) => href(`/api/executions/${encodeURIComponent(execution.execution_id)}/${what}`);
+  return (
+    <span class="row">
+      <a class="button" href={at("export")} download title="One file with log, graph and results, without secrets; `noetl ui FILE` shows it">Export</a>
+      {(execution.status === "COMPLETED" || execution.status === "FAILED") && (
+        <a class="button" href={at("test")} download title="A test file that says again what its tools answered">Test</a>
+      )}
+    </span>
+  );
+}
+
 export function Actions({ execution, seq, reload }: { execution: ExecutionDocument; seq: number; reload: () => void }) {
   if (!may("operate")) return null;
   const which = { path: { execution_id: execution.execution_id } };
@@ -71,7 +100,8 @@ export function Actions({ execution, seq, reload }: { execution: ExecutionDocume
   return (
     <span class="row">
       <button type="button" onClick={() => rerunDialog(execution, null)}>Rerun</button>
-      <button type="button" onClick={() => forkDialog(execution, seq)}>Fork here</button>
+      <button type="button" onClick={() => forkDialog(execution, { seq })}>Fork here</button>
+      {over && may("manage") && <button type="button" onClick={() => hold(execution)}>Keep</button>}
       {!over && execution.status !== "PAUSED" && (
         <button type="button" onClick={() => reasonDialog("Pause", "Pause", false, (reason) => call("POST /api/executions/{execution_id}/pause", { ...which, body: { reason } }), reload)}>Pause</button>
       )}

@@ -1,5 +1,5 @@
 // News of an execution while it runs, and its events page by page: a long log is never held whole.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api/client";
 import { subscribe } from "../api/live";
 import type { EventDocument } from "../api/types";
@@ -15,33 +15,50 @@ export function useNews(id: string, isLive: boolean, onNews: () => void): void {
   useEffect(() => (isLive ? subscribe(`execution:${id}`, () => news.current()) : undefined), [id, isLive]);
 }
 
-/** Events by number, asked for in pages as they are seen. */
-export function usePages(id: string): (seq: number) => EventDocument | undefined {
-  const pages = useRef(new Map<number, EventDocument[] | null>());
-  const [, redraw] = useState(0);
-  useEffect(() => () => pages.current.clear(), [id]);
-  return (seq) => {
+/** Events by number in pages, at most so many of them: a log of a million is never held whole. */
+export class Pages {
+  private readonly pages = new Map<number, EventDocument[] | null>();
+
+  constructor(private readonly load: (after: number, limit: number) => Promise<EventDocument[]>) {}
+
+  /** How many events are held. */
+  get size(): number {
+    return [...this.pages.values()].reduce((sum, page) => sum + (page?.length ?? 0), 0);
+  }
+
+  /** The event, or what brings it nearer; null while it is under way. */
+  at(seq: number): EventDocument | Promise<void> | null {
     const number = Math.floor((seq - 1) / PAGE);
-    const known = pages.current.get(number);
+    const known = this.pages.get(number);
+    if (known === null) return null;
     const found = known?.[(seq - 1) % PAGE];
     if (found) return found;
-    if (known === null) return undefined;
-    pages.current.set(number, null);
-    call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { after: number * PAGE, limit: PAGE } }).then(
-      (page) => {
-        pages.current.delete(number);
-        pages.current.set(number, page.events);
-        for (const oldest of pages.current.keys()) {
-          if (pages.current.size <= PAGES_MAX) break;
-          pages.current.delete(oldest);
+    this.pages.set(number, null);
+    return this.load(number * PAGE, PAGE).then(
+      (events) => {
+        this.pages.delete(number);
+        this.pages.set(number, events);
+        for (const oldest of this.pages.keys()) {
+          if (this.pages.size <= PAGES_MAX) break;
+          this.pages.delete(oldest);
         }
-        redraw((count) => count + 1);
       },
       (error) => {
-        pages.current.delete(number);
-        tellProblem(error);
+        this.pages.delete(number);
+        throw error;
       },
     );
+  }
+}
+
+/** Events of an execution by number, asked for in pages as they are seen. */
+export function usePages(id: string): (seq: number) => EventDocument | undefined {
+  const pages = useMemo(() => new Pages((after, limit) => call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { after, limit } }).then((page) => page.events)), [id]);
+  const [, redraw] = useState(0);
+  return (seq) => {
+    const found = pages.at(seq);
+    if (found instanceof Promise) found.then(() => redraw((count) => count + 1), tellProblem);
+    else if (found) return found;
     return undefined;
   };
 }

@@ -7,7 +7,20 @@ import { tell } from "../parts/notes";
 import { count } from "../time";
 import { go, path } from "../url";
 
-function ForkForm({ execution, seq, close }: { execution: ExecutionDocument; seq: number; close: () => void }) {
+/** From where: an event; or of the loop that it belongs to one iteration, or all that failed. */
+export interface Wish {
+  seq: number;
+  iteration?: number;
+  failed?: true;
+}
+
+function told(wish: Wish): string {
+  if (wish.failed) return "Only the failed iterations of the loop happen again, and what follows the loop; all others are reused.";
+  if (wish.iteration !== undefined) return `Only iteration ${wish.iteration} happens again, and what follows the loop; all others are reused.`;
+  return `Everything up to event ${count(wish.seq)} is reused.`;
+}
+
+function ForkForm({ execution, wish, close }: { execution: ExecutionDocument; wish: Wish; close: () => void }) {
   const [plan, setPlan] = useState<ForkPlanDocument | null>(null);
   return (
     <Ask
@@ -15,7 +28,7 @@ function ForkForm({ execution, seq, close }: { execution: ExecutionDocument; seq
       close={close}
       run={async (data) => {
         const changed = String(data.get("ctx")).trim();
-        const body = { seq, version: data.get("latest") ? ("latest" as const) : null, ctx: changed ? JSON.parse(changed) : null };
+        const body = { ...wish, version: data.get("latest") ? ("latest" as const) : null, ctx: changed ? JSON.parse(changed) : null };
         const told = await call("POST /api/executions/{execution_id}/fork", { path: { execution_id: execution.execution_id }, body: { ...body, dry_run: plan === null } });
         if (!plan) {
           setPlan(told.plan);
@@ -26,7 +39,7 @@ function ForkForm({ execution, seq, close }: { execution: ExecutionDocument; seq
         return undefined;
       }}
     >
-      <p class="quiet">A new execution with everything up to event {count(seq)}; this one stays as it is.</p>
+      <p class="quiet">A new execution; this one stays as it is. {told(wish)}</p>
       <label class="check">
         <input type="checkbox" name="latest" onChange={() => setPlan(null)} /> with the newest version of the playbook
       </label>
@@ -37,15 +50,16 @@ function ForkForm({ execution, seq, close }: { execution: ExecutionDocument; seq
         <textarea name="ctx" rows={3} spellcheck={false} onInput={() => setPlan(null)} />
       </label>
       {plan && (
-        <>
+        <div aria-live="polite">
           <p>
-            {count(plan.reused)} calls are reused, {count(plan.again)} happen again{plan.goes_on.length > 0 && <>; it goes on in {plan.goes_on.join(", ")}</>}.
+            {count(plan.reused)} {plan.reused === 1 ? "call is" : "calls are"} reused, {count(plan.again)} {plan.again === 1 ? "happens" : "happen"} again{plan.goes_on.length > 0 && <>; it goes on in {plan.goes_on.join(", ")}</>}.
           </p>
           <ul class="plain">
             {plan.calls.map((one) => (
               <li>
                 <span>
                   {one.step}, {one.task}
+                  {(one.iterations?.length ?? 0) > 0 && <span class="quiet"> [{one.iterations!.join(", ")}{one.again > one.iterations!.length && ", …"}]</span>}
                 </span>
                 <span class="space" />
                 <span class="quiet">{count(one.reused)} reused</span>
@@ -53,12 +67,13 @@ function ForkForm({ execution, seq, close }: { execution: ExecutionDocument; seq
               </li>
             ))}
           </ul>
-        </>
+        </div>
       )}
     </Ask>
   );
 }
 
-export function forkDialog(execution: ExecutionDocument, seq: number): void {
-  showDialog(`Fork ${execution.path} at event ${seq}`, (close) => <ForkForm execution={execution} seq={seq} close={close} />);
+export function forkDialog(execution: ExecutionDocument, wish: Wish): void {
+  const where = wish.failed ? ", failed iterations" : wish.iteration !== undefined ? `, iteration ${wish.iteration}` : ` at event ${wish.seq}`;
+  showDialog(`Fork ${execution.path}${where}`, (close) => <ForkForm execution={execution} wish={wish} close={close} />);
 }

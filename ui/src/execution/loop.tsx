@@ -1,6 +1,6 @@
 // A loop: how far it has come, where in it iterations failed and why, and each of them in a table.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call } from "../api/client";
+import { call, may } from "../api/client";
 import type { ExecutionDocument, IterationDocument, RunLine } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
@@ -8,6 +8,7 @@ import { tellProblem, Trouble } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { Status } from "../parts/status";
 import { count, took } from "../time";
+import { forkDialog } from "./fork";
 
 const PAGE = 200;
 const KEPT_MAX = 2000;
@@ -51,6 +52,8 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
   const total = loop.total ?? loop.done + loop.failed + loop.running;
   const left = total - loop.done - loop.failed;
   const isOpen = !run.ended_at;
+  // Of a loop over a cursor nobody knows which rows an iteration would be given again.
+  const mayFork = may("operate") && loop.total !== null;
   return (
     <section>
       <h3>
@@ -92,9 +95,13 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
           </select>
         </label>
         {from >= 0 && <button type="button" class="link" onClick={() => setFrom(-1)}>from the first</button>}
-        <span class="quiet">
-          <kbd>n</kbd> next failed
-        </span>
+        {loop.failed > 0 && (
+          <button type="button" class="link" onClick={nextFailed}>
+            next failed <kbd>n</kbd>
+          </button>
+        )}
+        <span class="space" />
+        {mayFork && loop.failed > 0 && <button type="button" onClick={() => forkDialog(execution, { seq: run.seq, failed: true })}>Rerun the failed</button>}
       </div>
       {page.error && <Trouble problem={page.error} />}
       <div style={{ height: `${Math.min(320, 4 + 28 * Math.max(1, iterations.length))}px`, display: "flex" }}>
@@ -111,6 +118,9 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
                 <span role="cell"><Status status={one.status} /></span>
                 <span role="cell" class="num">{took(one.duration_seconds)}</span>
                 <span role="cell" class="mono" title={one.error ?? ""}>{one.error}</span>
+                <span role="cell" class="num">
+                  {mayFork && <button type="button" class="link" aria-label={`Fork iteration ${one.iteration}`} onClick={() => forkDialog(execution, { seq: run.seq, iteration: one.iteration })}>fork</button>}
+                </span>
               </div>
             );
           }}

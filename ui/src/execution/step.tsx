@@ -1,11 +1,11 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, may, Problem } from "../api/client";
-import type { EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
+import type { AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
-import { Trouble } from "../parts/notes";
+import { Trouble, Words } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
 import { count, exact, Took, took, When } from "../time";
 import { href, path } from "../url";
@@ -14,6 +14,7 @@ import { AnswerForm } from "./form";
 import { LoopPanel } from "./loop";
 
 const CALLS_MAX = 400;
+const ANSWERS = ["approval.received", "message.received"];
 const AROUND = 3;
 
 export function Failure({ error }: { error: FailureDocument }) {
@@ -35,9 +36,8 @@ export function Failure({ error }: { error: FailureDocument }) {
   );
 }
 
-/** A sentence whose names stand between backticks. */
 export function Said({ text }: { text: string }) {
-  return <p>{text.split("`").map((part, number) => (number % 2 ? <code>{part}</code> : part))}</p>;
+  return <p><Words text={text} /></p>;
 }
 
 /** Where a step begins in the text of its playbook; -1 if it cannot be found. */
@@ -109,14 +109,15 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
   const found = execution.steps.find((one) => one.step === step);
   const run = runs.findLast((one) => one.step === step);
   const key = `${execution.execution_id} ${step} ${found?.attempts} ${found?.status}`;
-  const isLoop = Boolean(run?.loop);
+  const isLoop = Boolean(found?.loop ?? run?.loop);
   const began = useLoaded(`${key} ${isLoop}`, () =>
     isLoop
       ? Promise.resolve(null)
-      : call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step, type: ["task.started", "task.done"], limit: CALLS_MAX } }),
+      : call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step, type: ["task.started", "task.done", ...ANSWERS], limit: CALLS_MAX } }),
   );
   const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }));
-  const calls = useMemo(() => callsOf((began.value?.events ?? []).filter((event) => at === null || event.seq <= at)), [began.value, at]);
+  const happened = useMemo(() => (began.value?.events ?? []).filter((event) => at === null || event.seq <= at), [began.value, at]);
+  const calls = useMemo(() => callsOf(happened.filter((event) => !ANSWERS.includes(event.name))), [happened]);
   const told = why.value?.step;
   const source = content && <Source content={content} step={step} playbook={execution.path} version={execution.version} isFailed={found?.status === "failed"} />;
   return (
@@ -150,6 +151,7 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
           ))}
         </ul>
       )}
+      <Answers events={happened.filter((event) => ANSWERS.includes(event.name))} />
       {run?.loop && <LoopPanel execution={execution} run={run} />}
       {run && run.children.length > 0 && (
         <section>
@@ -173,6 +175,24 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
       {found?.status !== "failed" && source}
       {why.error && why.error.status !== 404 && <Trouble problem={why.error} />}
     </>
+  );
+}
+
+/** What people and the world said to the step, and who. */
+function Answers({ events }: { events: EventDocument[] }) {
+  if (!events.length) return null;
+  return (
+    <section>
+      <h3>{events.length === 1 ? "answer" : `${count(events.length)} answers`}</h3>
+      {events.slice(-20).map((event) => (
+        <div key={event.seq}>
+          <p>
+            {event.actor?.text ?? "somebody"} <span class="quiet">{event.payload.name as string}</span> <When at={event.timestamp} />
+          </p>
+          <Json value={event.payload.data} label="answer" />
+        </div>
+      ))}
+    </section>
   );
 }
 
@@ -254,8 +274,7 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
             <>
               <dt>rule</dt>
               <dd>
-                {attempt.directive}
-                {attempt.retry_delay !== null && <span class="quiet"> after {took(attempt.retry_delay)}</span>}
+                <RuleSaid attempt={attempt} rules={shown.value?.rules ?? []} />
               </dd>
             </>
           )}
@@ -281,6 +300,25 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
         </>
       )}
     </section>
+  );
+}
+
+/** What the policy made of a try, and by which of its rules. */
+function RuleSaid({ attempt, rules }: { attempt: AttemptDocument; rules: unknown[] }) {
+  const rule = typeof attempt.rule === "number" ? (rules[attempt.rule] as { when?: unknown } | undefined) : undefined;
+  return (
+    <>
+      {attempt.directive}
+      {attempt.retry_delay !== null && <span class="quiet"> after {took(attempt.retry_delay)}</span>}
+      {rule ? (
+        <>
+          <span class="quiet">: rule {attempt.rule! + 1} of {rules.length} matched, </span>
+          <code>{rule.when === null || rule.when === undefined ? "else" : String(rule.when)}</code>
+        </>
+      ) : (
+        rules.length > 0 && attempt.directive === "fail" && <span class="quiet">: no rule matched, or its tries are used up</span>
+      )}
+    </>
   );
 }
 

@@ -8,7 +8,7 @@ const LINES_MAX = 400;
 const WORDS: Record<string, string> = { queue: "in the queue", run: "runs", backoff: "backs off", child: "a playbook that it called", person: "waits for a person", event: "waits for an event" };
 const IDLE = new Set(["person", "event"]);
 
-interface Bar {
+export interface Bar {
   kind: string;
   from: number;
   to: number;
@@ -23,7 +23,7 @@ function barsOf(run: RunLine, until: number): Bar[] {
 }
 
 /** Time on a line where long stretches in which nothing happens but waiting are squeezed. */
-function scale(bars: Bar[], begin: number, end: number): { place: (moment: number) => number; squeezed: boolean } {
+export function scale(bars: Bar[], begin: number, end: number): { place: (moment: number) => number; squeezed: boolean } {
   const edges = [...new Set([begin, end, ...bars.flatMap((bar) => [bar.from, bar.to])])].filter((edge) => edge >= begin && edge <= end).sort((a, b) => a - b);
   const busy = bars.filter((bar) => !IDLE.has(bar.kind)).sort((a, b) => a.from - b.from);
   const stretches: { from: number; to: number; idle: boolean; wide: number; start: number }[] = [];
@@ -35,7 +35,7 @@ function scale(bars: Bar[], begin: number, end: number): { place: (moment: numbe
     if (!idle) working += to - from;
     stretches.push({ from, to, idle, wide: to - from, start: 0 });
   }
-  const most = Math.max(working * 0.3, (end - begin) * 0.02, 1);
+  const most = Math.max(working * 0.3, 1);
   let [squeezed, total] = [false, 0];
   for (const one of stretches) {
     if (one.idle && working > 0 && one.wide > most) {

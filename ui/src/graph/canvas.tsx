@@ -2,7 +2,6 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useCanvas } from "../parts/charts";
 import { SHAPES, toneOf, wordOf } from "../parts/status";
-import { count } from "../time";
 
 export interface Box {
   id: string;
@@ -38,6 +37,9 @@ export interface Mood {
   loop?: { total: number; done: number; failed: number };
   isCritical?: boolean;
 }
+
+export const NO_MOODS: Map<string, Mood> = new Map();
+export const NO_ARCS: ReadonlySet<string> = new Set();
 
 interface View {
   x: number;
@@ -88,9 +90,11 @@ export function Graph({
     const scale = Math.min(1, (width - 2 * MARGIN) / drawing.width, (height - 2 * MARGIN) / drawing.height);
     const readable = Math.max(scale, Math.min(1, DETAIL_FROM));
     if (readable > scale && (drawing.boxes.length > 40 || scale < TEXT_FROM)) {
-      // Too much to read at once: begin where the flow begins, or at the step that was asked for.
-      const start = boxes.get(selected) ?? boxes.get(drawing.entry) ?? drawing.boxes[0]!;
-      return { x: start.x + start.width / 2, y: start.y + start.height / 2, scale: readable };
+      // Too much to read at once: begin at the step that was asked for, or where the flow begins.
+      const chosen = boxes.get(selected);
+      if (chosen) return { x: chosen.x + chosen.width / 2, y: chosen.y + chosen.height / 2, scale: readable };
+      const start = boxes.get(drawing.entry) ?? drawing.boxes[0]!;
+      return { x: start.x + (width / 2 - MARGIN) / readable, y: start.y + start.height / 2, scale: readable };
     }
     return { x: drawing.width / 2, y: drawing.height / 2, scale: Math.max(scale, SCALE_MIN) };
   };
@@ -293,7 +297,7 @@ function paint(
     if (scale < TEXT_FROM) continue;
     const detail = scale >= DETAIL_FROM;
     let textLeft = box.x + 10;
-    if (mood) {
+    if (mood && mood.status !== "unchanged") {
       context.save();
       context.translate(box.x + 8, box.y + (detail ? 9 : box.height / 2 - 6));
       context.strokeStyle = tint(tone);
@@ -312,7 +316,7 @@ function paint(
     context.fillStyle = tint("quiet");
     context.font = "11px ui-monospace, Menlo, monospace";
     const loop = mood?.loop;
-    const told = loop ? `${count(loop.done + loop.failed)}/${count(loop.total)}` : [box.kinds.join(" "), mood && mood.attempts > mood.runs ? `${mood.attempts} tries` : "", mood && mood.runs > 1 ? `${mood.runs} runs` : ""].filter(Boolean).join(" · ");
+    const told = loop ? `${short(loop.done + loop.failed)}/${short(loop.total)}` : [box.kinds.join(" "), mood && mood.attempts > mood.runs ? `${mood.attempts} tries` : "", mood && mood.runs > 1 ? `${mood.runs} runs` : ""].filter(Boolean).join(" · ");
     if (loop) {
       const wide = box.width - 34 - 60;
       const total = Math.max(1, loop.total);
@@ -327,6 +331,11 @@ function paint(
     } else context.fillText(cut(context, told, room), textLeft, box.y + 31);
   }
   context.restore();
+}
+
+/** A number in the room of a node. */
+function short(number: number): string {
+  return number < 10_000 ? String(number) : number < 1_000_000 ? `${Math.floor(number / 1000)}k` : `${(number / 1_000_000).toFixed(1)}M`;
 }
 
 function drawWire(context: CanvasRenderingContext2D, wire: Wire, from: Box, to: Box, scale: number): void {

@@ -5,7 +5,7 @@ import type { Drawing, Mood } from "./canvas";
 
 const WINDOW = 60;
 
-function flowOrder(drawing: Drawing): string[] {
+export function flowOrder(drawing: Drawing): string[] {
   const next = new Map<string, string[]>();
   for (const wire of drawing.wires) next.set(wire.from, [...(next.get(wire.from) ?? []), wire.to]);
   const seen = new Set<string>();
@@ -23,7 +23,7 @@ function flowOrder(drawing: Drawing): string[] {
 
 export function GraphTree({ drawing, moods, selected, onSelect }: { drawing: Drawing; moods: Map<string, Mood>; selected: string; onSelect: (step: string) => void }) {
   const order = useMemo(() => flowOrder(drawing), [drawing]);
-  const [at, setAt] = useState(0);
+  const [at, setAt] = useState(() => Math.max(0, order.indexOf(selected)));
   const list = useRef<HTMLUListElement>(null);
   const move = (index: number) => {
     if (index < 0 || index >= order.length) return;
@@ -69,8 +69,9 @@ export function GraphTree({ drawing, moods, selected, onSelect }: { drawing: Dra
             aria-level={1}
             aria-selected={step === selected}
             onClick={() => move(index)}
+            onFocus={() => setAt(index)}
           >
-            {step} <span class="quiet">{mood ? wordOf(mood.status) : "not reached"}</span>
+            {step} {(mood || moods.size > 0) && <span class="quiet">{mood ? wordOf(mood.status) : "not reached"}</span>}
           </li>
         );
       })}

@@ -59,7 +59,7 @@ export function Diff({ before, after }: { before: string; after: string }) {
       {changes.map(([kind, line], index) => {
         if (!near[index]) {
           skipped++;
-          return near[index + 1] || index === changes.length - 1 ? <span class="gap">… {(() => { const told = skipped; skipped = 0; return told; })()} lines the same</span> : null;
+          return near[index + 1] || index === changes.length - 1 ? <span class="gap">… {(() => { const told = skipped === 1 ? "1 line" : `${skipped} lines`; skipped = 0; return told; })()} the same</span> : null;
         }
         return (
           <span class={kind}>

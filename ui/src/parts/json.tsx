@@ -19,7 +19,7 @@ function summary(value: object): string {
 }
 
 /** A list of objects that all have the same few keys: a table. */
-function columnsOf(value: unknown): string[] | null {
+export function columnsOf(value: unknown): string[] | null {
   if (!Array.isArray(value) || value.length < 2) return null;
   const first = value[0];
   if (!isObject(first) || Array.isArray(first)) return null;

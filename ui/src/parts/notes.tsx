@@ -1,19 +1,25 @@
 // What the page says about itself: errors with what to do, empty places with the next command, news.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { Problem } from "../api/client";
+
+/** A sentence whose names stand between backticks. */
+export function Words({ text }: { text: string }) {
+  return <>{text.split("`").map((part, number) => (number % 2 ? <code>{part}</code> : part))}</>;
+}
 
 export function Trouble({ problem }: { problem: Problem }) {
   const details = Array.isArray(problem.details) ? problem.details : [];
   return (
     <div class="trouble" role="alert">
-      <strong>{problem.message}</strong> <code class="quiet">{problem.code}</code>
+      <strong><Words text={problem.message} /></strong> <code class="quiet">{problem.code}</code>
       {details.length > 0 && (
         <ul>
           {details.slice(0, 20).map((one: Record<string, unknown>) => (
             <li>
               {one.line !== undefined && <span class="mono">{String(one.line)}: </span>}
-              {String(one.message ?? JSON.stringify(one))}
+              <Words text={String(one.message ?? JSON.stringify(one))} />
             </li>
           ))}
         </ul>
@@ -32,6 +38,16 @@ export function Empty({ title, children }: { title: string; children?: Component
       {children}
     </div>
   );
+}
+
+/** Said only when an answer takes longer than a blink. */
+export function Asking({ what }: { what: string }) {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLate(true), 400);
+    return () => clearTimeout(timer);
+  }, []);
+  return late ? <p class="quiet" role="status">Asking the server for {what} …</p> : null;
 }
 
 /** A command to copy. */

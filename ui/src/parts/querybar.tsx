@@ -19,7 +19,7 @@ const VALUES: Record<string, string[]> = {
   "took:": [">1s", ">1m", ">5m", ">1h"],
 };
 
-function hintsFor(word: string, paths: string[]): [text: string, says: string][] {
+export function hintsFor(word: string, paths: string[]): [text: string, says: string][] {
   if (!word) return [];
   const bare = word.replace(/^-/, "");
   const minus = word.startsWith("-") ? "-" : "";

@@ -20,6 +20,11 @@ const WORDS: Record<string, [word: string, tone: Tone]> = {
   in_progress: ["running", "running"],
   success: ["done", "done"],
   error: ["failed", "failed"],
+  added: ["added", "done"],
+  changed: ["changed", "paused"],
+  removed: ["removed", "failed"],
+  unchanged: ["unchanged", "quiet"],
+  active: ["active", "done"],
 };
 
 export function wordOf(status: string): string {
@@ -44,6 +49,10 @@ export const SHAPES: Record<string, string> = {
   skipped: "M2.5 6h7",
   cancelled: "M6 1.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9M3 9l6-6",
   paused: "M4 2.5v7M8 2.5v7",
+  added: "M6 2v8M2 6h8",
+  changed: "M2 4.5h8M2 7.5h8M8 2.5l-4 7",
+  removed: "M2 6h8",
+  active: "M6 1.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9M4 6.2l1.5 1.5L8.2 4.6",
 };
 
 export function Mark({ status }: { status: string }) {

@@ -4,9 +4,10 @@ import { call, may, me } from "../api/client";
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
-import { Status } from "../parts/status";
-import { When } from "../time";
-import { ask, asked } from "../url";
+import { Mark, Status } from "../parts/status";
+import { Tabs } from "../parts/tabs";
+import { count, took, When } from "../time";
+import { ask, asked, href, path } from "../url";
 
 const ROLES = ["viewer", "operator", "author", "worker", "admin"];
 const PARTS: [name: string, right: string][] = [
@@ -15,6 +16,7 @@ const PARTS: [name: string, right: string][] = [
   ["tokens", "manage"],
   ["sessions", "self"],
   ["audit", "manage"],
+  ["retention", "read"],
   ["health", "anyone"],
 ];
 
@@ -24,19 +26,14 @@ export function Admin() {
   return (
     <main class="page" tabIndex={-1}>
       <h1>Admin</h1>
-      <div class="tabs" role="tablist" aria-label="Parts">
-        {parts.map((one) => (
-          <button type="button" role="tab" id={`tab-${one}`} aria-controls="part" aria-selected={one === part} onClick={() => ask({ part: one })}>
-            {one}
-          </button>
-        ))}
-      </div>
+      <Tabs label="Parts" names={parts} chosen={part} onChoose={(one) => ask({ part: one })} />
       <div id="part" role="tabpanel" aria-labelledby={`tab-${part}`} class="part">
         {part === "credentials" && <Credentials />}
         {part === "users" && <Users />}
         {part === "tokens" && <Tokens />}
         {part === "sessions" && <Sessions />}
         {part === "audit" && <Audit />}
+        {part === "retention" && <Retention />}
         {part === "health" && <Health />}
       </div>
     </main>
@@ -127,6 +124,7 @@ function Users() {
       <label>Password <input name="password" type="password" required minLength={8} autocomplete="new-password" /></label>
       <label>E-mail <input name="email" type="email" /></label>
       <Roles />
+      <FirstOne />
     </Ask>
   );
   return (
@@ -156,9 +154,23 @@ function Users() {
   );
 }
 
+/** Said before the first user or token of an open server. */
+function FirstOne() {
+  return me.value?.kind === "open" ? <p class="paused">From then on everybody must sign in or show a token. Give the first one the role admin.</p> : null;
+}
+
+function NewToken({ name, token, close }: { name: string; token: string; close: () => void }) {
+  return (
+    <>
+      <p>{name}, shown only now:</p>
+      <div class="command"><code>{token}</code> <Copy text={token} /></div>
+      <p class="actions"><button type="button" onClick={close}>Close</button></p>
+    </>
+  );
+}
+
 function Tokens() {
   const found = useLoaded("tokens", () => call("GET /api/access/tokens", {}));
-  const [made, setMade] = useState<{ name: string; token: string } | null>(null);
   const put = (close: () => void) => (
     <Ask
       does="Create"
@@ -166,23 +178,19 @@ function Tokens() {
       run={async (data) => {
         const days = Number(data.get("days"));
         const created = await call("POST /api/access/tokens", { body: { name: String(data.get("name")), roles: data.getAll("roles").map(String), expires_in: days ? days * 86400 : null } });
-        setMade({ name: created.name, token: created.token });
-        found.reload();
+        showDialog("Token", (close) => <NewToken name={created.name} token={created.token} close={() => { close(); found.reload(); }} />);
+        return "stay";
       }}
     >
       <label>Name <input name="name" required autofocus autocomplete="off" /></label>
       <label><span>Days <span class="quiet">(empty: for ever)</span></span> <input name="days" type="number" min="1" /></label>
       <Roles />
+      <FirstOne />
     </Ask>
   );
   return (
     <>
       <p><button type="button" onClick={() => showDialog("Token", put)}>New</button></p>
-      {made && (
-        <div class="command">
-          <span>{made.name}, shown only now:</span> <code>{made.token}</code> <Copy text={made.token} />
-        </div>
-      )}
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.tokens.length && <Empty title="No token yet."><p>Workers and scripts show one: NOETL_TOKEN.</p></Empty>}
       {found.value && found.value.tokens.length > 0 && (
@@ -213,7 +221,7 @@ function Sessions() {
   const endOthers = () => call("DELETE /api/auth/sessions", {}).then((told) => { tell(`${told.ended.length} ended.`); found.reload(); }, tellProblem);
   return (
     <>
-      <p><button type="button" onClick={endOthers}>End all others</button></p>
+      <p><button type="button" onClick={endOthers} disabled={(found.value?.sessions.length ?? 0) < 2}>End all others</button></p>
       {found.error && <Trouble problem={found.error} />}
       <div class="tablebox" tabIndex={0} role="group" aria-label="Sessions">
         <table>
@@ -225,7 +233,7 @@ function Sessions() {
                 <td><When at={one.created_at} /></td>
                 <td><When at={one.last_activity_at} /></td>
                 <td><When at={one.expires_at} /></td>
-                <td>{one.current ? <strong>this one</strong> : ""}</td>
+                <td class="num">{one.current ? <strong>this one</strong> : <button type="button" class="link" onClick={() => call("DELETE /api/auth/sessions/{session_id}", { path: { session_id: one.session_id } }).then(found.reload, tellProblem)}>end</button>}</td>
               </tr>
             ))}
           </tbody>
@@ -237,45 +245,152 @@ function Sessions() {
 
 function Audit() {
   const found = useLoaded("audit", () => call("GET /api/access/audit", { query: { limit: 500 } }), 10_000);
+  const [text, setText] = useState("");
+  const entries = found.value?.entries.filter((one) => `${one.who} ${one.action} ${one.target} ${one.details}`.toLowerCase().includes(text.toLowerCase()));
+  return (
+    <>
+      <p><input type="search" aria-label="Search the audit log" placeholder="who, what or of what" value={text} onInput={(event) => setText(event.currentTarget.value)} /> {entries && <span class="quiet num">{count(entries.length)} of the last {count(found.value!.entries.length)}</span>}</p>
+      {found.error && <Trouble problem={found.error} />}
+      {entries && !entries.length && <Empty title={text ? "No entry matches." : "Nobody has changed anything yet, or looked at a secret."} />}
+      {entries && entries.length > 0 && (
+        <div class="tablebox" tabIndex={0} role="group" aria-label="Audit log">
+          <table>
+            <thead><tr><th scope="col">when</th><th scope="col">who</th><th scope="col">what</th><th scope="col">of</th><th scope="col">details</th></tr></thead>
+            <tbody>
+              {entries.map((one) => (
+                <tr>
+                  <td><When at={one.at} /></td>
+                  <td>{one.who || <span class="quiet">anybody</span>}</td>
+                  <td>{one.action}</td>
+                  <td class="mono">{one.target}</td>
+                  <td class="mono">{one.details}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}
+
+/** What is forgotten when, what somebody keeps, what went lately, and what is in the archive. */
+function Retention() {
+  const found = useLoaded("retention", () => call("GET /api/retention", {}), 30_000);
+  const has = found.value?.archive ?? false;
+  const archive = useLoaded(`archive ${has}`, () => (has ? call("GET /api/archive", { query: { limit: 100 } }) : Promise.resolve(null)));
+  const release = (id: string) => call("DELETE /api/executions/{execution_id}/hold", { path: { execution_id: id } }).then(found.reload, tellProblem);
+  const shown = found.value;
   return (
     <>
       {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.entries.length && <Empty title="Nobody has looked at or changed anything that is noted here." />}
-      <div class="tablebox" tabIndex={0} role="group" aria-label="Audit log">
-        <table>
-          <thead><tr><th scope="col">when</th><th scope="col">who</th><th scope="col">what</th><th scope="col">of</th><th scope="col">details</th></tr></thead>
-          <tbody>
-            {found.value?.entries.map((one) => (
-              <tr>
-                <td><When at={one.at} /></td>
-                <td>{one.who}</td>
-                <td>{one.action}</td>
-                <td class="mono">{one.target}</td>
-                <td class="mono">{one.details}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      {shown && (
+        <div class="columns">
+          <section>
+            <h2>Rules</h2>
+            {!shown.keep.length && <p class="quiet">Everything is kept for ever. <code>NOETL_KEEP=90d</code> forgets what ended long ago.</p>}
+            <ul class="plain">
+              {shown.keep.map((one) => (
+                <li><span>{one.executions}</span> <span class="space" /> <span class="num">{one.seconds === null ? "for ever" : took(one.seconds)}</span></li>
+              ))}
+            </ul>
+            {may("manage") && shown.keep.length > 0 && <p><button type="button" onClick={() => showDialog("Forget now", (close) => <PruneForm close={close} done={found.reload} />)}>Forget now …</button></p>}
+          </section>
+          <section>
+            <h2>Kept by people</h2>
+            {!shown.holds.length && <p class="quiet">Nobody keeps an execution against the rules. <em>Keep</em> on its page does.</p>}
+            <ul class="plain">
+              {shown.holds.map((one) => (
+                <li>
+                  <a class="id" href={href(path("executions", one.execution_id))}>…{one.execution_id.slice(-6)}</a>
+                  <span class="cut">{one.note}</span>
+                  <span class="space" />
+                  <span class="quiet">{one.who} <When at={one.at} /></span>
+                  {may("manage") && <button type="button" class="link" onClick={() => release(one.execution_id)}>release</button>}
+                </li>
+              ))}
+            </ul>
+          </section>
+          <section>
+            <h2>Forgotten lately</h2>
+            {!shown.forgotten.length && <p class="quiet">Nothing was forgotten.</p>}
+            <ul class="plain">
+              {shown.forgotten.slice(0, 50).map((one) => (
+                <li><span class="num">{one.day}</span> <span class="cut">{one.path}</span> <Status status={one.status} /> <span class="space" /> <span class="num">{count(one.executions)}</span></li>
+              ))}
+            </ul>
+          </section>
+          <section>
+            <h2>Archive</h2>
+            {archive.error && <Trouble problem={archive.error} />}
+            {!has && <p class="quiet">What is forgotten is gone. <code>NOETL_ARCHIVE_URL</code> names a folder or a bucket that keeps recordings.</p>}
+            {archive.value && !archive.value.recordings.length && <p class="quiet">The archive is empty.</p>}
+            <ul class="plain">
+              {archive.value?.recordings.map((one) => (
+                <li>
+                  <a class="cut mono" href={href(`/api/archive/${one.name.split("/").map(encodeURIComponent).join("/")}`)} download>{one.name}</a>
+                  <span class="space" />
+                  <span class="num quiet">{count(Math.ceil(one.size / 1024))} KB</span> <When at={one.archived_at} />
+                </li>
+              ))}
+            </ul>
+          </section>
+        </div>
+      )}
     </>
+  );
+}
+
+function PruneForm({ close, done }: { close: () => void; done: () => void }) {
+  const dry = useLoaded("prune", () => call("POST /api/retention/prune", { body: { dry_run: true } }));
+  if (dry.error) return <Trouble problem={dry.error} />;
+  if (!dry.value) return <p class="quiet">Counting …</p>;
+  return (
+    <Ask
+      does={`Forget ${count(dry.value.executions)}`}
+      danger
+      close={close}
+      run={async () => {
+        const told = await call("POST /api/retention/prune", { body: { dry_run: false } });
+        tell(`${count(told.executions)} executions were forgotten.`);
+        done();
+      }}
+    >
+      <p>{count(dry.value.executions)} executions with {count(dry.value.events)} events are older than the rules keep them.</p>
+      <ul class="plain">
+        {Object.entries(dry.value.by_path).slice(0, 20).map(([name, number]) => <li><span>{name}</span> <span class="space" /> <span class="num">{count(number)}</span></li>)}
+      </ul>
+    </Ask>
   );
 }
 
 function Health() {
   const found = useLoaded("health", () => call("GET /api/health", {}), 5000);
+  const queues = useLoaded("queues", () => (may("read") ? call("GET /api/queues", {}) : Promise.resolve(null)), 5000);
+  const rotate = () => call("POST /api/keys/rotate", {}).then((told) => tell(`${count(told.rotated)} credentials are under a new key.`), tellProblem);
+  const well = found.value?.status === "ok";
   return (
     <>
       {found.error && <Trouble problem={found.error} />}
       {found.value && (
         <dl class="facts">
           <dt>server</dt>
-          <dd><Status status={found.value.status === "ok" ? "done" : "failed"} /> {found.value.status} {found.value.reason}</dd>
-          <dt>version</dt>
-          <dd>{found.value.version}</dd>
+          <dd><Mark status={well ? "done" : "failed"} /> {found.value.status}, version {found.value.version}</dd>
+          <dt>database</dt>
+          <dd>{found.value.status === "failing" ? <span class="failed">{found.value.reason}</span> : "answers, and stores what is decided"}</dd>
           <dt>NATS</dt>
-          <dd>{found.value.nats ?? "not configured"}</dd>
+          <dd class={found.value.nats === "away" ? "paused" : ""}>{found.value.nats === "away" ? "away: everything goes on, only later" : (found.value.nats ?? "not configured")}</dd>
+          {queues.value?.queues.map((one) => (
+            <>
+              <dt>pool {one.pool}</dt>
+              <dd>{count(one.workers)} {one.workers === 1 ? "worker" : "workers"}, {count(one.leased)} of {count(one.slots)} slots in use, {count(one.waiting)} commands wait{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}</dd>
+            </>
+          ))}
+          <dt>figures</dt>
+          <dd><a href={href("/metrics")} target="_blank" rel="noreferrer">/metrics</a> for Prometheus</dd>
         </dl>
       )}
+      {may("secrets.write") && <p><button type="button" onClick={rotate}>Put all credentials under a new key</button></p>}
     </>
   );
 }

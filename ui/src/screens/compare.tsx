@@ -82,7 +82,7 @@ function Both({ diff }: { diff: DiffDocument }) {
           <ul class="plain">
             {others.map((one) => (
               <li>
-                <span class="quiet">{one.step}</span> <Said text={one.text} />
+                {one.step && <span class="quiet">{one.step}</span>} <Said text={one.text} />
               </li>
             ))}
           </ul>

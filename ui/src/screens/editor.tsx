@@ -1,14 +1,24 @@
-// The editor: a text with the problems that the real compiler finds, and its registration.
-// CodeMirror is large, so it comes in a chunk of its own, and only here.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { call, may, Problem } from "../api/client";
-import type { Problem as Found } from "../api/types";
+// The editor: a text, its graph, the problems that the real compiler finds; expressions and what-if
+// over recorded executions, tests, and registration. CodeMirror is large, so it comes in a chunk of
+// its own, and only here.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { call, fetchText, may, Problem } from "../api/client";
+import type { ExecutionSummary, Problem as Found, RemarkDocument, TestsDocument, WhatIfDocument } from "../api/types";
+import { useLoaded } from "../data";
 import type { Handle } from "../editor/codemirror";
-import { Mark } from "../parts/status";
-import { tell, Trouble } from "../parts/notes";
-import { asked, go, path } from "../url";
+import { lineOf, Said } from "../execution/step";
+import { NO_ARCS, NO_MOODS, type Drawing } from "../graph/canvas";
+import { GraphView } from "../graph/view";
+import { drawn } from "../graph/layout";
+import { Json } from "../parts/json";
+import { Empty, tell, Trouble, Words } from "../parts/notes";
+import { Mark, Status, wordOf } from "../parts/status";
+import { Tabs } from "../parts/tabs";
+import { moment } from "../time";
+import { asked, ask, go, href, path } from "../url";
 
 const PAUSE = 300;
+const LAST = 20;
 const NEW = `apiVersion: noetl.io/v2
 kind: Playbook
 metadata:
@@ -28,6 +38,7 @@ workflow:
   - step: end
     tool: { kind: noop, result: "{{ start }}" }
 `;
+const PARTS = ["problems", "expression", "what if", "tests"] as const;
 
 export function Editor() {
   const wanted = asked("path");
@@ -35,8 +46,11 @@ export function Editor() {
   const host = useRef<HTMLDivElement>(null);
   const handle = useRef<Handle | null>(null);
   const [problems, setProblems] = useState<Found[] | null>(null);
+  const [remarks, setRemarks] = useState<RemarkDocument[]>([]);
+  const [drawing, setDrawing] = useState<Drawing | null>(null);
   const [error, setError] = useState<Problem>();
   const [isDraft, setIsDraft] = useState(false);
+  const [step, setStep] = useState("");
   const original = useRef("");
 
   useEffect(() => {
@@ -46,11 +60,12 @@ export function Editor() {
     const check = async () => {
       const mine = ++asking;
       try {
-        const told = await call("POST /api/catalog/validate", { body: { content: handle.current!.text() } });
+        const told = await call("POST /api/language", { body: { content: handle.current!.text(), want: "problems" } });
         if (stopped || mine !== asking) return;
-        setProblems([...told.problems]);
+        setProblems(told.problems ?? []);
         setError(undefined);
-        handle.current!.show(told.problems);
+        if (told.layout) setDrawing(drawn(told.layout));
+        handle.current!.show(told.problems ?? []);
       } catch (problem) {
         if (!stopped) setError(problem as Problem);
       }
@@ -62,13 +77,18 @@ export function Editor() {
       if (text === original.current) localStorage.removeItem(draft);
       else localStorage.setItem(draft, text);
     };
+    const at = (want: "completion" | "hover", content: string, line: number, column: number) => call("POST /api/language", { body: { content, want, line, column } });
+    const know = {
+      offers: (text: string, line: number, column: number) => at("completion", text, line, column).then((told) => told.completions ?? [], () => []),
+      about: (text: string, line: number, column: number) => at("hover", text, line, column).then((told) => told.hover ?? null, () => null),
+    };
     const begin = async () => {
       try {
         original.current = wanted ? (await call("GET /api/catalog/{path}", { path: { path: wanted } })).content : NEW;
         const kept = localStorage.getItem(draft);
         const { edit } = await import("../editor/codemirror");
         if (stopped) return;
-        handle.current = edit(host.current!, kept ?? original.current, changed);
+        handle.current = edit(host.current!, kept ?? original.current, changed, know);
         setIsDraft(kept !== null && kept !== original.current);
         void check();
       } catch (problem) {
@@ -84,17 +104,36 @@ export function Editor() {
     };
   }, [wanted]);
 
-  const register = async () => {
+  const attempt = async (run: (text: string) => Promise<void>) => {
+    setError(undefined);
     try {
-      const told = await call("POST /api/catalog/register", { body: { content: handle.current!.text() } });
-      localStorage.removeItem(draft);
-      tell(`${told.path} version ${told.version}.`);
-      go(path("playbooks", told.path));
+      await run(handle.current!.text());
     } catch (problem) {
       setError(problem as Problem);
     }
   };
+  const rewrite = (want: "format" | "migration") =>
+    attempt(async (content) => {
+      const told = await call("POST /api/language", { body: { content, want } });
+      setRemarks(told.remarks ?? []);
+      if (told.text !== null && told.text !== undefined && told.text !== content) handle.current!.replace(told.text);
+      else tell(want === "format" ? "It is formatted already." : "Nothing is left to migrate.");
+    });
+  const register = () =>
+    attempt(async (content) => {
+      const told = await call("POST /api/catalog/register", { body: { content } });
+      localStorage.removeItem(draft);
+      tell(`${told.path} version ${told.version}.`);
+      go(path("playbooks", told.path));
+    });
+  const select = (name: string) => {
+    setStep(name);
+    const line = name ? lineOf(handle.current!.text(), name) : -1;
+    if (line >= 0) handle.current!.goTo(line + 1, 1);
+  };
   const bad = problems?.some((one) => one.severity === "error") ?? true;
+  const part = PARTS.find((one) => one === asked("part")) ?? "problems";
+  const title = problems === null ? "problems" : `problems ${problems.length}`;
   return (
     <main class="execution" tabIndex={-1}>
       <div class="title">
@@ -106,28 +145,245 @@ export function Editor() {
           </>
         )}
         <span class="space" />
+        <button type="button" onClick={() => rewrite("format")}>Format</button>
+        <button type="button" onClick={() => rewrite("migration")}>Migrate</button>
         {may("author") && <button type="button" class="primary" disabled={bad} onClick={register}>Register</button>}
       </div>
       <div class="split">
         <div class="editor-host" ref={host} />
-        <section aria-label="Problems">
-          <h2 aria-live="polite">{problems === null ? "Checking …" : problems.length ? `${problems.length} ${problems.length === 1 ? "problem" : "problems"}` : "No problems"}</h2>
-          {error && <Trouble problem={error} />}
+        <div class="beside">
+          <section class="graph" aria-label="Graph">
+            {drawing && <GraphView drawing={drawing} moods={NO_MOODS} taken={NO_ARCS} selected={step} onSelect={select} />}
+            {problems !== null && bad && drawing && <p class="stale-note quiet">as it was before the errors</p>}
+          </section>
+          <Tabs label="Tools" names={PARTS} chosen={part} onChoose={(one) => ask({ part: one })} titles={{ problems: title }} />
+          <div class="panel-body" id="tools-panel" role="tabpanel" aria-labelledby={`tab-${part}`} tabIndex={0}>
+            {error && <Trouble problem={error} />}
+            {part === "problems" && (
+              <>
+                <p aria-live="polite" class={problems?.length ? "hidden" : "quiet"}>{problems === null ? "Checking …" : problems.length ? `${problems.length} problems` : "No problems"}</p>
+                <ul class="plain">
+                  {problems?.map((one) => (
+                    <li class="top">
+                      <Mark status={one.severity === "error" ? "failed" : "waiting"} />
+                      <button type="button" class="link num" onClick={() => handle.current?.goTo(one.line ?? 1, one.column ?? 1)}>
+                        {one.line}:{one.column}
+                      </button>
+                      <span>
+                        <Words text={one.message} /> <code class="quiet">{one.code}</code>
+                      </span>
+                    </li>
+                  ))}
+                </ul>
+                {remarks.length > 0 && (
+                  <>
+                    <h3>migrated</h3>
+                    <ul class="plain">
+                      {remarks.map((one) => (
+                        <li class="top">
+                          <Mark status={one.changed ? "done" : "waiting"} />
+                          <span class="num quiet">{one.line}</span> <span><Words text={one.message} />{!one.changed && <span class="quiet"> (left as it was)</span>}</span>
+                        </li>
+                      ))}
+                    </ul>
+                  </>
+                )}
+              </>
+            )}
+            {part === "expression" && <ExpressionPart name={wanted} />}
+            {part === "what if" && <WhatIfPart name={wanted} text={() => handle.current!.text()} />}
+            {part === "tests" && <TestsPart name={wanted} text={() => handle.current!.text()} />}
+          </div>
+        </div>
+      </div>
+    </main>
+  );
+}
+
+/** Executions of the playbook to choose from, newest first. */
+function useRuns(name: string): ExecutionSummary[] {
+  const found = useLoaded(`runs ${name}`, () => (name ? call("GET /api/executions", { query: { path: name, limit: LAST } }) : Promise.resolve({ executions: [], next_cursor: null })));
+  return found.value?.executions ?? [];
+}
+
+function RunChoice({ runs, name = "run" }: { runs: ExecutionSummary[]; name?: string }) {
+  return (
+    <label>
+      Execution
+      <select name={name}>
+        {runs.map((one) => (
+          <option value={one.execution_id}>
+            …{one.execution_id.slice(-6)} {wordOf(one.status)}, {one.start_time ? moment(one.start_time) : ""}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function NoRuns() {
+  return (
+    <Empty title="Nothing is recorded of this playbook.">
+      <p>Register it and start it; what happened then can be asked here.</p>
+    </Empty>
+  );
+}
+
+function ExpressionPart({ name }: { name: string }) {
+  const runs = useRuns(name);
+  const [answer, setAnswer] = useState<{ value: unknown }>();
+  const [error, setError] = useState<Problem>();
+  if (!runs.length) return <NoRuns />;
+  const run = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const data = new FormData(event.currentTarget as HTMLFormElement);
+    const text = String(data.get("expression")).trim();
+    const step = String(data.get("step")).trim();
+    setError(undefined);
+    try {
+      const body = { want: "value" as const, expression: text.includes("{{") ? text : `{{ ${text} }}`, execution_id: String(data.get("run")), step: step || null };
+      setAnswer({ value: (await call("POST /api/language", { body })).value });
+    } catch (problem) {
+      setAnswer(undefined);
+      setError(problem as Problem);
+    }
+  };
+  return (
+    <form onSubmit={run}>
+      <div class="row">
+        <RunChoice runs={runs} />
+        <label>
+          <span>Step <span class="quiet">(optional)</span></span>
+          <input name="step" autocomplete="off" spellcheck={false} />
+        </label>
+      </div>
+      <div class="row">
+        <input name="expression" class="mono grow" required aria-label="Expression" placeholder="workload.orders > 20" autocomplete="off" spellcheck={false} />
+        <button type="submit">Evaluate</button>
+      </div>
+      {error && <Trouble problem={error} />}
+      {answer && <Json value={answer.value} />}
+    </form>
+  );
+}
+
+function WhatIfPart({ name, text }: { name: string; text: () => string }) {
+  const [found, setFound] = useState<WhatIfDocument>();
+  const [error, setError] = useState<Problem>();
+  const [busy, setBusy] = useState(false);
+  const run = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const data = new FormData(event.currentTarget as HTMLFormElement);
+    setBusy(true);
+    setError(undefined);
+    try {
+      setFound(await call("POST /api/whatif", { body: { content: text(), query: String(data.get("query")).trim() || null, last: Number(data.get("last")) || LAST } }));
+    } catch (problem) {
+      setError(problem as Problem);
+    }
+    setBusy(false);
+  };
+  return (
+    <form onSubmit={run}>
+      <p class="quiet">Which recorded executions would have gone another way under this text? Their recorded outcomes stand in for all tools: nothing is called.</p>
+      <div class="row">
+        <input name="query" class="mono grow" aria-label="Which executions" defaultValue={name ? `path:${name}` : ""} placeholder="path:shop/orders status:failed" autocomplete="off" spellcheck={false} />
+        <label>last <input name="last" type="number" min="1" max="100" defaultValue={String(LAST)} /></label>
+        <button type="submit" disabled={busy}>{busy ? "…" : "Compare"}</button>
+      </div>
+      {error && <Trouble problem={error} />}
+      {found && (
+        <>
+          <p aria-live="polite">
+            {found.executions.length ? `${found.same} the same, ${found.different} different, ${found.unknown} unknown.` : "No recorded execution matches."}
+          </p>
           <ul class="plain">
-            {problems?.map((one) => (
-              <li>
-                <Mark status={one.severity === "error" ? "failed" : "waiting"} />
-                <button type="button" class="link" onClick={() => handle.current?.goTo(one.line ?? 1, one.column ?? 1)}>
-                  {one.line}:{one.column}
-                </button>
-                <span>
-                  {one.message} <code class="quiet">{one.code}</code>
-                </span>
+            {found.executions.map((one) => (
+              <li class="top">
+                <Mark status={one.verdict === "same" ? "done" : one.verdict === "different" ? "changed" : "waiting"} />
+                <a class="id" href={href(path("executions", one.execution_id))}>…{one.execution_id.slice(-6)}</a>
+                <Said text={one.text} />
               </li>
             ))}
           </ul>
-        </section>
+        </>
+      )}
+    </form>
+  );
+}
+
+function TestsPart({ name, text }: { name: string; text: () => string }) {
+  const runs = useRuns(name);
+  const key = `noetl.tests.${name}`;
+  const example = useMemo(() => `playbook: ${name.split("/").at(-1) || "hello"}.yaml\ntests:\n  - name: ends well\n    stand_ins: {}\n    expect: { status: COMPLETED }\n`, [name]);
+  const [tests, setTests] = useState(localStorage.getItem(key) ?? example);
+  const [found, setFound] = useState<TestsDocument>();
+  const [error, setError] = useState<Problem>();
+  const [busy, setBusy] = useState(false);
+  const write = (next: string) => {
+    setTests(next);
+    localStorage.setItem(key, next);
+  };
+  const attempt = async (run: () => Promise<void>) => {
+    setBusy(true);
+    setError(undefined);
+    await run().catch((problem: Problem) => setError(problem));
+    setBusy(false);
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void attempt(async () => setFound(await call("POST /api/tests", { body: { content: text(), tests } })));
+      }}
+    >
+      <textarea class="grow" rows={10} aria-label="Tests" spellcheck={false} value={tests} onInput={(event) => write(event.currentTarget.value)} />
+      <div class="row">
+        <button type="submit" disabled={busy}>{busy ? "…" : "Run the tests"}</button>
+        {runs.length > 0 && (
+          <>
+            <span class="space" />
+            <RunChoice runs={runs} name="from" />
+            <button
+              type="button"
+              onClick={(event) => {
+                const id = String(new FormData(event.currentTarget.form!).get("from"));
+                void attempt(async () => write(await fetchText("/api/executions/{execution_id}/test", { execution_id: id })));
+              }}
+            >
+              Make a test of it
+            </button>
+          </>
+        )}
       </div>
-    </main>
+      <p class="quiet">Stand-ins answer for every tool, and waiting takes no time. Kept in this browser; put it beside the playbook as a <code>.test.yaml</code> file for <code>noetl test</code>.</p>
+      {error && <Trouble problem={error} />}
+      {found && found.problems.length > 0 && (
+        <ul class="plain">
+          {found.problems.map((one) => (
+            <li class="top">
+              <Mark status="failed" /> <span class="num quiet">{one.line}:{one.column}</span> <span>{one.message}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {found && !found.problems.length && <p aria-live="polite">{found.passed} passed, {found.failed} failed.</p>}
+      {found?.tests.map((one) => (
+        <section>
+          <p class="row">
+            <Status status={one.passed ? "done" : "failed"} /> <strong>{one.name}</strong> <span class="quiet">{one.steps.join(" → ")}</span>
+          </p>
+          {one.complaints.map((said) => <pre>{said}</pre>)}
+          {one.differences.map((said) => (
+            <dl class="facts">
+              <dt>{said.what}, expected</dt>
+              <dd class="mono">{JSON.stringify(said.expected)}</dd>
+              <dt>found</dt>
+              <dd class="mono">{JSON.stringify(said.found)}</dd>
+            </dl>
+          ))}
+        </section>
+      ))}
+    </form>
   );
 }

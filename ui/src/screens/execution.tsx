@@ -3,17 +3,18 @@ import { useMemo } from "preact/hooks";
 import { call } from "../api/client";
 import type { ExecutionDocument, MomentDocument } from "../api/types";
 import { useLoaded } from "../data";
-import { Actions } from "../execution/actions";
+import { Actions, Takeaways } from "../execution/actions";
 import { useNews } from "../execution/events";
 import { DataPane, EventsPane, OutputPane, WhyPane } from "../execution/panes";
 import { StepPanel } from "../execution/step";
 import { Timeline } from "../execution/timeline";
-import { Graph, type Mood } from "../graph/canvas";
+import type { Mood } from "../graph/canvas";
 import { drawn } from "../graph/layout";
-import { GraphTree } from "../graph/tree";
+import { GraphView } from "../graph/view";
 import { useKeys } from "../keys";
-import { Copy, Trouble } from "../parts/notes";
+import { Asking, Copy, Empty, Trouble } from "../parts/notes";
 import { isOver, Status } from "../parts/status";
+import { Tabs } from "../parts/tabs";
 import { clockTime, count, Took, When } from "../time";
 import { ask, asked, href, path, words } from "../url";
 
@@ -34,7 +35,9 @@ export function Execution() {
               <a href={href("/executions")}>All executions</a>
             </p>
           </>
-        ) : null}
+        ) : (
+          <Asking what={`execution ${id}`} />
+        )}
       </main>
     );
   }
@@ -118,6 +121,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
         </span>
         {latest.parent_execution_id && <a href={href(path("executions", latest.parent_execution_id))}>called by …{latest.parent_execution_id.slice(-6)}</a>}
         <span class="space" />
+        <Takeaways execution={latest} />
         <Actions execution={latest} seq={at ?? head} reload={reload} />
       </div>
       {latest.error && (
@@ -147,10 +151,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
         <div class="left">
           <section class="graph" aria-label="Graph">
             {drawing ? (
-              <>
-                <Graph drawing={drawing} moods={moods} taken={taken} selected={step} onSelect={select} view={asked("view")} onView={(view) => ask({ view })} />
-                <GraphTree drawing={drawing} moods={moods} selected={step} onSelect={select} />
-              </>
+              <GraphView drawing={drawing} moods={moods} taken={taken} selected={step} onSelect={select} view={asked("view")} onView={(view) => ask({ view })} />
             ) : (
               layout.error && <Trouble problem={layout.error} />
             )}
@@ -158,14 +159,9 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
           <Timeline runs={runs} critical={at === null ? critical.value : undefined} at={at} begin={begin} end={at === null ? end : (cursor ?? end)} selected={step} onSelect={select} />
         </div>
         <section class="panel" aria-label="Details">
-          <div class="tabs" role="tablist" aria-label="Panes">
-            {TABS.map((one) => (
-              <button type="button" role="tab" id={`tab-${one}`} aria-selected={tab === one} aria-controls="pane" disabled={one === "step" && !step} onClick={() => ask({ tab: one, step })}>
-                {one}
-              </button>
-            ))}
-          </div>
+          <Tabs label="Panes" names={TABS} chosen={tab} onChoose={(one) => ask({ tab: one, step: step || firstOf(latest) || order[0] })} />
           <div class={`panel-body ${tab === "events" || tab === "output" ? "flush" : ""}`} id="pane" role="tabpanel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
+            {tab === "step" && !step && <Empty title="No step yet."><p>Choose one in the graph or in the timeline.</p></Empty>}
             {tab === "step" && step && <StepPanel key={step} execution={execution} step={step} runs={runs} at={at} content={playbook.value?.content} onSelect={select} />}
             {tab === "events" && <EventsPane execution={latest} head={head} at={at} step={step} onAt={move} />}
             {tab === "data" && <DataPane execution={execution} />}

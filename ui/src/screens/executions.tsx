@@ -176,8 +176,8 @@ export function Executions() {
         ) : (
           <Empty title="Nothing has run here yet.">
             <p>Register a playbook and start it:</p>
-            <Command>noetl register examples/hello.yaml</Command>
-            <Command>noetl execute examples/hello --wait</Command>
+            <Command>noetl register examples/fork_join.yaml</Command>
+            <Command>noetl execute examples/fork_join --wait</Command>
             <p>or start one from <a href={href("/playbooks")}>Playbooks</a>.</p>
           </Empty>
         )

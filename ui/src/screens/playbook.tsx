@@ -5,13 +5,13 @@ import type { CatalogResource, ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { answers, Field, type Question } from "../execution/form";
 import { lineOf } from "../execution/step";
-import { Graph } from "../graph/canvas";
+import { type Drawing, type Mood, NO_ARCS, NO_MOODS } from "../graph/canvas";
 import { drawn } from "../graph/layout";
-import { GraphTree } from "../graph/tree";
+import { GraphView } from "../graph/view";
 import { Diff } from "../parts/diff";
 import { Ask, showDialog } from "../parts/dialog";
-import { Trouble } from "../parts/notes";
-import { toneOf, wordOf } from "../parts/status";
+import { Asking, Trouble } from "../parts/notes";
+import { Status, toneOf, wordOf } from "../parts/status";
 import { took, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -30,6 +30,7 @@ export function Playbook() {
   if (!found.value) {
     return (
       <main class="page" tabIndex={-1}>
+        {!found.error && <Asking what={name} />}
         {found.error && (
           <>
             <h1>{name}</h1>
@@ -83,14 +84,18 @@ export function Playbook() {
       )}
       <div class="panes">
         <div class="left">
-          <section class="graph" aria-label="Graph">
-            {drawing && (
-              <>
-                <Graph drawing={drawing} moods={NONE} taken={NO_ARCS} selected={step} onSelect={(name) => ask({ step: name })} view={asked("view")} onView={(view) => ask({ view })} />
-                <GraphTree drawing={drawing} moods={NONE} selected={step} onSelect={(name) => ask({ step: name })} />
-              </>
-            )}
-          </section>
+          {other.value && drawing && other.value.layout ? (
+            <GraphDiff
+              name={name}
+              before={other.value.version < shown.version ? [other.value.version, drawn(other.value.layout)] : [shown.version, drawing]}
+              after={other.value.version < shown.version ? [shown.version, drawing] : [other.value.version, drawn(other.value.layout)]}
+              selected={step}
+            />
+          ) : (
+            <section class="graph" aria-label="Graph">
+              {drawing && <GraphView drawing={drawing} moods={NO_MOODS} taken={NO_ARCS} selected={step} onSelect={(name) => ask({ step: name })} view={asked("view")} onView={(view) => ask({ view })} />}
+            </section>
+          )}
         </div>
         <section class="panel" aria-label="Text">
           <div class="panel-body" tabIndex={0}>
@@ -112,8 +117,38 @@ export function Playbook() {
   );
 }
 
-const NONE = new Map<string, never>();
-const NO_ARCS = new Set<string>();
+/** Both graphs, one above the other: what went in the upper one, what came and changed in the lower. */
+function GraphDiff({ name, before, after, selected }: { name: string; before: [number, Drawing]; after: [number, Drawing]; selected: string }) {
+  const found = useLoaded(`${name} ${before[0]} ${after[0]}`, () => call("GET /api/version-diff/{path}", { path: { path: name }, query: { from: before[0], to: after[0] } }));
+  const arcs = ([, drawing]: [number, Drawing]) => new Set(drawing.wires.map((one) => `${one.from}>${one.to}`));
+  const without = (all: Set<string>, others: Set<string>) => new Set([...all].filter((one) => !others.has(one)));
+  const [gone, come] = [without(arcs(before), arcs(after)), without(arcs(after), arcs(before))];
+  const marks = ([, drawing]: [number, Drawing], words: [string, string[]][]) =>
+    new Map<string, Mood>(drawing.boxes.map((box) => [box.id, { status: words.find(([, steps]) => steps.includes(box.id))?.[0] ?? "unchanged", attempts: 0, runs: 0 }]));
+  const diff = found.value;
+  const sides: [string, Drawing, Map<string, Mood>, Set<string>][] = [
+    [`version ${before[0]}`, before[1], marks(before, [["removed", diff?.steps_removed ?? []], ["changed", diff?.steps_changed ?? []]]), gone],
+    [`version ${after[0]}`, after[1], marks(after, [["added", diff?.steps_added ?? []], ["changed", diff?.steps_changed ?? []]]), come],
+  ];
+  const words = diff && [["added", diff.steps_added], ["changed", diff.steps_changed], ["removed", diff.steps_removed]].filter(([, steps]) => steps!.length);
+  return (
+    <>
+      {found.error && <Trouble problem={found.error} />}
+      {words && (
+        <p class="note row">
+          {words.length ? words.map(([word, steps]) => <span><Status status={word as string} /> {(steps as string[]).join(", ")}</span>) : <span class="quiet">No step differs.</span>}
+          {gone.size + come.size > 0 && <span class="quiet">Arcs drawn dark are only in that version.</span>}
+        </p>
+      )}
+      {sides.map(([title, drawing, moods, taken]) => (
+        <section class="graph side" aria-label={`Graph of ${title}`}>
+          <span class="side-title quiet">{title}</span>
+          <GraphView drawing={drawing} moods={moods} taken={taken} selected={selected} onSelect={(name) => ask({ step: name })} />
+        </section>
+      ))}
+    </>
+  );
+}
 
 function Text({ content, first }: { content: string; first: number }) {
   const lines = content.split("\n");

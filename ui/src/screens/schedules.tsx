@@ -1,4 +1,4 @@
-// Schedules: when they start what, what became of each time, and what comes next.
+// What starts executions without people; schedules, with what became of each time.
 import { useState } from "preact/hooks";
 import { call, may } from "../api/client";
 import type { ScheduleDocument, ScheduleItem } from "../api/types";
@@ -7,8 +7,10 @@ import { Ask, showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
+import { Tabs } from "../parts/tabs";
+import { Consumer, ConsumerTable, Hook, HookTable, NotificationTable, pauseDialog } from "./triggers";
 import { count, exact, took, When } from "../time";
-import { go, href, path, words } from "../url";
+import { ask, asked, go, href, path, words } from "../url";
 
 const EVERY = 10_000;
 const DAYS = 14;
@@ -18,14 +20,31 @@ function rhythm(one: ScheduleItem | ScheduleDocument): string {
 }
 
 function State({ one }: { one: ScheduleItem | ScheduleDocument }) {
-  return <Status status={one.status === "paused" ? "paused" : one.running.length ? "running" : one.status === "active" ? "done" : one.status} />;
+  return <Status status={one.status === "paused" ? "paused" : one.running.length ? "running" : one.status} />;
 }
 
+const KINDS = ["schedules", "hooks", "consumers", "notifications"] as const;
+
 export function Schedules() {
-  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY);
+  const kind = KINDS.find((one) => one === asked("kind")) ?? "schedules";
   return (
     <main class="page" tabIndex={-1}>
-      <h1>Schedules</h1>
+      <h1>Schedules and triggers</h1>
+      <Tabs label="Kinds" names={KINDS} chosen={kind} onChoose={(one) => ask({ kind: one })} />
+      <div class="part" role="tabpanel" aria-labelledby={`tab-${kind}`}>
+        {kind === "schedules" && <ScheduleTable />}
+        {kind === "hooks" && <HookTable />}
+        {kind === "consumers" && <ConsumerTable />}
+        {kind === "notifications" && <NotificationTable />}
+      </div>
+    </main>
+  );
+}
+
+function ScheduleTable() {
+  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY);
+  return (
+    <>
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.schedules.length && (
         <Empty title="Nothing is scheduled.">
@@ -50,7 +69,7 @@ export function Schedules() {
               {found.value.schedules.map((one) => (
                 <tr key={one.path}>
                   <td><a href={href(path("schedules", one.path))}>{one.path}</a></td>
-                  <td><span class={one.status === "paused" ? "paused" : "quiet"}>{one.status}</span>{one.running.length > 0 && <span class="running"> {one.running.length} run</span>}</td>
+                  <td><State one={one} /></td>
                   <td><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a></td>
                   <td class="mono">{rhythm(one)}</td>
                   <td><When at={one.next_time} /></td>
@@ -61,12 +80,17 @@ export function Schedules() {
           </table>
         </div>
       )}
-    </main>
+    </>
   );
 }
 
 export function Schedule() {
   const name = words.value.slice(1).join("/");
+  const kind = asked("kind");
+  return kind === "hooks" ? <Hook name={name} /> : kind === "consumers" ? <Consumer name={name} /> : <OneSchedule name={name} />;
+}
+
+function OneSchedule({ name }: { name: string }) {
   const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: 100, times: 200 } }), EVERY);
   const act = (run: Promise<unknown>, said: string) => run.then(() => { tell(said); found.reload(); }, tellProblem);
   const one = found.value;
@@ -85,13 +109,7 @@ export function Schedule() {
             ) : (
               <button
                 type="button"
-                onClick={() =>
-                  showDialog("Pause this schedule", (close) => (
-                    <Ask does="Pause" close={close} run={async (data) => { await call("POST /api/schedules/pause", { body: { path: name, reason: String(data.get("reason")) } }); found.reload(); }}>
-                      <label>Note <input name="reason" autofocus /></label>
-                    </Ask>
-                  ))
-                }
+                onClick={() => pauseDialog((reason) => call("POST /api/schedules/pause", { body: { path: name, reason } }), found.reload)}
               >
                 Pause
               </button>

@@ -1,12 +1,21 @@
 // Pools of workers: who is there, what waits for them.
-import { call } from "../api/client";
+import { call, may } from "../api/client";
 import { useLoaded } from "../data";
+import { Ask, showDialog } from "../parts/dialog";
 import { Command, Empty, Trouble } from "../parts/notes";
 import { count, now, took, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 3000;
 const SILENT_SECONDS = 30;
+
+function drain(name: string, done: () => void) {
+  showDialog(`Drain ${name}?`, (close) => (
+    <Ask does="Drain" close={close} run={async () => { await call("POST /api/worker/drain", { body: { worker_id: name } }); done(); }}>
+      <p>It takes nothing new, finishes what it has, and ends. It hears of it with its next heartbeat.</p>
+    </Ask>
+  ));
+}
 
 export function Workers() {
   const pools = useLoaded("pools", () => call("GET /api/worker/pools", {}), EVERY);
@@ -41,7 +50,10 @@ export function Workers() {
                   The oldest waits for {took(queue.oldest_seconds)}: <a class="id" href={href(path("executions", queue.oldest_execution_id))}>…{queue.oldest_execution_id.slice(-6)}</a>.{" "}
                 </>
               )}
-              <span class="quiet">{Object.entries(queue.kinds).map(([kind, number]) => `${count(number)} ${kind}`).join(" · ")}</span>
+              <span class="quiet">
+                {queue.kinds_of < queue.waiting ? `Of the oldest ${count(queue.kinds_of)}: ` : ""}
+                {Object.entries(queue.kinds).sort(([, a], [, b]) => b - a).map(([kind, number]) => `${count(number)} ${kind}`).join(" · ")}
+              </span>
             </p>
           )}
           {pool.waiting > 0 && pool.workers.length === 0 && (
@@ -61,6 +73,7 @@ export function Workers() {
                   <th scope="col">sandbox</th>
                   <th scope="col">started</th>
                   <th scope="col">seen</th>
+                  <th scope="col"><span class="hidden">Drain</span></th>
                 </tr>
               </thead>
               <tbody>
@@ -77,6 +90,7 @@ export function Workers() {
                       <td class={silent ? "failed" : ""}>
                         <When at={one.seen_at} /> {one.draining && <span class="paused">draining</span>}
                       </td>
+                      <td class="num">{may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button>}</td>
                     </tr>
                   );
                 })}

@@ -60,7 +60,7 @@ async def users(services: Services, caller: Caller) -> UserList:
             UserDocument(
                 name=row.name, roles=row.roles, email=row.email, created_at=moment(row.created_at)
             )
-            for row in await services.store.users()
+            for row in await services.store.access.users()
         ]
     )
 
@@ -90,7 +90,7 @@ async def tokens(services: Services, caller: Caller) -> TokenList:
                 created_at=moment(row.created_at),
                 expires_at=moment(row.expires_at),
             )
-            for row in await services.store.tokens()
+            for row in await services.store.access.tokens()
         ]
     )
 
@@ -121,7 +121,7 @@ async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> Aud
                 execution_id=row.execution_id,
                 details=row.details,
             )
-            for row in await services.store.audit(limit=query.limit)
+            for row in await services.store.access.audit(limit=query.limit)
         ]
     )
 

@@ -11,7 +11,7 @@ from noetl.api.route import Body, Caller, Query, Reply, Route
 from noetl.control.documents import catalog_entry
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
-from noetl.model.triggers import KINDS, Hook, Schedule, kind_of
+from noetl.model.triggers import KINDS, Schema, kind_of
 from noetl.version import __version__
 
 if TYPE_CHECKING:
@@ -80,14 +80,23 @@ def _text(content: str) -> str:
         return content
 
 
+async def _compiled(services: Services, caller: Caller, text: str) -> Compiled:
+    """What became of a text, with what it names of the catalog."""
+    compiled = await services.evaluator.compiled(text, caller.name)
+    known = await services.catalog.known(compiled)
+    if known is None:
+        return compiled
+    return await services.evaluator.compiled(text, caller.name, known)
+
+
 async def register(services: Services, caller: Caller, *, body: Register) -> Registered:
-    """Keep a playbook, a schedule or a hook. The same content again is the same version.
+    """Keep a playbook or another document. The same content again is the same version.
 
     With `Content-Type: application/yaml` the body is the document itself.
     """
     _refuse_others(body)
     text = _text(body.content)
-    compiled = await services.evaluator.compiled(text, caller.name)
+    compiled = await _compiled(services, caller, text)
     _refuse_mistaken(body, compiled)
     return await _registered(services, caller, text, compiled)
 
@@ -97,7 +106,7 @@ async def register_all(services: Services, caller: Caller, *, body: Registration
     for one in body.resources:
         _refuse_others(one)
     texts = [_text(one.content) for one in body.resources]
-    compiled = [await services.evaluator.compiled(text, caller.name) for text in texts]
+    compiled = [await _compiled(services, caller, text) for text in texts]
     for one, found in zip(body.resources, compiled, strict=True):
         if found.is_valid:
             _refuse_mistaken(one, found)
@@ -133,12 +142,10 @@ def _refuse_mistaken(wanted: Register, compiled: Compiled) -> None:
 async def _registered(
     services: Services, caller: Caller, text: str, compiled: Compiled
 ) -> Registered:
-    if isinstance(compiled.trigger, Schedule):
-        entry = await services.schedules.register(text, compiled)
-    elif isinstance(compiled.trigger, Hook):
-        entry = await services.hooks.register(text, compiled)
-    else:
+    if compiled.trigger is None or isinstance(compiled.trigger, Schema):
         entry = await services.catalog.keep(text, compiled)
+    else:
+        entry = await services.triggers[compiled.trigger.kind].register(text, compiled)
     target = f"{entry.path} version {entry.version}"
     await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
     return Registered(
@@ -153,14 +160,14 @@ async def _registered(
 
 async def validate(services: Services, caller: Caller, *, body: Content) -> Validated:
     """Every problem of a text; nothing is kept."""
-    compiled = await services.evaluator.compiled(_text(body.content), caller.name)
+    compiled = await _compiled(services, caller, _text(body.content))
     return Validated(valid=compiled.is_valid, problems=compiled.problems)
 
 
 async def listing(services: Services, caller: Caller, *, body: ListCatalog) -> CatalogList:
     """The newest version of every path."""
     kind = None if body.resource_type is None else kind_of(body.resource_type)
-    found = await services.store.catalog(kind=kind, prefix=body.path_prefix)
+    found = await services.store.catalog.entries(kind=kind, prefix=body.path_prefix)
     return CatalogList(entries=[catalog_entry(entry) for entry in found])
 
 

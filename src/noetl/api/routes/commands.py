@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 
 from noetl.api.errors import problem_of
+from noetl.api.long_polls import seconds, while_wanted
 from noetl.api.rights import Principal
 from noetl.api.route import Caller, Query, Route
-from noetl.api.waiting import seconds, while_wanted
+from noetl.control.grants import require_child
 from noetl.control.kinds import lease_of_kinds
-from noetl.control.lending import require_child
 from noetl.errors import BadRequest, LeaseLost
 from noetl.model.answers import (
     ErrorAnswer,
@@ -27,7 +27,7 @@ from noetl.model.answers import (
 )
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
-from noetl.store.base import Holder
+from noetl.store.queue import Holder
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SLOTS_MAX = 1000
 REPORT_MAX = 64 * 1024 * 1024
 read_report = msgspec.json.Decoder(Report).decode
+read_reports = msgspec.json.Decoder(list[Report]).decode
 read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -89,7 +90,7 @@ async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedComm
     wish: dict[str, Any] = {"pool": body.pool, "want": body.slots, "wait": seconds(body.wait)}
     finish = None
     if body.kinds is None:
-        work = services.orchestrator.lease(worker_id, **wish)
+        work = services.orchestrator.leases.lease(worker_id, **wish)
         # What is being given to it just now would lie idle until its lease lapses.
         finish = partial(services.orchestrator.dispatch.send_away, worker_id)
     else:
@@ -105,7 +106,7 @@ async def renew(services: Services, caller: Caller, *, body: Holding) -> LeasesR
     tokens = {command_of(token): token for token in body.leases}
     own = await services.leases.own(caller.principal, tokens)
     shown = {command_id: tokens[command_id] for command_id in own}
-    lost = await services.orchestrator.renew(shown) if shown else set()
+    lost = await services.orchestrator.leases.renew(shown) if shown else set()
     held = own.keys() - lost
     await _remember(services, {command_id: own[command_id] for command_id in held})
     return LeasesRenewed(held=sorted(held), lost=sorted(tokens.keys() - held))
@@ -131,38 +132,54 @@ async def report(
     wanted = 0 if services.draining.is_set() else query.want
     if wanted:
         caller.principal.require_pool(query.pool)
-
-    async def taken(one: bytes | msgspec.Raw) -> ReportTaken:
-        try:
-            said = read_report(one)
-        except msgspec.MsgspecError as error:
-            raise BadRequest(f"this is no report: {error}.") from None
-        return _answered(
-            await take_report(services, caller.principal, said, want=wanted, pool=query.pool)
-        )
-
-    async def answered(one: msgspec.Raw) -> ReportTaken | ErrorAnswer:
-        try:
-            return await taken(one)
-        except Exception as error:  # noqa: BLE001  the others' reports are not to suffer
-            return problem_of(error, caller.request_id)[1]
-
     if body[:1] != b"[":
-        return await taken(body)
+        return await _taken(services, caller, body, wanted, query.pool)
     reports = _reports_in(body)
     if len(reports) == 1:
-        return ReportsTaken(answers=[await answered(reports[0])])
-    return ReportsTaken(answers=await asyncio.gather(*map(answered, reports)))
+        return ReportsTaken(
+            answers=[await _judged(services, caller, reports[0], wanted, query.pool)]
+        )
+    judged = [_judged(services, caller, one, wanted, query.pool) for one in reports]
+    return ReportsTaken(answers=await asyncio.gather(*judged))
 
 
-def _reports_in(body: bytes) -> list[msgspec.Raw]:
+def _reports_in(body: bytes) -> list[Report] | list[msgspec.Raw]:
+    """The reports of a list; as they were written, if one of them is none."""
     try:
-        found = read_list(body)
-    except msgspec.MsgspecError as error:
-        raise BadRequest(f"this is no list of reports: {error}.") from None
+        found: list[Report] | list[msgspec.Raw] = read_reports(body)
+    except msgspec.MsgspecError:
+        try:
+            found = read_list(body)
+        except msgspec.MsgspecError as error:
+            raise BadRequest(f"this is no list of reports: {error}.") from None
     if len(found) > SLOTS_MAX:
         raise BadRequest(f"these are {len(found)} reports; up to {SLOTS_MAX} are read at once.")
     return found
+
+
+async def _judged(
+    services: Services, caller: Caller, one: Report | msgspec.Raw, wanted: int, pool: str
+) -> ReportTaken | ErrorAnswer:
+    try:
+        return await _taken(services, caller, one, wanted, pool)
+    except Exception as error:  # noqa: BLE001  the others' reports are not to suffer
+        return problem_of(error, caller.request_id)[1]
+
+
+async def _taken(
+    services: Services, caller: Caller, one: Report | bytes | msgspec.Raw, wanted: int, pool: str
+) -> ReportTaken:
+    if not isinstance(one, Report):
+        try:
+            one = read_report(one)
+        except msgspec.MsgspecError as error:
+            raise BadRequest(f"this is no report: {error}.") from None
+    answer = await take_report(services, caller.principal, one, want=wanted, pool=pool)
+    return ReportTaken(
+        accepted=answer.accepted,
+        cancelled=answer.cancelled,
+        commands=[written(lease) for lease in answer.leases],
+    )
 
 
 async def take_report(
@@ -174,27 +191,20 @@ async def take_report(
     try:
         if worker_id is None:
             name = who.worker_name(said.worker)
-            await services.orchestrator.refuse(msgspec.structs.replace(said, worker=name))
+            await services.orchestrator.leases.refuse(msgspec.structs.replace(said, worker=name))
         for suspension in said.suspensions:
             if suspension.child is not None:
                 parts = services.orchestrator, suspension.child.path, said.execution_id
                 await require_child(*parts)
-        known = msgspec.structs.replace(said, worker=worker_id)
-        answer = await services.control.report(known, want=want, pool=pool)
+        if said.worker != worker_id:
+            said = msgspec.structs.replace(said, worker=worker_id)
+        answer = await services.orchestrator.report(said, want=want, pool=pool)
     except LeaseLost:
-        services.metrics.reports_refused.inc()
+        services.metrics.reports.inc("refused")
         raise
-    services.metrics.reports_taken.inc()
+    services.metrics.reports.inc("taken")
     services.leases.remember(answer.leases, worker_id)
     return answer
-
-
-def _answered(answer: Answer) -> ReportTaken:
-    return ReportTaken(
-        accepted=answer.accepted,
-        cancelled=answer.cancelled,
-        commands=[written(one) for one in answer.leases],
-    )
 
 
 async def cancelled(services: Services, caller: Caller, *, query: OfWorker) -> WorkerOrders:

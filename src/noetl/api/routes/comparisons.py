@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noetl.api.route import Caller, Query, Route
-from noetl.control import comparing
+from noetl.control import comparison
 from noetl.model.retrospect import CriticalPath, DiffDocument
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ class Both(Query, frozen=True, kw_only=True):
 
 async def diff(services: Services, caller: Caller, *, query: Both) -> DiffDocument:
     """How two executions differ, aligned by step, run, iteration, task and attempt."""
-    return await comparing.diff(services.store, query.a, query.b)
+    return await comparison.diff(services.store, query.a, query.b)
 
 
 async def critical(services: Services, caller: Caller, *, execution_id: str) -> CriticalPath:
     """The chain of step runs that decided how long an execution took, and what the time went to."""
     now = services.clock.now()
-    return await comparing.critical_path(services.store, services.timelines, execution_id, now)
+    return await comparison.critical_path(services.store, services.timelines, execution_id, now)
 
 
 DIFF = Route(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from noetl.api.route import Body, Caller, Route
-from noetl.control.rendering import seen_in
+from noetl.control.preview import seen_in
 from noetl.errors import BadRequest
 from noetl.model.answers import Rendered
 

@@ -10,10 +10,10 @@ from noetl.api.route import Body, Caller, Query, Route
 from noetl.api.routes.tokens import WORKER
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
-from noetl.control.lending import no_credential, require_credential
+from noetl.control.grants import no_credential, require_credential
 from noetl.errors import BadRequest
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
-from noetl.store.base import StoredCredential
+from noetl.store.credentials import StoredCredential
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -61,7 +61,7 @@ async def put(services: Services, caller: Caller, *, body: NewCredential) -> Cre
 
 async def listing(services: Services, caller: Caller, *, query: OfType) -> CredentialList:
     """What is stored, without any secret."""
-    found = await services.store.credentials()
+    found = await services.store.credentials.all()
     return CredentialList(
         credentials=[about(row) for row in found if query.type in (None, row.type)]
     )
@@ -113,10 +113,10 @@ async def rotate(services: Services, caller: Caller) -> KeysRotated:
 
 async def _named(services: Services, name: str, path: str | None = None) -> StoredCredential:
     """The credential of that name, or of that id; `path` is that of the playbook it is for."""
-    row = await services.store.credential(name)
+    row = await services.store.credentials.get(name)
     if row is not None:
         return row
-    for row in await services.store.credentials():
+    for row in await services.store.credentials.all():
         if credential_id(row.name) == name:
             return row
     raise await no_credential(services.store, name, path)

@@ -25,7 +25,7 @@ from noetl.model.desk import (
     ViewList,
 )
 from noetl.model.execution_query import Condition, Term, parse
-from noetl.store.base import SavedView
+from noetl.store.records import SavedView
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -142,7 +142,7 @@ async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkD
 
 async def views(services: Services, caller: Caller) -> ViewList:
     """Queries that were saved, by name."""
-    return ViewList(views=[_view(row) for row in await services.store.views()])
+    return ViewList(views=[_view(row) for row in await services.store.records.views()])
 
 
 async def save_view(services: Services, caller: Caller, *, name: str, body: SaveView) -> View:
@@ -152,14 +152,14 @@ async def save_view(services: Services, caller: Caller, *, name: str, body: Save
     if not name.strip() or len(name) > 100:
         raise BadRequest("the name of a view has 1 to 100 characters.")
     row = SavedView(name=name, q=body.q, columns=body.columns, owner=caller.name, updated_at=now)
-    await services.store.put_view(row)
+    await services.store.records.put_view(row)
     await services.access.note(caller.name, "view.put", name)
     return _view(row)
 
 
 async def delete_view(services: Services, caller: Caller, *, name: str) -> Deleted:
     """Remove a saved query."""
-    if not await services.store.delete_view(name):
+    if not await services.store.records.delete_view(name):
         raise NotFound(f'there is no view "{name}".')
     await services.access.note(caller.name, "view.delete", name)
     return Deleted(deleted=name)

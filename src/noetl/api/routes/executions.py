@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from noetl.api.long_polls import seconds, while_wanted
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
-from noetl.api.waiting import seconds, while_wanted
-from noetl.control import documents, forking, task_logs
-from noetl.control.explaining import inquiry
-from noetl.control.recording import recorded
+from noetl.control import documents, forks, task_logs
+from noetl.control.explanation import inquiry
+from noetl.control.recordings import recorded
 from noetl.errors import BadRequest
 from noetl.model.answers import (
     Cancelled,
@@ -70,6 +70,8 @@ class Fork(Body, frozen=True, kw_only=True):
     """The event that is to happen again, with all that follows."""
     iteration: Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None = None
     """Only this iteration of the loop that the event belongs to."""
+    failed: bool = False
+    """Only the failed iterations of the loop that the event belongs to."""
     version: Version = None
     ctx: dict[str, Any] | None = None
     """Written to ctx first: dotted path → value."""
@@ -219,11 +221,12 @@ async def fork(
     """
     version = body.version
     if version == "latest":
-        request = await forking.request_of(services.store, execution_id)
+        request = await forks.request_of(services.store, execution_id)
         version = (await services.catalog.entry(request.path)).version
-    wish = forking.Wish(
+    wish = forks.Wish(
         seq=body.seq,
         iteration=body.iteration,
+        failed=body.failed,
         version=number_of(version),
         ctx=body.ctx or {},
     )
@@ -292,7 +295,7 @@ def _since(text: str | None, now: float) -> float | None:
 async def labels(services: Services, caller: Caller, *, name: str, query: Labelled) -> LabelCounts:
     """The values of a label, and how many executions have each."""
     since = _since(query.since, services.clock.now())
-    found = await services.store.label_counts(name, since=since, limit=query.limit)
+    found = await services.store.records.label_counts(name, since=since, limit=query.limit)
     values = [LabelCount(value=value, executions=count) for value, count in found]
     return LabelCounts(label=name, values=values)
 

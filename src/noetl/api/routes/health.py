@@ -81,7 +81,7 @@ async def _failure(services: Services) -> str | None:
 
 async def metrics(services: Services, caller: Caller) -> bytes:
     """Figures for Prometheus."""
-    services.metrics.show_queue(await services.store.queue_sizes())
+    services.metrics.show_queue(await services.store.queue.sizes())
     return services.metrics.text()
 
 

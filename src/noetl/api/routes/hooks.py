@@ -7,14 +7,14 @@ counted, and some of each minute are in the audit log.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.api.route import Caller, Query, Reply, Route
+from noetl.api.route import Caller, Incoming, Reply, Route
+from noetl.api.routes.trigger_documents import Documents
 from noetl.control.documents import moment
-from noetl.control.hooks import Delivery, Known, Taken
+from noetl.control.hooks import Delivery, HookState, Known, Taken
 from noetl.errors import (
     BadRequest,
     EvaluationFailed,
@@ -25,7 +25,7 @@ from noetl.errors import (
 )
 from noetl.model.answers import Error, ErrorAnswer
 from noetl.model.hook_answers import DeliveryAnswer, HookDeleted, HookItem, HookList
-from noetl.model.triggers import SignalTarget, StartTarget
+from noetl.model.triggers import Hook, SignalTarget, StartTarget
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -34,15 +34,6 @@ logger = logging.getLogger(__name__)
 
 BODY_MAX = 8 * 1024 * 1024
 WAIT_MAX = 60.0
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-
-
-class WhichHooks(Query, frozen=True, kw_only=True):
-    """Which hooks."""
-
-    prefix: str = ""
-    after: str = ""
-    limit: Limit = 100
 
 
 async def deliver(
@@ -51,21 +42,21 @@ async def deliver(
     *,
     path: str,
     query: dict[str, str],
-    body: AsyncIterator[bytes],
+    body: Incoming,
 ) -> Reply[DeliveryAnswer]:
     """Take a delivery, if it is genuine: 202, or with `wait` 200 with the result. A repeat is
     answered as the first one was. One that cannot be taken now is 503, so that it is sent again;
     one that does not fit is 422.
     """
     hooks = services.hooks
-    known = await hooks.find(path)
+    known = await hooks.lately(path)
     if known is None:
-        services.metrics.deliveries.labels("unknown").inc()
+        services.metrics.deliveries.inc("unknown")
         raise NotFound("there is no such hook.")
     headers = caller.headers
     if not hooks.may_be_genuine(known, headers):
         raise await _refused(services, caller, path)
-    delivery = Delivery(headers, query, b"".join([piece async for piece in body]))
+    delivery = Delivery(headers, query, await body.read())
     if not hooks.is_genuine(known, delivery):
         raise await _refused(services, caller, path)
     if (challenge := _challenge(known, delivery)) is not None:
@@ -76,19 +67,19 @@ async def deliver(
         raise
     except NoetlError as error:
         return await _failed(services, path, error)
-    services.metrics.deliveries.labels(taken.status).inc()
+    services.metrics.deliveries.inc(taken.status)
     return await _answer(services, known, taken)
 
 
 async def _refused(services: Services, caller: Caller, path: str) -> Unauthenticated:
-    services.metrics.deliveries.labels("refused").inc()
+    services.metrics.deliveries.inc("refused")
     await services.access.note_refused_delivery(path, caller.address)
     return Unauthenticated("this delivery is not accepted.")
 
 
 async def _failed(services: Services, path: str, error: NoetlError) -> Reply[DeliveryAnswer]:
     """The sender hears only whether it is worth sending again; the log says why."""
-    services.metrics.deliveries.labels("failed").inc()
+    services.metrics.deliveries.inc("failed")
     logger.error('a delivery to hook "%s" cannot be taken: %s', path, error)
     fits = not isinstance(error, BadRequest | EvaluationFailed)
     message = "this delivery cannot be taken just now." if fits else "this delivery does not fit."
@@ -130,28 +121,17 @@ async def _answer(services: Services, known: Known, taken: Taken) -> Reply[Deliv
     return Reply(answer, status=202)
 
 
-async def listing(services: Services, caller: Caller, *, query: WhichHooks) -> HookList:
-    """Hooks by path."""
-    found = await services.hooks.all(query.prefix, query.after, query.limit + 1)
-    shown = found[: query.limit]
-    more = shown[-1].hook.path if len(found) > query.limit else None
-    return HookList(hooks=[_item(one) for one in shown], next_after=more)
-
-
 async def show(services: Services, caller: Caller, *, path: str) -> HookItem:
     """One hook."""
-    return _item(await services.hooks.shown(path))
+    return await _shown(services, path)
 
 
-async def delete(services: Services, caller: Caller, *, path: str) -> HookDeleted:
-    """Take nothing any more. Its versions stay."""
-    await services.hooks.delete(path)
-    await services.access.note(caller.name, "hook.delete", path)
-    return HookDeleted(path=path)
+async def _shown(services: Services, path: str) -> HookItem:
+    return await _item(services, *await services.hooks.find(path))
 
 
-def _item(known: Known) -> HookItem:
-    hook = known.hook
+async def _item(services: Services, hook: Hook, state: HookState) -> HookItem:
+    known = await services.hooks.known(hook, state)
     target = hook.target
     return HookItem(
         path=hook.path,
@@ -185,15 +165,8 @@ DELIVER = Route(
     statuses=(202,),
     patient=True,
 )
-LIST = Route(
-    "hooks.list",
-    "GET",
-    "/api/hooks",
-    right="read",
-    query=WhichHooks,
-    answer=HookList,
-    handler=listing,
-)
+DOCUMENTS = Documents("hooks", item=_item, show=_shown, shown=HookItem)
+LIST = DOCUMENTS.listing(HookList)
 GET = Route(
     "hooks.get",
     "GET",
@@ -203,13 +176,5 @@ GET = Route(
     handler=show,
     deep=True,
 )
-DELETE = Route(
-    "hooks.delete",
-    "DELETE",
-    "/api/hooks/{path}",
-    right="author",
-    answer=HookDeleted,
-    handler=delete,
-    deep=True,
-)
+DELETE = DOCUMENTS.delete(HookDeleted)
 ROUTES = (DELIVER, LIST, GET, DELETE)

@@ -1,4 +1,6 @@
-"""/api/language: help while a playbook is written: completion, hover, problems, an expression."""
+"""/api/language: help while a playbook is written: completion, hover, problems with the graph, an
+expression, the text formatted or migrated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from noetl.api.routes.context import Render, render
 from noetl.dsl import assist
 from noetl.dsl.schema import playbook_schema
 from noetl.errors import BadRequest
-from noetl.model.language import AboutDocument, LanguageDocument, OfferDocument
+from noetl.model.language import (
+    AboutDocument,
+    LanguageDocument,
+    OfferDocument,
+    RemarkDocument,
+)
+from noetl.model.net import digest as digest_of
 from noetl.tools.registry import shapes
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ class Language(Body, frozen=True, kw_only=True):
     """A text as it is being written, and a place in it."""
 
     content: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
-    want: Literal["completion", "hover", "problems", "value"] = "completion"
+    want: Literal["completion", "hover", "problems", "value", "format", "migration"] = "completion"
     line: Position = 1
     column: Position = 1
     """Both count from 1; the column is that of the cursor."""
@@ -42,7 +50,8 @@ class Language(Body, frozen=True, kw_only=True):
 async def language(services: Services, caller: Caller, *, body: Language) -> LanguageDocument:
     """What may stand at a place of a playbook, what stands there, or what is wrong with the text.
 
-    With `want: value` the value of an expression in a recorded execution. No secret is in scope.
+    `problems` come with the graph, if there is one. `value` is that of an expression in a recorded
+    execution; no secret is in scope. `format` and `migration` answer with the whole new text.
     """
     match body.want:
         case "completion":
@@ -59,7 +68,22 @@ async def language(services: Services, caller: Caller, *, body: Language) -> Lan
             )
         case "problems":
             compiled = await services.evaluator.compiled(body.content, caller.name)
-            return LanguageDocument(problems=list(compiled.problems))
+            layout = None
+            if compiled.net is not None:
+                digest = digest_of(compiled.net)
+                layout = await services.catalog.layouts.of(digest, compiled.net)
+            return LanguageDocument(problems=list(compiled.problems), layout=layout)
+        case "format" | "migration":
+            made = await services.evaluator.rewritten(
+                body.content, caller.name, migrates=body.want == "migration"
+            )
+            said = [(one.line, one.message, True) for one in made.changes]
+            said += [(one.line, one.message, False) for one in made.remarks]
+            remarks = [
+                RemarkDocument(line=line, message=message, changed=changed)
+                for line, message, changed in sorted(said)
+            ]
+            return LanguageDocument(text=made.text, remarks=remarks)
         case "value":
             return LanguageDocument(value=await _value(services, caller, body))
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from noetl.api.route import Caller, Query, Route
 from noetl.api.routes.executions import Limit, Seq
 from noetl.control import calls, documents
-from noetl.control.rendering import seen_in
+from noetl.control.preview import Seen, seen_in
 from noetl.errors import EvaluationFailed, NotFound
 from noetl.model.timeline import (
     CallDocument,
@@ -60,7 +62,11 @@ async def state(
     services: Services, caller: Caller, *, execution_id: str, query: AtSeq
 ) -> MomentDocument:
     """The execution as it was after one of its events: its document, tokens and open runs."""
-    found = await services.moments.at(execution_id, query.seq)
+    now = await services.orchestrator.state(execution_id) if query.seq is None else None
+    if now is not None and now.is_finished:
+        found = await services.moments.end(execution_id, now)
+    else:
+        found = await services.moments.at(execution_id, query.seq)
     program = await services.orchestrator.programs.by_digest(found.state.digest)
     return documents.moment_of(execution_id, found, program)
 
@@ -103,20 +109,38 @@ async def call(
     config = calls.config_of(task)
     rendered: dict[str, Any] = {}
     unknown: dict[str, str] = {}
+
+    def seen(written: Any) -> Seen:
+        return seen_in(
+            program,
+            at.state,
+            execution_id,
+            written,
+            at=started.at,
+            step=started.step,
+            iteration=started.iteration,
+        )
+
     for name, written in config.items():
         try:
-            seen = seen_in(
-                program,
-                at.state,
-                execution_id,
-                written,
-                at=started.at,
-                step=started.step,
-                iteration=started.iteration,
-            )
-            rendered[name] = await services.evaluator.rendered(written, seen, caller.name)
+            rendered[name] = await services.evaluator.rendered(written, seen(written), caller.name)
         except (EvaluationFailed, NotFound) as error:
             unknown[name] = str(error)
+    attempts = []
+    conditions = calls.conditions_of(task)
+    for attempt in found.attempts:
+        rule = None
+        outcome = found.outcomes.get(attempt.attempt)
+        if task is not None and outcome is not None and conditions:
+            with suppress(EvaluationFailed, NotFound):
+                here = seen(conditions)
+                names = calls.names_of(task.kind, outcome, attempt.attempt)
+                roots = {**here.roots, **names}
+                held = await services.evaluator.rendered(
+                    conditions, structs.replace(here, roots=roots), caller.name
+                )
+                rule = calls.matched(task, msgspec.json.decode(held), attempt.directive)
+        attempts.append(structs.replace(attempt, rule=rule))
     return CallDocument(
         action_id=action_id,
         step=started.step,
@@ -130,7 +154,7 @@ async def call(
         rendered=rendered,
         unknown=unknown,
         rules=calls.rules_of(task),
-        attempts=found.attempts,
+        attempts=attempts,
         result=found.result,
     )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from noetl.api.route import Caller, Header, Reply, Route
+from noetl.api.route import Caller, Header, Incoming, Reply, Route
 from noetl.api.routes.tokens import WORKER
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
@@ -27,7 +26,7 @@ async def show(services: Services, caller: Caller, *, execution_id: str, key: st
     if caller.principal.is_bound_to_leases:
         worker = caller.header(WORKER) or ""
         await services.leases.require_execution(caller.principal, worker, execution_id)
-    found = await services.store.get_pieces(execution_id, key)
+    found = await services.store.bodies.get_pieces(execution_id, key)
     if found is None:
         raise NotFound(f"execution {execution_id} has no result {key}.")
     tag = derive(execution_id, key)  # A body never changes under its key.
@@ -37,13 +36,13 @@ async def show(services: Services, caller: Caller, *, execution_id: str, key: st
 
 
 async def keep(
-    services: Services, caller: Caller, *, execution_id: str, key: str, body: AsyncIterator[bytes]
+    services: Services, caller: Caller, *, execution_id: str, key: str, body: Incoming
 ) -> ResultKept:
     """Keep a result of the execution whose command this worker runs."""
     if caller.principal.is_bound_to_leases:
         worker = caller.header(WORKER) or ""
         await services.leases.require_execution(caller.principal, worker, execution_id)
-    elif await services.store.summary(execution_id) is None:
+    elif await services.store.records.summary(execution_id) is None:
         raise NotFound(f"there is no execution {execution_id}.")
     wanted = _digest(caller.header(CONTENT_DIGEST) or "")
 
@@ -56,7 +55,9 @@ async def keep(
                 " Nothing was kept. Send it again."
             )
 
-    return ResultKept(checksum=await services.store.put_pieces(execution_id, key, body, check))
+    return ResultKept(
+        checksum=await services.store.bodies.put_pieces(execution_id, key, aiter(body), check)
+    )
 
 
 def _digest(written: str) -> str | None:

@@ -26,7 +26,7 @@ from noetl.model.retention import keep_rules
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
-    from noetl.store.base import Hold
+    from noetl.store.retention import Hold
 
 ONE = "/api/executions/{execution_id}"
 DAY = 86400
@@ -76,7 +76,8 @@ async def show(services: Services, caller: Caller, *, query: Since) -> Retention
             KeepDocument(executions=rule.written, seconds=rule.seconds)
             for rule in services.retention.keep.rules
         ],
-        holds=[_hold(one) for one in await services.store.holds()],
+        archive=services.retention.has_archive,
+        holds=[_hold(one) for one in await services.store.retention.holds()],
         forgotten=[
             ForgottenDocument(
                 day=datetime.fromtimestamp(one.day * DAY, UTC).date().isoformat(),
@@ -84,7 +85,7 @@ async def show(services: Services, caller: Caller, *, query: Since) -> Retention
                 status=one.status,
                 executions=one.executions,
             )
-            for one in await services.store.forgotten(since_day=first)
+            for one in await services.store.retention.forgotten(since_day=first)
         ],
     )
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.route import Caller, Query, Route
+from noetl.api.routes.trigger_documents import Documents, NamedDocument
 from noetl.control.documents import at, moment
 from noetl.control.schedules import ScheduleState, local
 from noetl.control.zones import zone_of
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
     from noetl.api.services import Services
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-
-
-class WhichSchedules(Query, frozen=True, kw_only=True):
-    """Which schedules."""
-
-    prefix: str = ""
-    """Only paths that begin so."""
-    after: str = ""
-    """`next_after` of the page before."""
-    limit: Limit = 100
 
 
 class WhichTimes(Query, frozen=True, kw_only=True):
@@ -49,33 +39,13 @@ class WhichTimes(Query, frozen=True, kw_only=True):
     """Only times before this moment (RFC 3339)."""
 
 
-class NamedSchedule(Body, frozen=True, kw_only=True):
-    """A schedule by its path."""
-
-    path: str
-
-
-class PauseSchedule(NamedSchedule, frozen=True, kw_only=True):
-    """Which one, and why."""
-
-    reason: str = ""
-
-
-class Backfill(NamedSchedule, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
+class Backfill(NamedDocument, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
     """Which times, from a moment to another (RFC 3339; without an offset, local to its zone)."""
 
     first: str
     last: str
     dry_run: bool = False
     """Start nothing; say what would be."""
-
-
-async def listing(services: Services, caller: Caller, *, query: WhichSchedules) -> ScheduleList:
-    """Schedules by path, each with its next time."""
-    found = await services.schedules.all(query.prefix, query.after, query.limit + 1)
-    shown = found[: query.limit]
-    more = shown[-1][0].path if len(found) > query.limit else None
-    return ScheduleList(schedules=[_item(services, *one) for one in shown], next_after=more)
 
 
 async def show(
@@ -87,21 +57,7 @@ async def show(
     return await _document(services, schedule, state, query.next, query.times, before)
 
 
-async def pause(services: Services, caller: Caller, *, body: PauseSchedule) -> ScheduleDocument:
-    """Start no time of it until it is resumed. What runs goes on."""
-    await services.schedules.pause(body.path, body.reason)
-    await services.access.note(caller.name, "schedule.pause", body.path, details=body.reason)
-    return await _shown(services, body.path)
-
-
-async def resume(services: Services, caller: Caller, *, body: NamedSchedule) -> ScheduleDocument:
-    """Go on from now. Times that would have been due meanwhile are not started."""
-    await services.schedules.resume(body.path)
-    await services.access.note(caller.name, "schedule.resume", body.path)
-    return await _shown(services, body.path)
-
-
-async def run(services: Services, caller: Caller, *, body: NamedSchedule) -> ScheduleStarted:
+async def run(services: Services, caller: Caller, *, body: NamedDocument) -> ScheduleStarted:
     """Start an execution now, whatever the times, the overlap and a pause say."""
     execution_id = await services.schedules.start_now(body.path)
     await services.access.note(caller.name, "schedule.run", body.path, execution_id=execution_id)
@@ -127,13 +83,6 @@ async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Bac
     )
 
 
-async def delete(services: Services, caller: Caller, *, path: str) -> ScheduleDeleted:
-    """Start nothing of it any more. Its versions and what became of its times stay."""
-    await services.schedules.delete(path)
-    await services.access.note(caller.name, "schedule.delete", path)
-    return ScheduleDeleted(path=path)
-
-
 async def _shown(services: Services, path: str) -> ScheduleDocument:
     schedule, state = await services.schedules.find(path)
     return await _document(services, schedule, state, 5, 20, float("inf"))
@@ -153,7 +102,7 @@ async def _document(
         await services.schedules.times(schedule.path, before=before, limit=times) if times else []
     )
     return ScheduleDocument(
-        **msgspec.structs.asdict(_item(services, schedule, state)),
+        **msgspec.structs.asdict(await _item(services, schedule, state)),
         workload=schedule.workload,
         start=moment(schedule.start),
         end=moment(schedule.end),
@@ -165,7 +114,7 @@ async def _document(
     )
 
 
-def _item(services: Services, schedule: Schedule, state: ScheduleState) -> ScheduleItem:
+async def _item(services: Services, schedule: Schedule, state: ScheduleState) -> ScheduleItem:
     is_active = state.status == "active"
     coming = services.schedules.upcoming(schedule, state, 1) if is_active else []
     return ScheduleItem(
@@ -210,15 +159,8 @@ def moment_in(written: str, timezone: str) -> float | None:
     return at(written) if zone is None else moment_of(written, zone)
 
 
-LIST = Route(
-    "schedules.list",
-    "GET",
-    "/api/schedules",
-    right="read",
-    query=WhichSchedules,
-    answer=ScheduleList,
-    handler=listing,
-)
+DOCUMENTS = Documents("schedules", item=_item, show=_shown, shown=ScheduleDocument)
+LIST = DOCUMENTS.listing(ScheduleList)
 GET = Route(
     "schedules.get",
     "GET",
@@ -229,30 +171,14 @@ GET = Route(
     handler=show,
     deep=True,
 )
-PAUSE = Route(
-    "schedules.pause",
-    "POST",
-    "/api/schedules/pause",
-    right="operate",
-    body=PauseSchedule,
-    answer=ScheduleDocument,
-    handler=pause,
-)
-RESUME = Route(
-    "schedules.resume",
-    "POST",
-    "/api/schedules/resume",
-    right="operate",
-    body=NamedSchedule,
-    answer=ScheduleDocument,
-    handler=resume,
-)
+PAUSE = DOCUMENTS.pause()
+RESUME = DOCUMENTS.resume()
 RUN = Route(
     "schedules.run",
     "POST",
     "/api/schedules/run",
     right="operate",
-    body=NamedSchedule,
+    body=NamedDocument,
     answer=ScheduleStarted,
     handler=run,
 )
@@ -265,13 +191,5 @@ BACKFILL = Route(
     answer=Backfilled,
     handler=backfill,
 )
-DELETE = Route(
-    "schedules.delete",
-    "DELETE",
-    "/api/schedules/{path}",
-    right="author",
-    answer=ScheduleDeleted,
-    handler=delete,
-    deep=True,
-)
+DELETE = DOCUMENTS.delete(ScheduleDeleted)
 ROUTES = (LIST, GET, PAUSE, RESUME, RUN, BACKFILL, DELETE)

@@ -1,20 +1,22 @@
-"""/api/whatif: a playbook over recorded executions, without calling anything."""
+"""/api/whatif and /api/tests: playbooks tried out, without calling anything."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route
+from noetl.api.route import Body, Caller, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
-from noetl.control.recording import recorded
+from noetl.control.forks import request_of
+from noetl.control.recordings import recorded
 from noetl.errors import BadRequest, TooLarge
 from noetl.model.execution_query import exactly, parse
 from noetl.model.net import Net
 from noetl.model.net import digest as digest_of
-from noetl.model.retrospect import WhatIfDocument
+from noetl.model.retrospect import TestsDocument, WhatIfDocument
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 EXECUTIONS_MAX = 100
 BYTES_MAX = 64 * 1024 * 1024
 """Of all recordings that are compared at once, as they are packed."""
+NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+Text = Annotated[str, msgspec.Meta(max_length=512 * 1024)]
 
 
 class WhatIf(Body, frozen=True, kw_only=True):
@@ -64,6 +68,33 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
     )
 
 
+async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
+    """A test file that says again what the tools of an execution answered, and that passes."""
+    request = await request_of(services.store, execution_id)
+    pieces = await recorded(services.store, execution_id, services.clock.now())
+    name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
+    packed = b"".join([piece async for piece in pieces])
+    if len(packed) > BYTES_MAX:
+        raise TooLarge("the log of this execution is too large for a test.")
+    text = await services.simulator.test_of(packed, f"{name}.yaml")
+    attached = f'attachment; filename="{name}.test.yaml"'
+    return Reply(text, headers=(("Content-Disposition", attached),))
+
+
+class Tests(Body, frozen=True, kw_only=True):
+    """A playbook and a file of tests, as texts."""
+
+    content: Text
+    tests: Text
+
+
+async def run_tests(services: Services, caller: Caller, *, body: Tests) -> TestsDocument:
+    """Run tests with their stand-ins, in virtual time. No tool is called; Python code needs a
+    stand-in here, too.
+    """
+    return await services.simulator.tested(body.content, body.tests)
+
+
 async def _net(services: Services, caller: Caller, body: WhatIf) -> Net:
     if (body.content is None) == (body.path is None):
         raise BadRequest("give the `content` of a playbook, or its `path` in the catalog.")
@@ -83,7 +114,7 @@ async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
         return body.executions
     now = services.clock.now()
     wanted = exactly(path=path) if body.query is None else parse(body.query, now)
-    rows = await services.store.summaries(wanted, now=now, limit=body.last)
+    rows = await services.store.records.summaries(wanted, now=now, limit=body.last)
     return [row.execution_id for row in rows]
 
 
@@ -96,4 +127,22 @@ WHATIF = Route(
     answer=WhatIfDocument,
     handler=whatif,
 )
-ROUTES = (WHATIF,)
+TEST_OF = Route(
+    "executions.test",
+    "GET",
+    "/api/executions/{execution_id}/test",
+    right="read",
+    answer=str,
+    handler=test_of,
+    media="application/yaml; charset=utf-8",
+)
+TESTS = Route(
+    "tests.run",
+    "POST",
+    "/api/tests",
+    right="read",
+    body=Tests,
+    answer=TestsDocument,
+    handler=run_tests,
+)
+ROUTES = (WHATIF, TEST_OF, TESTS)

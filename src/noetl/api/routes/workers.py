@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from noetl.api.route import Caller, Route
 from noetl.control.documents import runtime as about
-from noetl.control.timekeeping import take_over
-from noetl.model.answers import Pool, PoolList, WorkerGone, WorkerKnown
+from noetl.control.waits import LIVE_SECONDS
+from noetl.errors import Conflict, NotFound
+from noetl.model.answers import Pool, PoolList, WorkerDrained, WorkerGone, WorkerKnown
+from noetl.model.commands import Presence, apart, is_apart, missing_labels, pool_of
 from noetl.store.base import Runtime
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
 
-LIVE_SECONDS = 60.0
-"""A worker that was silent for longer is gone."""
 
-
-class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that says it is there."""
-
-    worker_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    pool: str = "default"
-    slots: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
-    host: str = ""
-    version: str = ""
-    draining: bool = False
-    sandbox: Annotated[str, msgspec.Meta(max_length=40)] = ""
+EMBEDDED = "embedded-"
+"""How the names of workers begin that are a part of a server."""
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,41 +49,75 @@ async def _beat(services: Services, caller: Caller, worker: Presence) -> WorkerK
     return WorkerKnown(worker_id=name)
 
 
+async def _seen(services: Services, name: str) -> Runtime | None:
+    """The worker of that name, if it was heard of lately."""
+    since = services.clock.now() - LIVE_SECONDS
+    found = await services.store.runtimes(kind="worker", since=since)
+    return next((row for row in found if row.name == name), None)
+
+
 async def register(services: Services, caller: Caller, *, body: Presence) -> WorkerKnown:
     """A worker begins."""
     return await _beat(services, caller, body)
 
 
 async def heartbeat(services: Services, caller: Caller, *, body: Presence) -> WorkerKnown:
-    """A worker is still there."""
-    return await _beat(services, caller, body)
+    """A worker is still there; it is told if somebody wants it to end."""
+    before = await _seen(services, caller.principal.worker_name(body.worker_id))
+    drain = before is not None and before.draining
+    known = await _beat(
+        services, caller, msgspec.structs.replace(body, draining=body.draining or drain)
+    )
+    return msgspec.structs.replace(known, drain=drain)
+
+
+async def drain(services: Services, caller: Caller, *, body: Farewell) -> WorkerDrained:
+    """Ask a worker to take nothing new, finish what it has, and end. It hears of it within
+    seconds.
+    """
+    row = await _seen(services, body.worker_id)
+    if row is None:
+        raise NotFound(f'there is no worker "{body.worker_id}".')
+    if row.host and row.name.startswith(EMBEDDED):
+        raise Conflict("this worker is a part of a server, and ends with it.")
+    await services.store.beat(msgspec.structs.replace(row, draining=True))
+    await services.access.note(caller.name, "worker.drain", row.name)
+    return WorkerDrained(worker_id=row.name)
 
 
 async def deregister(services: Services, caller: Caller, *, body: Farewell) -> WorkerGone:
     """A worker ends; what it was given and has not reported on goes to others at once."""
     name = caller.principal.worker_name(body.worker_id)
-    given_back = await take_over(services.orchestrator, services.store, name)
+    given_back = await services.orchestrator.leases.take_over(name)
     return WorkerGone(was_known=await services.store.leave(name), given_back=given_back)
+
+
+def _listed(queue: str) -> str:
+    """Under which name a queue is shown: what its commands ask for is told beside."""
+    return apart(pool_of(queue)) if is_apart(queue) else pool_of(queue)
 
 
 async def pools(services: Services, caller: Caller) -> PoolList:
     """Every pool with its workers and the work that waits for it."""
     since = services.clock.now() - LIVE_SECONDS
     found = await services.store.runtimes(kind="worker", since=since)
-    sizes = await services.store.queue_sizes()
-    names = sorted({row.pool for row in found} | sizes.keys())
-    return PoolList(
-        pools=[
+    sizes = await services.store.queue.sizes()
+    names = sorted({pool_of(row.pool) for row in found} | {_listed(queue) for queue in sizes})
+    pools = []
+    for name in names:
+        here = [row for row in found if pool_of(row.pool) == name]
+        queues = {queue: size for queue, size in sizes.items() if _listed(queue) == name}
+        pools.append(
             Pool(
                 pool=name,
-                workers=[about(row) for row in found if row.pool == name],
-                slots=sum(row.slots for row in found if row.pool == name),
-                waiting=sizes.get(name, (0, 0))[0],
-                leased=sizes.get(name, (0, 0))[1],
+                workers=[about(row) for row in here],
+                slots=sum(row.slots for row in here),
+                waiting=sum(waiting for waiting, _ in queues.values()),
+                leased=sum(leased for _, leased in queues.values()),
+                missing=missing_labels(queues, [row.pool for row in found]),
             )
-            for name in names
-        ]
-    )
+        )
+    return PoolList(pools=pools)
 
 
 REGISTER = Route(
@@ -125,4 +150,13 @@ DEREGISTER = Route(
 POOLS = Route(
     "worker.pools", "GET", "/api/worker/pools", right="read", answer=PoolList, handler=pools
 )
-ROUTES = (REGISTER, HEARTBEAT, DEREGISTER, POOLS)
+DRAIN = Route(
+    "worker.drain",
+    "POST",
+    "/api/worker/drain",
+    right="operate",
+    body=Farewell,
+    answer=WorkerDrained,
+    handler=drain,
+)
+ROUTES = (REGISTER, HEARTBEAT, DEREGISTER, DRAIN, POOLS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from noetl.store.nats.bodies import NatsBodies
 from noetl.store.nats.channel import NatsChannel
-from noetl.store.nats.line import NatsLine
+from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.seal import Seal
 from noetl.store.nats.sessions import About, NatsSessions
 
@@ -27,15 +27,15 @@ class Nats:
         keys: Callable[[], Sequence[bytes]],
         about: About,
     ) -> None:
-        self.line = NatsLine(urls)
+        self.connection = NatsConnection(urls)
         news = f"noetl.{installation}.news"
-        self.channel = NatsChannel(self.line, news, Seal(keys, news))
+        self.channel = NatsChannel(self.connection, news, Seal(keys, news))
         sessions = f"noetl_{installation}_sessions"
-        self.sessions = NatsSessions(self.line, sessions, Seal(keys, sessions), about)
-        self.bodies = NatsBodies(self.line, f"noetl_{installation}_results")
+        self.sessions = NatsSessions(self.connection, sessions, Seal(keys, sessions), about)
+        self.bodies = NatsBodies(self.connection, f"noetl_{installation}_results")
 
     async def run(self) -> None:
         """Keep the connection, for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.line.run())
+            group.create_task(self.connection.run())
             group.create_task(self.bodies.run())

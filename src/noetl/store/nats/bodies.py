@@ -15,7 +15,7 @@ from nats.js.errors import BucketNotFoundError, ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
 from noetl.errors import StoreError
-from noetl.store.nats.line import NatsLine
+from noetl.store.nats.connection import NatsConnection
 
 SIZE_MIN, SIZE_MAX = 256 * 1024, 32 * 1024 * 1024
 """Smaller ones cost the database less than the question; larger ones cost NATS too much."""
@@ -30,10 +30,10 @@ WAITING_MAX = 4
 
 
 class NatsBodies:
-    """See `noetl.store.base.BodyCopies`."""
+    """See `noetl.store.bodies.BodyCopies`."""
 
-    def __init__(self, line: NatsLine, bucket: str) -> None:
-        self._line = line
+    def __init__(self, connection: NatsConnection, bucket: str) -> None:
+        self._connection = connection
         self._bucket = bucket
         self._waiting: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(WAITING_MAX)
         self.found = 0
@@ -43,10 +43,10 @@ class NatsBodies:
         if not self._has_copies(size):
             return None
         try:
-            async with self._line.asking(TRANSFER_SECONDS) as client:
+            async with self._connection.asking(TRANSFER_SECONDS) as client:
                 body = await self._read(client, sha256, size)
         except StoreError:
-            body = None  # the line counts what it could not do
+            body = None  # the connection counts what it could not do
         if body is None:
             self.missed += 1
             return None
@@ -54,7 +54,7 @@ class NatsBodies:
         return body
 
     def _has_copies(self, size: int) -> bool:
-        return SIZE_MIN <= size <= SIZE_MAX and self._line.is_connected_to(*VERSION_MIN)
+        return SIZE_MIN <= size <= SIZE_MAX and self._connection.is_connected_to(*VERSION_MIN)
 
     async def _read(self, client: Client, sha256: str, size: int) -> bytes | None:
         try:
@@ -102,11 +102,11 @@ class NatsBodies:
         while True:
             sha256, body = await self._waiting.get()
             try:
-                async with self._line.asking(TRANSFER_SECONDS) as client:
+                async with self._connection.asking(TRANSFER_SECONDS) as client:
                     meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
                     await (await self._opened(client)).put(sha256, body, meta)
             except StoreError:
-                continue  # the line counts what it could not do
+                continue  # the connection counts what it could not do
 
     async def _opened(self, client: Client) -> ObjectStore:
         js = client.jetstream()

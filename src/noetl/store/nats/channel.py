@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 
-from noetl.store.nats.line import NatsLine
+from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.seal import Seal
 
 logger = logging.getLogger(__name__)
@@ -14,19 +14,19 @@ logger = logging.getLogger(__name__)
 class NatsChannel:
     """See `noetl.store.base.Channel`. Messages are JSON objects."""
 
-    def __init__(self, line: NatsLine, subject: str, seal: Seal) -> None:
-        self._line = line
+    def __init__(self, connection: NatsConnection, subject: str, seal: Seal) -> None:
+        self._connection = connection
         self._subject = subject
         self._seal = seal
         self._warned = False
 
     async def send(self, text: str) -> None:
-        async with self._line.asking() as client:
+        async with self._connection.asking() as client:
             await client.publish(self._subject, self._seal.closed(text.encode()))
 
     async def messages(self) -> AsyncIterator[str]:
-        await self._line.wait_for_connection()
-        async with self._line.asking() as client:
+        await self._connection.wait_for_connection()
+        async with self._connection.asking() as client:
             subscription = await client.subscribe(self._subject)
             await client.flush()
         async for message in subscription.messages:
@@ -41,4 +41,4 @@ class NatsChannel:
                     " servers alone (docs: operations, NATS).",
                     self._subject,
                 )
-        raise self._line.away("the connection was lost")
+        raise self._connection.away("the connection was lost")

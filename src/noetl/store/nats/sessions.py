@@ -23,8 +23,8 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NotFo
 from nats.js.kv import KeyValue
 
 from noetl.errors import StoreError
-from noetl.store.access import SESSION_SECONDS, SessionStore, StoredSession, StoredUser
-from noetl.store.nats.line import NatsLine
+from noetl.store.access import SESSION_SECONDS, Sessions, StoredSession, StoredUser
+from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.seal import Seal
 
 FETCHED_MAX = 200
@@ -60,28 +60,28 @@ async def _nobody(_: str) -> StoredUser | None:
 
 
 class NatsSessions:
-    """See `noetl.store.access.SessionStore`."""
+    """See `noetl.store.access.Sessions`."""
 
     def __init__(
         self,
-        line: NatsLine,
+        connection: NatsConnection,
         bucket: str,
         seal: Seal,
         about: About = _nobody,
         *,
         seconds: float = SESSION_SECONDS,
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._bucket = bucket
         self._seal = seal
         self._about = about
         self._seconds = seconds
 
-    async def put_session(self, session: StoredSession) -> None:
+    async def put(self, session: StoredSession) -> None:
         async with self._opened() as (_, kv):
             await kv.put(_key(session), await self._written(session))
 
-    async def touch_session(self, session: StoredSession) -> bool:
+    async def touch(self, session: StoredSession) -> bool:
         async with self._opened() as (js, kv):
             found = await self._last(js, f"*.*.{session.digest}")
             if found is None:
@@ -93,19 +93,19 @@ class NatsSessions:
                 return await self._last(js, f"*.*.{session.digest}") is not None
             return True
 
-    async def session(self, digest: str) -> StoredSession | None:
+    async def get(self, digest: str) -> StoredSession | None:
         async with self._opened() as (js, _):
             found = await self._last(js, f"*.*.{digest}")
         copy = self._read(found.data) if found is not None else None
         return copy if copy is not None and copy.digest == digest else None
 
-    async def sessions(self, user: str) -> list[StoredSession]:
+    async def of_user(self, user: str) -> list[StoredSession]:
         async with self._opened() as (js, _):
             values = await self._latest(js, f"{_word(user)}.*.*")
         found = [one for one in map(self._read, values) if one is not None and one.user == user]
         return sorted(found, key=lambda one: (one.created_at, one.session_id), reverse=True)
 
-    async def delete_session(self, session_id: str) -> bool:
+    async def delete(self, session_id: str) -> bool:
         if not _WORD.fullmatch(session_id):
             return False
         async with self._opened() as (js, kv):
@@ -142,7 +142,7 @@ class NatsSessions:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[JetStreamContext, KeyValue]]:
         """The bucket; it is made where it is missing, also after NATS has lost everything."""
-        async with self._line.asking() as client:
+        async with self._connection.asking() as client:
             js = client.jetstream()
             try:
                 kv = await js.key_value(self._bucket)
@@ -202,40 +202,40 @@ def _key(session: StoredSession) -> str:
 class CopiedSessions:
     """Sessions in the database, each with a copy in NATS while it counts. The database answers."""
 
-    def __init__(self, copies: SessionStore, database: SessionStore) -> None:
+    def __init__(self, copies: Sessions, database: Sessions) -> None:
         self._copies = copies
         self._database = database
 
-    async def put_session(self, session: StoredSession) -> None:
-        await self._database.put_session(session)
+    async def put(self, session: StoredSession) -> None:
+        await self._database.put(session)
         await self._copy(session)
 
-    async def touch_session(self, session: StoredSession) -> bool:
-        if await self._database.touch_session(session):
+    async def touch(self, session: StoredSession) -> bool:
+        if await self._database.touch(session):
             await self._copy(session)
             return True
         await self._forget(session.session_id)
         return False
 
-    async def session(self, digest: str) -> StoredSession | None:
-        return await self._database.session(digest)
+    async def get(self, digest: str) -> StoredSession | None:
+        return await self._database.get(digest)
 
-    async def sessions(self, user: str) -> list[StoredSession]:
-        return await self._database.sessions(user)
+    async def of_user(self, user: str) -> list[StoredSession]:
+        return await self._database.of_user(user)
 
-    async def delete_session(self, session_id: str) -> bool:
-        known = await self._database.delete_session(session_id)
+    async def delete(self, session_id: str) -> bool:
+        known = await self._database.delete(session_id)
         await self._forget(session_id)
         return known
 
     async def _copy(self, session: StoredSession) -> None:
         try:
-            await self._copies.put_session(session)
+            await self._copies.put(session)
         except StoreError:
-            return  # the line counts what it could not do
+            return  # the connection counts what it could not do
 
     async def _forget(self, session_id: str) -> None:
         try:
-            await self._copies.delete_session(session_id)
+            await self._copies.delete(session_id)
         except StoreError:
-            return  # the line counts what it could not do
+            return  # the connection counts what it could not do

@@ -1,4 +1,4 @@
--- Every statement about access, by name.
+-- Statements about users, API tokens, sessions, the audit log and credentials.
 
 -- put_user --
 -- The moment of creation stays what it was.
@@ -104,3 +104,29 @@ SELECT cache_key, credential_name, credential_type, cache_type, scope_type, exec
   FROM noetl.auth_cache
  WHERE cache_key = %(cache_key)s
    AND expires_at > %(now)s
+
+-- put_credential --
+INSERT INTO noetl.credential (name, type, data, description, tags, playbooks, created_at, updated_at)
+VALUES (
+    %(name)s, %(type)s, %(data)s, %(description)s, %(tags)s, %(playbooks)s, %(created_at)s,
+    %(updated_at)s
+)
+    ON CONFLICT (name) DO UPDATE SET type = excluded.type, data = excluded.data,
+       description = excluded.description, tags = excluded.tags, playbooks = excluded.playbooks,
+       updated_at = excluded.updated_at
+
+-- credential --
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
+  FROM noetl.credential
+ WHERE name = %(name)s
+
+-- credentials --
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
+  FROM noetl.credential
+ ORDER BY name
+
+-- reseal_credential --
+UPDATE noetl.credential SET data = %(new)s WHERE name = %(name)s AND data = %(old)s
+
+-- delete_credential --
+DELETE FROM noetl.credential WHERE name = %(name)s

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from noetl.store.postgres.connections import Connection, connect, place_of
+from noetl.store.postgres.commit_connection import limited
+from noetl.store.postgres.database import Connection, connect, place_of
 from noetl.store.postgres.faults import FORESEEN, fault
-from noetl.store.postgres.line import limited
 
 NAME = "noetl"
 SEND_SECONDS = 3.0
 QUIET_SECONDS = 10.0
-"""After so long the line on which we listen is asked whether it still works."""
+"""After so long the connection on which we listen is asked whether it still works."""
 
 
 class PostgresChannel:

@@ -11,7 +11,7 @@ from noetl.store.migrations import (
     refuse_older,
     refuse_others,
 )
-from noetl.store.postgres.connections import Connection
+from noetl.store.postgres.database import Connection
 
 MIGRATIONS = read_migrations(__package__)
 LOCK = 0x6E6F65746C  # "noetl": one process migrates a database at a time.

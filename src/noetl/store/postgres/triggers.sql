@@ -78,3 +78,36 @@ SELECT path, time, outcome, origin, reason, execution_id, decided_at
  WHERE path = %(path)s AND outcome = 'buffered'
  ORDER BY time
  LIMIT %(limit)s
+
+
+-- put_trigger_messages --
+INSERT INTO noetl.trigger_message (path, id, at, outcome, reason, execution_id)
+SELECT path, id, at, outcome, reason, execution_id
+  FROM json_to_recordset(%(messages)s::json) AS given (
+    path text, id text, at double precision, outcome text, reason text, execution_id text
+  )
+    ON CONFLICT DO NOTHING
+
+-- trigger_messages --
+SELECT path, id, at, outcome, reason, execution_id
+  FROM noetl.trigger_message
+ WHERE path = %(path)s AND at < %(before)s
+ ORDER BY at DESC, id DESC
+ LIMIT %(limit)s
+
+-- known_messages --
+SELECT id FROM noetl.trigger_message WHERE path = %(path)s AND id = ANY(%(ids)s)
+
+-- open_messages --
+SELECT message.execution_id
+  FROM noetl.trigger_message AS message
+  JOIN noetl.execution AS execution USING (execution_id)
+ WHERE message.path = %(path)s AND execution.ended_at IS NULL
+ ORDER BY message.at, message.id
+ LIMIT %(limit)s
+
+-- forget_messages --
+DELETE FROM noetl.trigger_message WHERE path = %(path)s AND id = ANY(%(ids)s)
+
+-- forget_old_messages --
+DELETE FROM noetl.trigger_message WHERE path = %(path)s AND at < %(before)s

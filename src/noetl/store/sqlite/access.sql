@@ -1,3 +1,5 @@
+-- Statements about users, API tokens, sessions, the audit log and credentials.
+
 -- put_user --
 -- The moment of creation stays what it was.
 INSERT INTO noetl_user (name, password_hash, roles, email, display_name, created_at)
@@ -102,3 +104,26 @@ SELECT cache_key, credential_name, credential_type, cache_type, scope_type, exec
   FROM noetl_auth_cache
  WHERE cache_key = :cache_key
    AND expires_at > :now
+
+-- put_credential --
+INSERT INTO noetl_credential (name, type, data, description, tags, playbooks, created_at, updated_at)
+VALUES (:name, :type, :data, :description, :tags, :playbooks, :created_at, :updated_at)
+    ON CONFLICT DO UPDATE SET type = excluded.type, data = excluded.data,
+       description = excluded.description, tags = excluded.tags, playbooks = excluded.playbooks,
+       updated_at = excluded.updated_at
+
+-- credential --
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
+  FROM noetl_credential
+ WHERE name = :name
+
+-- credentials --
+SELECT name, type, data, description, tags, playbooks, created_at, updated_at
+  FROM noetl_credential
+ ORDER BY name
+
+-- reseal_credential --
+UPDATE noetl_credential SET data = :new WHERE name = :name AND data = :old
+
+-- delete_credential --
+DELETE FROM noetl_credential WHERE name = :name

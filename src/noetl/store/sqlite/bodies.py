@@ -1,4 +1,5 @@
-"""Large result bodies as files beside the database, named by their checksum.
+"""Result bodies in SQLite: small ones in their rows, large ones as files beside the database, named
+by their checksum. The promise is written in `noetl.store.bodies`.
 
 A file is whole before any row refers to it. The same body again is the same file, so repeats are
 harmless; a file that no row refers to after a crash is only space.
@@ -8,23 +9,131 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import mkstemp
+from typing import Any
 
 from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
+from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, gathered, one_piece
 from noetl.store.checksums import damaged_result
+from noetl.store.sqlite.database import Database
+from noetl.store.sqlite.queries import QUERIES
 
 ROW_MAX = 1 << 20
 """Larger bodies go to files: in rows they would pass through the log and the page cache."""
-
-
 SETTLED_SECONDS = 3600.0
 """A file that is older than this has the rows that it was written for."""
+
+Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
+"""Bodies that are in files already: (execution, key) → sha256 and size."""
+
+
+def result_row(execution_id: ExecutionId, key: str, body: bytes, filed: Filed) -> tuple[Any, ...]:
+    """A body in its row, or where it has gone to a file, the reference to it."""
+    if in_file := filed.get((execution_id, key)):
+        return (execution_id, key, *in_file, None)
+    return (execution_id, key, sha256(body).hexdigest(), len(body), body)
+
+
+class SqliteBodies:
+    """See `noetl.store.bodies.Bodies`."""
+
+    copies: BodyCopies | None = None
+
+    def __init__(self, database: Database, files: BodyFiles | None) -> None:
+        self._database = database
+        self._files = files
+
+    async def filed(self, body: bytes) -> tuple[str, int] | None:
+        """Put a large body into a file; None if it belongs in its row."""
+        files = self._files
+        if files is None or len(body) <= ROW_MAX:
+            return None
+        self._database.writer()
+        return await self._database.on_disk(lambda: files.write(body))
+
+    async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        entry = await self.filed(body)
+        filed = {(execution_id, key): entry} if entry else {}
+        return await self._put_row(result_row(execution_id, key, body, filed))
+
+    async def _put_row(self, row: tuple[Any, ...]) -> str:
+        def put(db: sqlite3.Connection) -> str:
+            db.execute(QUERIES["put_result"], row)
+            (checksum,) = db.execute(QUERIES["result_checksum"], row[:2]).fetchone()
+            return str(checksum)
+
+        return await self._database.write(put)
+
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        files, on_disk = self._files, self._database.on_disk
+        coming = gathered(pieces, PIECE)
+        first = await anext(coming, b"")
+        second = await anext(coming, b"")
+        if files is None or not second:
+            rest = [piece async for piece in coming]
+            return await self.put(
+                execution_id, key, checked(b"".join((first, second, *rest)), check)
+            )
+        self._database.writer()
+        with await on_disk(files.begin) as file:
+            await on_disk(lambda: file.write(first))
+            await on_disk(lambda: file.write(second))
+            async for piece in coming:
+                await on_disk(partial(file.write, piece))
+            check(file.digest, file.size)
+            entry = await on_disk(file.keep)
+        return await self._put_row((execution_id, key, *entry, None))
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        row = await self._row(execution_id, key)
+        if row is None:
+            return None
+        digest, size, body = row
+        if body is not None:
+            return Pieces(size, one_piece(verified(body, digest, execution_id, key)))
+        files = self._body_files()
+        file = await self._database.on_disk(lambda: files.verified(digest, execution_id, key))
+        return Pieces(size, self._read_on(file))
+
+    async def _read_on(self, file: BufferedReader) -> AsyncIterator[bytes]:
+        with file:
+            while piece := await self._database.on_disk(lambda: file.read(PIECE)):
+                yield piece
+
+    async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        row = await self._row(execution_id, key)
+        if row is None:
+            return None
+        digest, _, body = row
+        if body is not None:
+            return verified(body, digest, execution_id, key)
+        files = self._body_files()
+        return await self._database.on_disk(lambda: files.read(digest, execution_id, key))
+
+    async def _row(
+        self, execution_id: ExecutionId, key: str
+    ) -> tuple[str, int, bytes | None] | None:
+        found = await self._database.tuples("result", execution_id=execution_id, key=key)
+        return found[0] if found else None
+
+    def _body_files(self) -> BodyFiles:
+        assert self._files is not None, "a database in memory keeps every body in its row"
+        return self._files
 
 
 class BodyFiles:

@@ -1,9 +1,7 @@
-"""The statements of `queries.sql` by name."""
+"""The statements of this store by name."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from noetl.store.queries import read_queries
 
-QUERIES = read_queries((files(__package__) / "queries.sql").read_text(encoding="utf-8"))
+QUERIES = read_queries(__package__)

@@ -1,7 +1,7 @@
 -- Statements about documents that start executions.
 
 -- trigger --
-SELECT path, key, kind, revision, next_at, state FROM noetl_trigger WHERE path = ? AND key = ?
+SELECT path, key, kind, revision, next_at, state FROM noetl_trigger WHERE path = :path AND key = :key
 
 -- triggers --
 SELECT path, key, kind, revision, next_at, state
@@ -15,9 +15,9 @@ SELECT path, key, kind, revision, next_at, state
 -- due_triggers --
 SELECT path, key, kind, revision, next_at, state
   FROM noetl_trigger
- WHERE next_at <= ?
+ WHERE next_at <= :now
  ORDER BY next_at, path, key
- LIMIT ?
+ LIMIT :limit
 
 -- next_trigger --
 SELECT min(next_at) FROM noetl_trigger WHERE next_at IS NOT NULL
@@ -60,6 +60,40 @@ SELECT path, time, outcome, origin, reason, execution_id, decided_at
 -- buffered_times --
 SELECT path, time, outcome, origin, reason, execution_id, decided_at
   FROM noetl_trigger_time
- WHERE path = ? AND outcome = 'buffered'
+ WHERE path = :path AND outcome = 'buffered'
  ORDER BY time
- LIMIT ?
+ LIMIT :limit
+
+-- trigger_message --
+SELECT 1 FROM noetl_trigger_message WHERE path = :path AND id = :id
+
+-- put_trigger_message --
+INSERT INTO noetl_trigger_message (path, id, at, outcome, reason, execution_id)
+VALUES (:path, :id, :at, :outcome, :reason, :execution_id)
+
+-- trigger_messages --
+SELECT path, id, at, outcome, reason, execution_id
+  FROM noetl_trigger_message
+ WHERE path = :path AND at < :before
+ ORDER BY at DESC, id DESC
+ LIMIT :limit
+
+-- known_messages --
+SELECT id
+  FROM noetl_trigger_message
+ WHERE path = :path AND id IN (SELECT value FROM json_each(:ids))
+
+-- open_messages --
+SELECT message.execution_id
+  FROM noetl_trigger_message AS message
+  JOIN noetl_execution AS execution USING (execution_id)
+ WHERE message.path = :path AND execution.ended_at IS NULL
+ ORDER BY message.at, message.id
+ LIMIT :limit
+
+-- forget_messages --
+DELETE FROM noetl_trigger_message
+ WHERE path = :path AND id IN (SELECT value FROM json_each(:ids))
+
+-- forget_old_messages --
+DELETE FROM noetl_trigger_message WHERE path = :path AND at < :before

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from noetl.store.sqlite.connections import grow_log
-from noetl.store.sqlite.lanes import Answer, Call, Job, Threads, attempt, deliver, writing
+from noetl.store.sqlite.database import Answer, Call, Job, Threads, attempt, deliver, writing
 
 GROUP_MAX = 256
 IDLE_SECONDS = 0.1

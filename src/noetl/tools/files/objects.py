@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,8 @@ from noetl.tools.limits import to_thread
 if TYPE_CHECKING:
     from obstore import GetResult
     from obstore.store import ObjectStore
+
+    from noetl.tools.resources import ToolResources
 
 
 SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -85,32 +87,43 @@ async def opened(
     url: str | None, auth: Credential | None, context: ToolContext, *, create: bool = False
 ) -> Place:
     """The store at that address; raises Failed or Refused. `create` makes a directory."""
-    url = url or context.resources.rules.store_url
+    return await place_at(url, lambda: fields_of(auth, context), context.resources, create=create)
+
+
+async def place_at(
+    url: str | None,
+    fields: Callable[[], Awaitable[dict[str, Any]]],
+    resources: ToolResources,
+    *,
+    create: bool = False,
+) -> Place:
+    """The same, for whoever has the fields of a credential."""
+    url = url or resources.rules.store_url
     if not url:
         told = "Which store? Write `url`; this worker's operator names none."
         raise Failed("client_error", told)
     scheme = urlsplit(url).scheme
     if scheme == "file":
-        return _directory(url, context, create)
+        return _directory(url, resources, create)
     if scheme not in SPELLINGS:
         told = f'"{url}" is no store. Write file:///…, s3://…, gs://… or az://….'
         raise Failed("client_error", told)
-    config = _config(scheme, await fields_of(auth, context))
+    config = _config(scheme, await fields())
     endpoint = str(config.get("endpoint") or config.get("base_url") or "")
-    policy = context.resources.rules.egress
+    policy = resources.rules.egress
     await check_egress(policy, endpoint)
     way_out = None
     if endpoint.startswith("http://") or not policy.private:
         # A store may answer with a redirect, which the library follows. By TLS alone it cannot
         # get to a metadata service, which has none.
-        way_out = await context.resources.shared("gateway", lambda: Gateway(policy)).url()
+        way_out = await resources.shared("gateway", lambda: Gateway(policy)).url()
     return Place(_remote(url, config, endpoint, way_out), url.rstrip("/"))
 
 
-def _directory(url: str, context: ToolContext, create: bool) -> Place:
+def _directory(url: str, resources: ToolResources, create: bool) -> Place:
     from obstore.store import LocalStore
 
-    path = context.resources.path(url)
+    path = resources.path(url)
     if not path.is_dir() and not create:
         raise Failed("not_found", f'There is no directory "{path}" on this worker.')
     return Place(LocalStore(path, mkdir=create), url.rstrip("/"), path)

@@ -126,15 +126,21 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
 
 async def _client(config: Nats, context: ToolContext) -> Client:
     fields = await fields_of(config.auth, context)
-    written = config.url or fields.get("servers") or fields.get("url") or fields.get("nats_url")
-    servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
-    if not servers:
-        told = "Which server? Write `url`, or put it into the credential."
-        raise Failed("client_error", told)
+    servers = servers_of(config.url, fields)
     await check_egress(context.resources.rules.egress, *servers)
     secret = hashlib.sha256(msgspec.json.encode([servers, fields])).hexdigest()
     kept = context.resources.shared(("nats", secret), lambda: Connection(servers, fields))
     return await kept.client()
+
+
+def servers_of(url: str | tuple[str, ...] | None, fields: dict[str, Any]) -> list[str]:
+    """The addresses that a task or its credential names; raises Failed."""
+    written = url or fields.get("servers") or fields.get("url") or fields.get("nats_url")
+    servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
+    if not servers:
+        told = "Which server? Write `url`, or put it into the credential."
+        raise Failed("client_error", told)
+    return servers
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ STUBBORN_SECONDS = 5.0
 # source of this package comes first only until all is loaded.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.worker.sandbox_child import serve; "
+    "from noetl.tools.python.child import serve; "
     "from noetl.tools.processes.spawner import keep; "
     "del sys.path[0]; keep(int(sys.argv[2]), serve)"
 )

@@ -35,6 +35,7 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
         dict[str, Angle | tuple[Angle, ...]], about("Values for the circuit's free parameters.")
     ] = {}
     shots: Annotated[Shots, about("How often to run the circuit.")] = 1024
+    shots_max: Annotated[Shots | None, about("Most shots, whatever `shots` says.")] = None
     seed: Annotated[Seed | None, about("Same seed, same counts, on a simulator.")] = None
     job_id: Annotated[Name | None, about("The job that `submit` yielded.")] = None
     options: Annotated[dict[str, Any], about("Further options for the provider.")] = {}

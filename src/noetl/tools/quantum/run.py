@@ -67,7 +67,7 @@ def _circuit(config: Quantum) -> dict[str, Any]:
     return {
         "circuit": config.circuit,
         "parameters": config.parameters,
-        "shots": config.shots,
+        "shots": min(config.shots, config.shots_max or config.shots),
         "seed": config.seed,
         "backend": config.backend,
         "options": config.options,

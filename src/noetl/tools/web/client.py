@@ -335,6 +335,8 @@ def _headers(
     headers = {name.lower(): (name, value) for name, value in of_body.items()}
     if method in WRITING:
         headers["idempotency-key"] = ("Idempotency-Key", request.context.action_id)
+    if request.context.traceparent:
+        headers["traceparent"] = ("traceparent", request.context.traceparent)
     if at_home:
         headers |= {name.lower(): (name, v) for name, v in request.proof.headers.items()}
     for name, value in request.headers.items():

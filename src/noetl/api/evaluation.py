@@ -1,0 +1,204 @@
+"""Compiling and rendering for whoever asks, away from the loop that answers everybody.
+
+A text of a few kilobytes can keep an interpreter busy for a minute. So processes of their own do
+it, a few at a time, each job within one budget for all that it holds: seconds of computing, and
+memory. A job that does not end by itself is killed with its process. `evaluation_child` is the
+other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import noetl
+from noetl.api.evaluation_child import (
+    ANSWER_MAX,
+    COMPUTING_SECONDS,
+    SIZE,
+    Compile,
+    Job,
+    Made,
+    Render,
+    Rewrite,
+    Rewritten,
+)
+from noetl.control.explanation import Inquiry
+from noetl.control.preview import Seen
+from noetl.dsl import Compiled
+from noetl.dsl.building import Known
+from noetl.errors import (
+    BudgetExceeded,
+    EvaluationFailed,
+    NoetlError,
+    PlaybookRejected,
+    TooMany,
+    UndefinedValue,
+)
+from noetl.model import net as nets
+from noetl.model.net import Limits
+from noetl.model.retrospect import StepWhyDocument
+
+PATIENCE_SECONDS = 20.0
+"""By the clock on the wall; then the process is killed."""
+PROCESSES_MAX = 2
+WAITING_MAX = 20
+PER_CALLER_MAX = 4
+"""Jobs of one caller that run or wait."""
+JOBS_MAX = 1000
+"""After so many a process is replaced."""
+ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
+_SOURCE = str(Path(noetl.__file__).parents[1])
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from noetl.api.evaluation_child import serve; serve()"
+)
+
+
+ERRORS: dict[str, Callable[[str], NoetlError]] = {
+    kind.code: kind for kind in (EvaluationFailed, UndefinedValue, BudgetExceeded)
+}
+_read = msgspec.json.Decoder(Made).decode
+
+
+class Evaluator:
+    """A few processes that compile and render."""
+
+    def __init__(self, limits: Limits, here: Callable[..., Compiled] | None = None) -> None:
+        """`here` compiles in this process: for a program that brings tools of its own, which no
+        other process knows, and whose playbooks are its own, too.
+        """
+        self._limits = limits
+        self._here = here
+        self._idle: list[_Process] = []
+        self._turns = asyncio.Semaphore(PROCESSES_MAX)
+        self._of_caller: Counter[str] = Counter()
+
+    async def compiled(self, text: str, caller: str, known: Known | None = None) -> Compiled:
+        """What became of a text. Raises BudgetExceeded, or TooMany."""
+        if self._here is not None:
+            return self._here(text, known=known)
+        made = await self._done(Compile(text=text, limits=self._limits, known=known), caller)
+        return Compiled(
+            net=nets.decode(made.net) if made.net is not None else None,
+            trigger=made.trigger,
+            digest=made.digest,
+            problems=made.problems,
+            unresolved=made.unresolved,
+        )
+
+    async def rendered(self, template: Any, seen: Seen, caller: str) -> msgspec.Raw:
+        """The value as JSON. Raises EvaluationFailed, BudgetExceeded or TooMany."""
+        return (await self._done(Render(template=template, seen=seen), caller)).value
+
+    async def why(self, asked: Inquiry, caller: str) -> StepWhyDocument:
+        """Why a step ran or did not. Raises BudgetExceeded or TooMany."""
+        made = await self._done(asked, caller)
+        return msgspec.json.decode(made.value, type=StepWhyDocument)
+
+    async def rewritten(self, text: str, caller: str, *, migrates: bool) -> Rewritten:
+        """The text formatted, or migrated. Raises PlaybookRejected, BudgetExceeded or TooMany."""
+        made = await self._done(Rewrite(text=text, migrates=migrates), caller)
+        return msgspec.json.decode(made.value, type=Rewritten)
+
+    async def close(self) -> None:
+        for process in self._idle:
+            await process.end()
+        self._idle.clear()
+
+    async def _done(self, job: Job, caller: str) -> Made:
+        if self._of_caller[caller] >= PER_CALLER_MAX:
+            raise TooMany(f"you have {PER_CALLER_MAX} of these under way; wait for their answers.")
+        if self._of_caller.total() >= WAITING_MAX:
+            raise TooMany("many templates and playbooks are being looked at; try again soon.")
+        self._of_caller[caller] += 1
+        try:
+            async with self._turns:
+                made = await self._run(pickle.dumps(job))
+        finally:
+            self._of_caller[caller] -= 1
+            self._of_caller += Counter()  # forgets those with none
+        if made.error == PlaybookRejected.code:
+            raise PlaybookRejected(made.problems)
+        if made.error:
+            raise ERRORS.get(made.error, EvaluationFailed)(made.message)
+        return made
+
+    async def _run(self, job: bytes) -> Made:
+        process = next((one for one in self._idle if one.is_alive), None)
+        if process is None:
+            process = await _Process.start()
+        self._idle = [one for one in self._idle if one is not process and one.is_alive]
+        try:
+            answer = await process.answer(job)
+        except BaseException:
+            await process.end()
+            raise
+        if answer is None:
+            await process.end()
+            raise BudgetExceeded(
+                f"this takes longer than {COMPUTING_SECONDS} seconds or too much memory."
+                " Make it smaller, or do it in a Python task."
+            )
+        if process.jobs < JOBS_MAX:
+            self._idle.append(process)
+        else:
+            await process.end()
+        return _read(answer)
+
+
+class _Process:
+    """One of them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.jobs = 0
+
+    @classmethod
+    async def start(cls) -> _Process:
+        # None of our secrets is in its environment, and it opens nothing.
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        words: Sequence[str] = (sys.executable, "-c", _START, _SOURCE)
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
+    async def answer(self, job: bytes) -> bytes | None:
+        """None if it did not manage: it took too long, or ended."""
+        self.jobs += 1
+        sender, reader = self._process.stdin, self._process.stdout
+        assert sender is not None
+        assert reader is not None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                sender.write(SIZE.pack(len(job)) + job)
+                await sender.drain()
+                (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+                return await reader.readexactly(size) if size <= ANSWER_MAX else None
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            return None
+
+    async def end(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()

@@ -1,0 +1,103 @@
+"""/api/consumers: what messages start executions, what became of each, and how to change that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from noetl.api.route import Caller, Query, Route
+from noetl.api.routes.trigger_documents import Documents
+from noetl.control.consumers import ConsumerState
+from noetl.control.documents import moment
+from noetl.model.consumer_answers import (
+    ConsumedMessage,
+    ConsumerDeleted,
+    ConsumerDocument,
+    ConsumerItem,
+    ConsumerList,
+)
+from noetl.model.triggers import Consumer, FilesSource, NatsSource, Source, StartTarget
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+
+class WhichMessages(Query, frozen=True, kw_only=True):
+    """How many messages to show."""
+
+    messages: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 20
+
+
+async def show(
+    services: Services, caller: Caller, *, path: str, query: WhichMessages
+) -> ConsumerDocument:
+    """A consumer, and what became of its last messages."""
+    return await _shown(services, path, query.messages)
+
+
+async def _shown(services: Services, path: str, count: int = 20) -> ConsumerDocument:
+    item = await _item(services, *await services.consumers.find(path))
+    found = (
+        await services.consumers.messages(path, before=float("inf"), limit=count) if count else []
+    )
+    return ConsumerDocument(
+        **msgspec.structs.asdict(item),
+        running=list(await services.consumers.running(path)),
+        messages=[
+            ConsumedMessage(
+                id=one.id,
+                time=moment(one.at),
+                outcome=one.outcome,
+                reason=one.reason,
+                execution_id=one.execution_id,
+            )
+            for one in found
+        ],
+    )
+
+
+async def _item(services: Services, consumer: Consumer, state: ConsumerState) -> ConsumerItem:
+    target = consumer.target
+    return ConsumerItem(
+        path=consumer.path,
+        version=state.version,
+        status=state.status,
+        reason=state.reason,
+        description=consumer.description,
+        source=_words(consumer.source),
+        playbook=target.playbook.path if isinstance(target, StartTarget) else None,
+        signal=None if isinstance(target, StartTarget) else target.signal,
+        max_running=consumer.max_running,
+        holder=state.holder,
+        problem=state.problem,
+    )
+
+
+def _words(source: Source) -> str:
+    """Where messages come from, in a few words."""
+    match source:
+        case NatsSource():
+            stream = f"stream {source.stream} " if source.stream else ""
+            return f"nats {stream}{source.subject}".rstrip()
+        case FilesSource():
+            return f"files {source.url.rstrip('/')}/{source.prefix}{source.pattern}"
+    return f"postgres {f'table {source.table}' if source.table else f'channel {source.channel}'}"
+
+
+DOCUMENTS = Documents("consumers", item=_item, show=_shown, shown=ConsumerDocument)
+LIST = DOCUMENTS.listing(ConsumerList)
+GET = Route(
+    "consumers.get",
+    "GET",
+    "/api/consumers/{path}",
+    right="read",
+    query=WhichMessages,
+    answer=ConsumerDocument,
+    handler=show,
+    deep=True,
+)
+PAUSE = DOCUMENTS.pause()
+RESUME = DOCUMENTS.resume()
+DELETE = DOCUMENTS.delete(ConsumerDeleted)
+ROUTES = (LIST, GET, PAUSE, RESUME, DELETE)

@@ -1,0 +1,63 @@
+"""/api/notifications: what is told of executions, and by which playbooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noetl.api.route import Caller, Route
+from noetl.api.routes.trigger_documents import Documents
+from noetl.control.notifications import NotificationState
+from noetl.model.notification_answers import (
+    NotificationDeleted,
+    NotificationItem,
+    NotificationList,
+)
+from noetl.model.triggers import Notification
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+
+async def show(services: Services, caller: Caller, *, path: str) -> NotificationItem:
+    """One notification."""
+    return await _shown(services, path)
+
+
+async def _shown(services: Services, path: str) -> NotificationItem:
+    return await _item(services, *await services.notifications.find(path))
+
+
+async def _item(
+    services: Services, rule: Notification, state: NotificationState
+) -> NotificationItem:
+    return NotificationItem(
+        path=rule.path,
+        version=state.version,
+        status=state.status,
+        reason=state.reason,
+        description=rule.description,
+        on=list(rule.on),
+        paths=list(rule.paths),
+        labels=rule.labels,
+        late=rule.late,
+        window=rule.window,
+        playbook=rule.target.playbook.path,
+        problem=state.problem,
+    )
+
+
+DOCUMENTS = Documents("notifications", item=_item, show=_shown, shown=NotificationItem)
+LIST = DOCUMENTS.listing(NotificationList)
+GET = Route(
+    "notifications.get",
+    "GET",
+    "/api/notifications/{path}",
+    right="read",
+    answer=NotificationItem,
+    handler=show,
+    deep=True,
+)
+PAUSE = DOCUMENTS.pause()
+RESUME = DOCUMENTS.resume()
+DELETE = DOCUMENTS.delete(NotificationDeleted)
+ROUTES = (LIST, GET, PAUSE, RESUME, DELETE)

@@ -1,0 +1,38 @@
+"""/api/rates: moments of rates that all workers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from noetl.api.route import Body, Caller, Route
+from noetl.model.answers import Moment
+
+if TYPE_CHECKING:
+    from noetl.api.services import Services
+
+
+class TakeMoment(Body, frozen=True, kw_only=True):
+    """Of which rate."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    apart: Annotated[float, msgspec.Meta(gt=0, le=31_622_400)]
+    """Seconds between two of its moments."""
+
+
+async def take(services: Services, caller: Caller, *, body: TakeMoment) -> Moment:
+    """The next free moment of a rate, which is the caller's alone then."""
+    return Moment(delay=await services.control.next_moment(body.key, body.apart))
+
+
+TAKE = Route(
+    "rates.take",
+    "POST",
+    "/api/rates/take",
+    right="work",
+    body=TakeMoment,
+    answer=Moment,
+    handler=take,
+)
+ROUTES = (TAKE,)

@@ -1,0 +1,123 @@
+"""What-if and tests for whoever asks: in a process of its own, because it runs whole executions.
+
+The process imports what stands above this room (`noetl.trials`), so it is named, not imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+import noetl
+from noetl.errors import BadRequest, BudgetExceeded, TooMany
+from noetl.model import net as nets
+from noetl.model.net import Net
+from noetl.model.retrospect import TestsDocument, WhatIfExecution
+
+PATIENCE_SECONDS = 120.0
+WAITING_MAX = 4
+ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
+_SOURCE = str(Path(noetl.__file__).parents[1])
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from noetl.trials.simulating import serve; serve()"
+)
+
+
+class Compare(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is asked which recordings would have gone another way under a playbook."""
+
+    net: bytes
+    recordings: list[bytes]
+
+
+class WriteTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is asked to make a test of a recording."""
+
+    recording: bytes
+    playbook: str
+    """What the test calls the file of the playbook."""
+
+
+class RunTests(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is asked to run the tests of a playbook."""
+
+    playbook: str
+    tests: str
+
+
+Job = Compare | WriteTest | RunTests
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job cannot be done."""
+
+    message: str
+
+
+class Simulator:
+    """Does one job at a time. Each raises TooMany, BudgetExceeded or BadRequest."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._asking = 0
+
+    async def compared(self, net: Net, recordings: list[bytes]) -> list[WhatIfExecution]:
+        """The playbook over these recordings."""
+        answer = await self._done(Compare(net=nets.encode(net), recordings=recordings))
+        return msgspec.json.decode(answer, type=list[WhatIfExecution])
+
+    async def test_of(self, recording: bytes, playbook: str) -> str:
+        """The test file of a recording."""
+        answer = await self._done(WriteTest(recording=recording, playbook=playbook))
+        found = msgspec.json.decode(answer, type=str | Refused)
+        if isinstance(found, Refused):
+            raise BadRequest(found.message)
+        return found
+
+    async def tested(self, playbook: str, tests: str) -> TestsDocument:
+        """What became of the tests of a playbook."""
+        answer = await self._done(RunTests(playbook=playbook, tests=tests))
+        return msgspec.json.decode(answer, type=TestsDocument)
+
+    async def _done(self, job: Job) -> bytes:
+        if self._asking >= WAITING_MAX:
+            raise TooMany("several comparisons and tests are under way; try again soon.")
+        self._asking += 1
+        try:
+            async with self._turn:
+                return await _answered(pickle.dumps(job))
+        finally:
+            self._asking -= 1
+
+
+async def _answered(job: bytes) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _START, _SOURCE),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        # None of our secrets is in its environment.
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            answer, _ = await process.communicate(job)
+    except TimeoutError:
+        answer = b""
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if not answer:
+        raise BudgetExceeded(
+            "this took too long or too much memory. Choose fewer or smaller executions or tests."
+        )
+    return answer

@@ -1,0 +1,230 @@
+"""How commands reach the API: on a server or on a database, by the same routes.
+
+A command is an async function that is given an `Api`. `looks` and `acts` make it one: they add
+--db and --server, open the API and close it. Looking works beside whoever writes a database;
+acting reaches the process that holds it, or is done here if none does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from noetl.cli.options import db_option, server_option, settings_for
+
+if TYPE_CHECKING:
+    from noetl.api.client import Client
+    from noetl.model.answers import EventPage, WaitDocument
+    from noetl.settings import Settings
+    from noetl.store.log import EventRow
+    from noetl.wiring import System
+
+    Run = Callable[..., Coroutine[Any, Any, int | None]]
+    Opened = Callable[[Settings], AbstractAsyncContextManager["Api"]]
+
+LAST = "last"
+PAGE = 1000
+LOOK_SECONDS = 0.2
+"""How often a database is looked at that another process writes."""
+WAIT_SECONDS = 20.0
+"""So long a question for news waits, where news is heard of."""
+
+
+class Api:
+    """The API as a command calls it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        system: System | None,
+        is_run: Callable[[], bool],
+        patience: float = WAIT_SECONDS,
+    ) -> None:
+        self.settings = settings
+        self.client = client
+        self.call = client.call
+        self.system = system
+        """What stands behind it, if that is in this process and may change something."""
+        self.is_run = is_run
+        """Whether somebody could be running executions: a server, or whoever has the database."""
+        self.patience = patience
+
+    async def find(self, written: str) -> str:
+        """The execution that people mean: its id, the beginning or end of it, or `last`."""
+        from noetl.api.routes.executions import LIST, STATUS, Which
+        from noetl.errors import NotFound
+
+        if written == LAST:
+            newest = await self.call(LIST, query=Which(q="parent:none", limit=1))
+            if not newest.executions:
+                raise NotFound("there are no executions yet. `noetl run FILE` starts one.")
+            return newest.executions[0].execution_id
+        try:
+            await self.call(STATUS, execution_id=written)
+        except NotFound:
+            found: list[str] = []
+            if written.isascii() and written.isdecimal():
+                page = await self.call(LIST, query=Which(q=f"id:{written}", limit=6))
+                found = [row.execution_id for row in page.executions]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+                raise NotFound(
+                    f'"{written}" could be any of {some}. Write more of the id.'
+                ) from None
+            where = f" on {self.client.url}" if self.settings.server_url is not None else ""
+            raise NotFound(
+                f"there is no execution {written}{where}."
+                " `noetl executions list` shows those there are."
+            ) from None
+        return written
+
+    async def document(self, execution_id: str) -> dict[str, Any]:
+        """The whole execution."""
+        from noetl.api.routes.executions import GET
+        from noetl.control.documents import plain
+
+        found = await self.call(GET, execution_id=execution_id)
+        return plain(found)
+
+    async def text(self, path: str, version: int) -> str | None:
+        """What the catalog has of a playbook."""
+        from noetl.api.routes.catalog import RESOURCE, Wanted
+        from noetl.errors import NotFound
+
+        try:
+            return (await self.call(RESOURCE, body=Wanted(path=path, version=version))).content
+        except NotFound:
+            return None
+
+    async def body(self, execution_id: str, key: str) -> bytes:
+        """What a reference stands for, as JSON. Raises NotFound."""
+        from noetl.api.routes.results import GET
+
+        pieces = self.client.pieces(GET, execution_id=execution_id, key=key)
+        return b"".join([piece async for piece in pieces])
+
+    async def why(self, execution_id: str) -> list[WaitDocument]:
+        """What an unfinished execution waits for."""
+        from noetl.api.routes.executions import WHY
+
+        return (await self.call(WHY, execution_id=execution_id)).waits_for
+
+    async def page(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        types: tuple[str, ...] = (),
+        step: str | None = None,
+        limit: int = PAGE,
+        wait: float = 0.0,
+    ) -> EventPage:
+        """The next events."""
+        from noetl.api.routes.executions import EVENTS, WhichEvents
+
+        query = WhichEvents(after=after, limit=limit, type=types, step=step, wait=wait)
+        return await self.call(EVENTS, execution_id=execution_id, query=query)
+
+    async def events(
+        self, execution_id: str, *, types: tuple[str, ...], step: str | None = None
+    ) -> AsyncIterator[EventRow]:
+        """Everything of these types that has happened so far."""
+        from noetl.control.documents import restored
+
+        after, more = 0, True
+        while more:
+            page = await self.page(execution_id, after=after, types=types, step=step)
+            for event in page.events:
+                yield restored(event)
+            after, more = page.next_after, page.more
+
+    async def left_to_do(self, execution_id: str) -> str:
+        """What people have to do for the execution to go on, if anything."""
+        from noetl.api.routes.executions import STATUS
+
+        status = await self.call(STATUS, execution_id=execution_id)
+        if status.status == "PAUSED":
+            return f"; it is paused, and `noetl executions resume {execution_id}` lets it go on"
+        if status.end_time is None and not self.is_run():
+            return f"; no process runs it: `noetl executions resume {execution_id}` goes on with it"
+        return ""
+
+
+def user_name() -> str:
+    """The account on this machine; empty if it has no name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""  # a container may run under a number that nobody gave a name to
+
+
+@asynccontextmanager
+async def looking(settings: Settings) -> AsyncIterator[Api]:
+    """The API, to look at what there is."""
+    from noetl import wiring
+
+    is_server = settings.server_url is not None
+    async with wiring.reached(settings, user_name(), reads=True) as (client, _):
+        yield Api(
+            settings,
+            client,
+            None,
+            lambda: is_server or wiring.is_in_use(settings),
+            WAIT_SECONDS if is_server else LOOK_SECONDS,
+        )
+
+
+@asynccontextmanager
+async def acting(settings: Settings) -> AsyncIterator[Api]:
+    """The API, to change something."""
+    from noetl import wiring
+
+    async with wiring.reached(settings, user_name()) as (client, system):
+        is_run = system is None or wiring.is_server(settings.database_url)
+        yield Api(settings, client, system, lambda: is_run)
+
+
+@asynccontextmanager
+async def holding(settings: Settings) -> AsyncIterator[Api]:
+    """The API of a database that this process holds, to run executions here. Raises StoreBusy if
+    another process holds it."""
+    from noetl import wiring
+
+    async with wiring.embedded(settings, work=False) as system:
+        client, _ = wiring.here(system, user_name())
+        yield Api(settings, client, system, lambda: True)
+
+
+def looks(run: Run) -> Callable[..., None]:
+    """A command that looks, with --db and --server."""
+    return _command(run, looking)
+
+
+def acts(run: Run) -> Callable[..., None]:
+    """A command that changes something, with --db and --server."""
+    return _command(run, acting)
+
+
+def _command(run: Run, opened: Opened) -> Callable[..., None]:
+    @db_option
+    @server_option
+    @wraps(run)
+    def command(db: str | None, server: str | None, **given: Any) -> None:
+        settings = settings_for(db, server)
+
+        async def go() -> int | None:
+            async with opened(settings) as api:
+                return await run(api, **given)
+
+        if code := asyncio.run(go()):
+            sys.exit(code)
+
+    return command

@@ -1,0 +1,311 @@
+"""An execution shown until it has ended, wherever it runs: `run`, `execute`, `resume` and `follow`.
+
+`to_end` is for executions that a command started: Ctrl-C cancels them, and where no server and no
+other process runs them, this process does. `follow` only watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from noetl.cli.exits import FAILED, INTERRUPTED, OK
+from noetl.cli.output import one_line, say
+from noetl.cli.views.lines import NEWS, Telling, failed_iterations, length, more_about
+from noetl.cli.views.paint import is_rich
+from noetl.cli.views.source_lines import NOWHERE, Locator, SourceLines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from noetl.cli.calls import Api
+    from noetl.model.events import TaskDone
+
+LAST_EVENT = "playbook.processed"
+"""Nothing is recorded of an execution after it."""
+QUIET_SECONDS = 3.0
+"""So long nothing happens before we ask what it waits for."""
+LOOKS_BETWEEN_CHECKS = 5
+OUTPUT_SHOWN = 4_000
+FAILURES_SHOWN = 3
+FAILURES_KEPT = 100
+
+Tell = Callable[[str], None]
+
+
+async def to_end(
+    api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
+) -> int:
+    """Show an execution that was started from here until it has ended; the exit code.
+
+    Of a `file` that was run from here, people know the lines.
+    """
+    if api.system is None:
+        return await _to_end(api, execution_id, as_json=as_json, file=file)
+    async with working_here(api, {await _root(api, execution_id)}):
+        return await _to_end(api, execution_id, as_json=as_json, file=file)
+
+
+@asynccontextmanager
+async def working_here(api: Api, chosen: set[str]) -> AsyncIterator[None]:
+    """Run the tasks of these executions in this process."""
+    from noetl import wiring
+    from noetl.cli.privacy import hide_process
+
+    assert api.system is not None
+    hide_process()
+    api.is_run = lambda: True
+    async with wiring.working(api.system, api.settings, chosen):
+        yield
+
+
+async def _root(api: Api, execution_id: str) -> str:
+    """The execution that people started, of which this one is a part."""
+    from noetl.api.routes.executions import GET
+
+    while parent := (await api.call(GET, execution_id=execution_id)).parent_execution_id:
+        execution_id = parent
+    return execution_id
+
+
+async def _to_end(
+    api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
+) -> int:
+    locator = _locator(api, execution_id, file)
+    console = None if as_json else _console()
+    if console is None and not as_json:
+        where = f" on {api.client.url}" if api.settings.server_url is not None else ""
+        say(f"execution {execution_id}{where}")
+    async with _cancelled_by_ctrl_c(api, execution_id, console) as was_pressed:
+        if as_json:
+            await _until_over(api, execution_id)
+        else:
+            await _show(api, execution_id, locator, console)
+        document = await api.document(execution_id)
+    code = await conclude(api, document, locator, as_json=as_json)
+    return INTERRUPTED if was_pressed() and code != OK else code
+
+
+async def follow(api: Api, execution_id: str) -> int:
+    """Show an execution until it has ended, or until nobody runs it any more. Ctrl-C ends the
+    showing and nothing else."""
+    locator, console = _locator(api), _console()
+    if console is None:
+        # Until something happens there is nothing else to say.
+        now = await api.document(execution_id)
+        say(f"following execution {execution_id} ({now['path']}, {now['status'].lower()})")
+    await _show(api, execution_id, locator, console)
+    document = await api.document(execution_id)
+    if document["end_time"] is None:
+        say(
+            "no process is running it any more: it was interrupted."
+            f" `noetl executions resume {execution_id}` goes on with it."
+        )
+        return FAILED
+    return await conclude(api, document, locator, as_json=False)
+
+
+async def follow_quietly(api: Api, execution_id: str, path: str) -> int:
+    """Say what is new of one execution among several, until it has ended; the exit code."""
+    from noetl.api.routes.moments import STATE
+
+    name, locator = f"{path} {execution_id}", _locator(api)
+    after = (await api.call(STATE, execution_id=execution_id)).seq
+    telling = Telling(execution_id, locator)
+    await _until_over(api, execution_id, telling, after, lambda line: say(f"{name}: {line}"))
+    document = await api.document(execution_id)
+    document = (await locator.source(document)).told(document)
+    error = f": {document['error']['message']}" if document["error"] else ""
+    say(f"{name}: {document['status'].lower()}{error}")
+    return OK if document["status"] == "COMPLETED" else FAILED
+
+
+def _locator(api: Api, execution_id: str = "", file: SourceLines | None = None) -> Locator:
+    from noetl import wiring
+
+    return Locator(api, wiring.compiler(api.settings), execution_id, file)
+
+
+def _console() -> Console | None:
+    """The terminal to draw on, if there is one."""
+    if not is_rich(sys.stderr):
+        return None
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+async def _show(api: Api, execution_id: str, locator: Locator, console: Console | None) -> None:
+    if console is not None:
+        from noetl.cli.views.live import show_live
+
+        await show_live(api, execution_id, locator, _until_over(api, execution_id), console)
+        return
+    await _until_over(api, execution_id, Telling(execution_id, locator))
+
+
+async def _until_over(
+    api: Api,
+    execution_id: str,
+    telling: Telling | None = None,
+    after: int = 0,
+    tell: Tell = say,
+) -> None:
+    """Keep up with it until it has ended, or nobody runs it; while no worker takes what it has to
+    do, say so."""
+    from noetl.control.documents import restored
+
+    types = (*NEWS, LAST_EVENT) if telling is not None else (LAST_EVENT,)
+    looks, told = 0, set[str]()
+    while True:
+        wait = min(api.patience, QUIET_SECONDS) if not looks else api.patience
+        page = await api.page(execution_id, after=after, types=types, wait=wait)
+        for event in page.events:
+            if event.event_type == LAST_EVENT:
+                return
+            line = await telling.line(restored(event)) if telling is not None else None
+            if line is not None:
+                tell(line)
+        after = page.next_after
+        if page.events:
+            continue
+        looks += 1
+        if api.settings.server_url is not None:
+            unserved = {
+                one.text for one in await api.why(execution_id) if one.waits_for == "worker"
+            }
+            for text in unserved - told:
+                say(f"{text}; `noetl worker start --server {api.client.url}` starts one")
+            told |= unserved
+        elif looks % LOOKS_BETWEEN_CHECKS == 1 and not api.is_run():
+            # Whoever had it may have stored its end just before letting go.
+            rest = await api.page(execution_id, after=after, types=types)
+            if not rest.events:
+                return
+
+
+@asynccontextmanager
+async def _cancelled_by_ctrl_c(
+    api: Api, execution_id: str, console: Console | None
+) -> AsyncIterator[Callable[[], bool]]:
+    """The first Ctrl-C cancels the execution and waits for that; the second one quits.
+
+    SIGTERM stops this process and leaves the execution as it is, to be resumed.
+    """
+    loop = asyncio.get_running_loop()
+    cancelling: list[asyncio.Task[None]] = []
+
+    def tell(text: str) -> None:
+        """Above the live view, if there is one."""
+        if console is None:
+            say(text)
+        else:
+            console.print(f"noetl: {text}", markup=False, highlight=False)
+
+    def on_interrupt() -> None:
+        if cancelling:
+            if api.system is not None:
+                tell("quitting; the execution may not have ended. `noetl executions resume-all`")
+            os._exit(INTERRUPTED)
+        tell("cancelling; press Ctrl-C again to quit at once")
+        cancelling.append(asyncio.create_task(_cancel(api, execution_id, tell)))
+
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    try:
+        yield lambda: bool(cancelling)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        await asyncio.gather(*cancelling)
+
+
+async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
+    from noetl.api.routes.executions import CANCEL, Cancel
+    from noetl.errors import Finished
+
+    try:
+        await api.call(CANCEL, execution_id=execution_id, body=Cancel(reason="cancelled by Ctrl-C"))
+    except Finished:
+        tell("it has just ended by itself")
+
+
+# --- How it ended ------------------------------------------------------------------------------
+
+
+async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_json: bool) -> int:
+    """Print how it ended; the exit code."""
+    from noetl.cli.views.results import print_document, print_value
+
+    execution_id = document["execution_id"]
+    if as_json:
+        await print_document(document, api.body)
+        return OK if document["status"] == "COMPLETED" else FAILED
+    source = await locator.source(document)
+    document = source.told(document)
+    if document["status"] == "FAILED":
+        await print_output(api, execution_id, shown=True, source=source)
+    for warning in document.get("warnings", ()):
+        say(f"warning: {one_line(warning['message'])}")
+    for step in document["steps"]:
+        if failed := failed_iterations(step):
+            say(f"{step['step']}: {failed}")
+    if document["status"] == "CANCELLED":
+        say("cancelled")
+    elif document["status"] == "COMPLETED":
+        say(f"completed in {length(document['duration_seconds'])}")
+        if document["result"] is not None:
+            await print_value(document["result"], execution_id, api.body)
+    else:
+        error = document["error"] or {}
+        where = f" in step {document['failed_step']}" if document.get("failed_step") else ""
+        message = error.get("message", "no reason given")
+        say(f"{document['status'].lower()}{where}: {one_line(message)}")
+        for line in more_about(error):
+            say(f"  {line}")
+    return OK if document["status"] == "COMPLETED" else FAILED
+
+
+async def print_output(
+    api: Api, execution_id: str, *, shown: bool = False, source: SourceLines = NOWHERE
+) -> None:
+    """What failed tasks printed, unless it was `shown` before, and where their code broke."""
+    from noetl.model.events import TaskDone, decode
+
+    last: dict[tuple[str, str, int | None], TaskDone] = {}
+    async for row in api.events(execution_id, types=("task.done",)):
+        fact = decode(row.body)
+        if isinstance(fact, TaskDone):
+            key = (fact.step, fact.task, fact.iteration)
+            last.pop(key, None)
+            if not fact.outcome.is_ok:
+                last[key] = fact
+            if len(last) > FAILURES_KEPT:
+                last.pop(next(iter(last)))
+    for fact in list(last.values())[-FAILURES_SHOWN:]:
+        _print_failure(fact, source, shown=shown)
+
+
+def _print_failure(fact: TaskDone, source: SourceLines, *, shown: bool) -> None:
+    where = f"{fact.step}.{fact.task}"
+    if fact.iteration is not None:
+        where += f", iteration {fact.iteration}"
+    if fact.attempt > 1:
+        where += f", try {fact.attempt}"
+    if not shown:
+        _print_block(f"output of {where}", fact.log)
+    error = fact.outcome.error
+    details = error.details if error is not None else None
+    if isinstance(details, dict) and isinstance(details.get("traceback"), str):
+        text = source.traceback(details["traceback"], details, fact.step, fact.task)
+        _print_block(f"traceback of {where}", text)
+
+
+def _print_block(title: str, text: str) -> None:
+    if text.strip():
+        say(f"{title}:")
+        for line in text[-OUTPUT_SHOWN:].splitlines():
+            say(f"  {line}")

@@ -1,0 +1,108 @@
+"""How we write to the two streams: documents byte for byte, lines without surprises."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from noetl.model.problems import Problem
+
+T = TypeVar("T")
+
+# C0 and C1 controls, and the characters that reorder text: data must not steer a terminal.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with anything that a terminal would obey written out."""
+    return _UNPRINTABLE.sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    character = match[0]
+    return " " if character in "\n\t" else ascii(character)[1:-1]
+
+
+def one_line(text: str) -> str:
+    """The text with all white space drawn together."""
+    return printable(" ".join(text.split()))
+
+
+def say(message: str) -> None:
+    """A remark for people, on stderr."""
+    text = "\n".join(printable(line) for line in f"noetl: {message}".split("\n"))
+    # Not by click, which would write past a live view, and the next frame would wipe it out.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def print_line(line: str) -> None:
+    """A line of data, on stdout."""
+    click.echo(line)
+
+
+class ProblemLine(NamedTuple):
+    """A problem in the form of the GNU coding standards, which editors understand."""
+
+    where: str
+    severity: str
+    message: str
+    code: str
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+
+def problem_line(name: str, problem: Problem) -> ProblemLine:
+    """`file:line:column: message [code]`; what is no error says so before the message."""
+    return ProblemLine(
+        where=f"{printable(name)}:{problem.line}:{problem.column}: ",
+        severity="" if problem.severity == "error" else f"{problem.severity}: ",
+        message=printable(problem.message),
+        code=f" [{problem.code}]",
+    )
+
+
+def print_text(text: str) -> None:
+    """A document on stdout, exactly these characters as UTF-8, whatever the terminal's encoding."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8"))
+    sys.stdout.buffer.flush()
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    import msgspec
+
+    print_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+
+
+def print_list(
+    name: str,
+    found: list[T],
+    row: Callable[[T], tuple[str, ...]],
+    none: str,
+    *,
+    as_json: bool,
+) -> None:
+    """A list: one JSON document, or a line for each with its first cell set off; `none` is said
+    if it is empty."""
+    if as_json:
+        print_json({name: found})
+        return
+    rows = [row(one) for one in found]
+    width = max((len(cells[0]) for cells in rows), default=0)
+    for first, *rest in rows:
+        print_line(printable("  ".join([f"{first:<{width}}", *rest]).rstrip()))
+    if not rows:
+        say(none)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 files`, `no files`."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

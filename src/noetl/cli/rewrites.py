@@ -1,0 +1,68 @@
+"""What `fmt` and `migrate` share: bring a new text back to where the old one came from. And who is
+told about `migrate`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from io import StringIO
+
+import click
+
+from noetl.cli.exits import FAILED, OK
+from noetl.cli.files import Source, replace
+from noetl.cli.output import print_text, printable, problem_line, say
+from noetl.errors import PlaybookRejected
+from noetl.model.problems import Problem
+
+OLDER_DIALECT = frozenset({"older-form", "removed-key", "unsupported-version", "root-hoisted"})
+"""Problems that people have who bring a playbook of an older dialect along."""
+
+
+def put_back(source: Source, text: str) -> int:
+    """Write a text into its file, or to stdout if it came from stdin. Gives the exit code."""
+    if source.path is None:
+        print_text(text)
+        return OK
+    if text == source.text:
+        return OK
+    try:
+        replace(source.path, text)
+    except OSError as error:
+        say(f"{source.name} is left as it was: {error.strerror or error}.")
+        return FAILED
+    say(f"rewrote {source.name}")
+    return OK
+
+
+def print_diff(source: Source, text: str) -> None:
+    """The change, as a unified diff that `patch` understands."""
+    # Not splitlines(): it also breaks at characters that patch does not take for a line end.
+    old, new = list(StringIO(source.text, newline="\n")), list(StringIO(text, newline="\n"))
+    name = printable(source.name)
+    for line in difflib.unified_diff(old, new, name, name):
+        # The mark that diff and patch use for a file without a last line end.
+        end = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+        print_text(line + end)
+
+
+def report_rejected(source: Source, error: PlaybookRejected) -> None:
+    """Why a text cannot be rewritten."""
+    for problem in error.problems:
+        click.echo(str(problem_line(source.name, problem)), err=True)
+    say(f"{source.name} is left as it was, because it cannot be read.")
+
+
+def older_dialect(name: str, text: str, problems: tuple[Problem, ...]) -> str | None:
+    """What to say before the problems of a playbook that `noetl migrate` would rewrite."""
+    if not any(problem.code in OLDER_DIALECT for problem in problems):
+        return None
+    from noetl.wiring import migrator
+
+    try:
+        changes = migrator()(text).changes
+    except PlaybookRejected:
+        return None
+    if not changes:
+        return None
+    return f"{name} is written in an older dialect: `noetl migrate {name}` rewrites it."

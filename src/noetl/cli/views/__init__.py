@@ -1,0 +1,1 @@
+"""What people see: executions and playbooks in print and on a terminal."""

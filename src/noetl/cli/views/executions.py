@@ -1,0 +1,223 @@
+"""Executions in print: the list, one of them, and what it waits for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from noetl.cli.output import one_line, print_line
+from noetl.cli.views.description import Span
+from noetl.cli.views.drawing import Drawn
+from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
+from noetl.cli.views.paint import coloured, is_rich, plain, terminal
+from noetl.cli.views.results import Get, beginning
+from noetl.control.documents import at
+from noetl.model import refs
+from noetl.model.answers import ExecutionSummary
+
+ROLES = {
+    "COMPLETED": "good",
+    "FAILED": "error",
+    "CANCELLED": "quiet",
+    "done": "",
+    "failed": "error",
+    "running": "kind",
+}
+ACTIONS = {
+    "playbook.paused": "paused",
+    "playbook.resumed": "resumed",
+    "playbook.cancelled": "cancelled",
+    "approval.received": "approval",
+    "message.received": "message",
+    "vars.set": "variables",
+}
+VALUE_MAX = 500
+
+
+def show(rows: Iterator[Drawn]) -> None:
+    """Print rows, in colour on a terminal."""
+    lines = coloured(rows, terminal()) if is_rich(sys.stdout) else plain(rows)
+    for line in lines:
+        print_line(line)
+
+
+def list_rows(found: list[ExecutionSummary], *, in_use: bool) -> Iterator[Drawn]:
+    """One line for each execution, newest first."""
+    width = max((len(row.path) for row in found), default=0)
+    now = time.time()
+    for row in found:
+        status = status_word(row.status, in_use=in_use)
+        begun = at(row.start_time or "") or 0.0
+        yield Drawn(
+            "",
+            "    ",
+            (
+                Span(f"{row.execution_id:<19}"),
+                Span(f" {status:<11}", ROLES.get(row.status, "kind")),
+                Span(f"  {row.path:<{width}}", "step"),
+                Span(f"  {clock_time(begun):<8}", "quiet"),
+                Span(f"  {length(_took(row, now)):>9}", "quiet"),
+                Span(_remark(row), "error" if row.error else "quiet"),
+            ),
+        )
+
+
+def status_word(status: str, *, in_use: bool) -> str:
+    """The status; of one that should be running while nobody has the database, that it is not."""
+    if status in ("PENDING", "RUNNING") and not in_use:
+        return "interrupted"
+    return status.lower()
+
+
+def _took(row: ExecutionSummary, now: float) -> float:
+    if row.duration_seconds is not None:
+        return row.duration_seconds
+    return max(now - (at(row.start_time or "") or now), 0.0)
+
+
+def _remark(row: ExecutionSummary) -> str:
+    if row.error:
+        where = f"{row.step}: " if row.step else ""
+        return f"  {where}{one_line(row.error)[:100]}"
+    if row.waits is not None:
+        what = "a form" if row.waits == "form" else "an event"
+        return f"  {row.step}: waits for {what}"
+    parts = []
+    if row.current_steps:
+        parts.append(f"in {', '.join(row.current_steps)}")
+    if row.parent_execution_id is not None:
+        parts.append(f"called by {row.parent_execution_id}")
+    return f"  {'; '.join(parts)}" if parts else ""
+
+
+async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
+    """The document with the beginning of each large result in place of its reference."""
+    owner = document["execution_id"]
+    how = f"`noetl executions result {owner}"
+    short = {**document, "result": await beginning(document["result"], owner, get)}
+    if refs.holds_reference(document["result"], refs.UNSEALED):
+        short["whole_result"] = f"{how}` prints it whole"
+    short["steps"] = []
+    for step in document["steps"]:
+        shown = {**step, "result": await beginning(step["result"], owner, get)}
+        if refs.holds_reference(step["result"], refs.UNSEALED):
+            shown["whole_result"] = f"{how} --step {step['step']}` prints it whole"
+        short["steps"].append(shown)
+    return short
+
+
+def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]:
+    """Everything people ask about one execution, from its `shortened` document."""
+    yield _fact("execution", document["execution_id"])
+    version = f"  version {document['version']}" if document["version"] else ""
+    yield _fact("playbook", f"{document['path']}{version}", "step")
+    status = document["status"]
+    yield _fact("status", status_word(status, in_use=in_use), ROLES.get(status, "kind"))
+    if document["parent_execution_id"] is not None:
+        yield _fact("called by", document["parent_execution_id"])
+    if document.get("labels"):
+        named = [f"{name}={one_line(value)}" for name, value in document["labels"].items()]
+        yield _fact("labels", ", ".join(named))
+    by = f" by {document['actor']['text']}" if document.get("actor") else ""
+    yield _fact("started", f"{document['start_time']}{by}")
+    for act in document.get("acts", ()):
+        what = ACTIONS.get(act["action"], act["action"])
+        why = f": {one_line(act['reason'])}" if act["reason"] else ""
+        yield _fact(what, f"{act['at']} by {act['actor']['text']}{why}")
+    if document["end_time"] is not None:
+        yield _fact("ended", f"{document['end_time']}, {length(document['duration_seconds'])}")
+    for name in ("workload", "ctx", "vars"):
+        if document[name]:
+            yield _fact(name, _value(document[name]))
+    yield Drawn("", "")
+    width = max((len(step["step"]) for step in document["steps"]), default=0)
+    for step in document["steps"]:
+        yield from _step_rows(step, width)
+    yield Drawn("", "")
+    for warning in document.get("warnings", ()):
+        often = f" ({warning['count']} times)" if warning["count"] > 1 else ""
+        yield _fact("warning", f"{one_line(warning['message'])}{often}", "warning")
+    if document["error"] is not None:
+        where = f" in step {document['failed_step']}" if document["failed_step"] else ""
+        error = document["error"]
+        yield _fact("error", f"{one_line(error['message'])} ({error['kind']}{where})", "error")
+    elif status == "COMPLETED":
+        yield _fact("result", _value(document["result"]))
+        if "whole_result" in document:
+            yield _fact("", document["whole_result"], "quiet")
+
+
+def _status_of(step: dict[str, Any]) -> str:
+    return "undone" if step.get("undone") and step["status"] == "done" else str(step["status"])
+
+
+def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
+    parts = [took] if (took := step_time(step)) else []
+    own = step["runs"] - step.get("undoes", 0)
+    if own > 1:
+        parts.append(f"{own} runs")
+    if step.get("undone", 0) > 1:
+        parts.append(f"{step['undone']} of them undone")
+    if step.get("undoes") and not own:
+        parts.append("undoes other steps")
+    if step["attempts"] > 1:
+        parts.append(f"{step['attempts']} calls")
+    if "loop" in step:
+        loop = step["loop"]
+        parts.append(f"{loop['done']} of {loop['total']} iterations")
+    yield Drawn(
+        "",
+        "    ",
+        (
+            Span(f"{step['step']:<{width}}", "step"),
+            Span(f"  {_status_of(step):<9}", ROLES.get(step["status"], "quiet")),
+            Span(f"  {', '.join(parts)}" if parts else "", "quiet"),
+        ),
+    )
+    if failed := failed_iterations(step):
+        yield Drawn("    ", "    ", (Span(failed, "error"),))
+    if step["error"] is not None:
+        yield Drawn("    ", "    ", (Span(one_line(step["error"]["message"]), "error"),))
+        for line in more_about(step["error"]):
+            yield Drawn("      ", "      ", (Span(line, "quiet"),))
+    elif "waiting" in step:
+        yield from _waiting_rows(step["waiting"])
+    elif step["result"] not in (None, {}, []):
+        yield Drawn("    ", "    ", (Span(_value(step["result"]), "quiet"),))
+        if "whole_result" in step:
+            yield Drawn("    ", "    ", (Span(step["whole_result"], "quiet"),))
+
+
+def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
+    """What it waits for, and what it asks."""
+    from noetl.control.documents import event_words
+
+    what = event_words(waiting["events"])
+    until = f" until {waiting['until']}" if waiting["until"] is not None else ""
+    yield Drawn("    ", "    ", (Span(f"waits for {what}{until}", "kind"),))
+    for field in waiting["form"]:
+        told = {name: field[name] for name in ("default", "options") if name in field}
+        shown = f"  {_value(told)}" if told else ""
+        must = "" if field["required"] else ", may be left out"
+        yield Drawn(
+            "      ",
+            "      ",
+            (
+                Span(f"{field['name']} ({field['type']}{must})", "word"),
+                Span(f"  {one_line(field['label'])}{shown}", "quiet"),
+            ),
+        )
+
+
+def _fact(name: str, text: str, role: str = "") -> Drawn:
+    return Drawn("", f"{'':11}", (Span(f"{name:<11}", "word"), Span(text, role)))
+
+
+def _value(value: Any) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = one_line(text)
+    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 1]}…"

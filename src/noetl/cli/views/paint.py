@@ -1,0 +1,136 @@
+"""From drawn rows to characters: colours and line breaks on a terminal, plain text elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from noetl.cli.views.description import Row, Span
+from noetl.cli.views.drawing import Drawn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {
+    "title": "bold",
+    "step": "bold",
+    "target": "bold",
+    "name": "",
+    "kind": "cyan",
+    "word": "blue",
+    "guard": "yellow",
+    "good": "green",
+    "back": "magenta",
+    "warning": "red",
+    "error": "bold red",
+    "quiet": "dim",
+    "prose": "italic dim",
+}
+WIDTH_MIN = 20
+"""Of the text beside a gutter; in a narrower window lines run over."""
+
+
+def is_rich(stream: TextIO) -> bool:
+    """Whether colours and drawing characters are welcome there."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def plain(rows: Iterable[Drawn]) -> Iterator[str]:
+    """Rows as bare text, nothing cut, nothing broken."""
+    for row in rows:
+        text = row.lead + "".join(span.text for span in row.spans)
+        yield text.replace("…", "...").rstrip()
+
+
+def coloured(rows: Iterable[Drawn], console: Console) -> Iterator[str]:
+    """Rows in colour, broken to the width of the terminal with their gutters kept."""
+    paint = Brush(console)
+    for row in rows:
+        lead = row.lead
+        gutter = max(len(row.lead), len(row.hang)) if row.spans else 0
+        for spans in _broken(row.spans, max(console.width - gutter, WIDTH_MIN)):
+            yield paint(lead, "quiet") + "".join(paint(*span) for span in spans)
+            lead = row.hang
+
+
+class Brush:
+    """Colours a piece of text by its role, as far as the terminal can."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.color import ColorSystem
+        from rich.style import Style
+
+        self._styles = {role: Style.parse(text) for role, text in STYLES.items()}
+        # Our colours are among the first eight, which every terminal with colours has.
+        self._system = ColorSystem.STANDARD if console.color_system is not None else None
+
+    def __call__(self, text: str, role: str = "") -> str:
+        if not role or not text.strip():
+            return text
+        return self._styles[role].render(text, color_system=self._system)
+
+
+def terminal() -> Console:
+    """What we know about the terminal on stdout."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout)
+
+
+def _broken(spans: Row, width: int) -> Iterator[Row]:
+    """The row in pieces that fit, broken at spaces where there are any."""
+    from rich.cells import cell_len
+
+    if sum(cell_len(span.text) for span in spans) <= width:
+        yield spans
+        return
+    line: list[Span] = []
+    room = width
+    for span in spans:
+        for word in _words(span.text):
+            rest = word
+            if line and cell_len(rest.rstrip()) > room:
+                yield _trimmed(line)
+                line, room = [], width
+            while cell_len(rest.rstrip()) > room:
+                head, rest = _cut(rest, width)
+                yield (Span(head, span.role),)
+            if rest.strip() or line:
+                line.append(Span(rest, span.role))
+                room -= cell_len(rest)
+    if line:
+        yield _trimmed(line)
+
+
+def _trimmed(line: list[Span]) -> Row:
+    """Without the spaces at its end, which may stand beyond the edge."""
+    while line and not line[-1].text.strip():
+        line.pop()
+    if not line:
+        return ()
+    return (*line[:-1], Span(line[-1].text.rstrip(), line[-1].role))
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words, each with the spaces after it."""
+    word = ""
+    for character in text:
+        if word.endswith(" ") and character != " ":
+            yield word
+            word = ""
+        word += character
+    if word:
+        yield word
+
+
+def _cut(text: str, width: int) -> tuple[str, str]:
+    from rich.cells import cell_len
+
+    end = width
+    while cell_len(text[:end]) > width:
+        end -= 1
+    return text[:end], text[end:]

@@ -1,0 +1,193 @@
+"""Results in print: values, never references, written one body at a time.
+
+Events and answers of the API carry a reference where a value is large. People and scripts want the
+value. A long list is kept in segments and printed segment by segment, so that printing it takes the
+memory of one of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from noetl.cli.output import print_text
+from noetl.errors import NotFound
+from noetl.model import refs
+from noetl.model.ids import ExecutionId
+
+Get = Callable[[ExecutionId, str], Awaitable[bytes]]
+"""Reads a body: of which execution, under which key."""
+STEP = "  "
+ELEMENTS_SHOWN = 5
+
+
+async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False) -> None:
+    """The value on stdout: text as it is, unless JSON is wanted; anything else as JSON."""
+    if not as_json:
+        found = await _found(value, owner, get)
+        if found is not None and value["_ref"].get("schema_hint") == "str":
+            value = refs.decode(found[1])
+        if isinstance(value, str):
+            print_text(f"{value}\n")
+            return
+    async for piece in json_text(value, owner, get):
+        _write(piece)
+    _write("\n")
+    sys.stdout.buffer.flush()
+
+
+async def print_document(document: dict[str, Any], get: Get) -> None:
+    """The document of an execution on stdout, with every result whole."""
+    owner = document["execution_id"]
+    steps = document["steps"]
+
+    def part(value: Any, margin: str) -> AsyncIterator[str]:
+        if value is steps:
+            return _steps(steps, owner, get, margin)
+        return json_text(value, owner, get, margin)
+
+    async for piece in _mapping(document, part):
+        _write(piece)
+    _write("\n")
+    sys.stdout.buffer.flush()
+
+
+def _write(piece: str) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(piece.encode("utf-8"))
+
+
+# --- JSON, piece by piece ----------------------------------------------------------------------
+
+
+async def json_text(
+    value: Any, owner: ExecutionId, get: Get, margin: str = ""
+) -> AsyncIterator[str]:
+    """The value as indented JSON; a part that stands in it by reference is read at its turn."""
+    found = await _found(value, owner, get)
+    if found is not None and found[0].segments is not None:
+        async for piece in _list(_elements(found[0], owner, get), owner, get, margin):
+            yield piece
+    elif found is not None:
+        yield _indented(found[1], margin)
+    elif refs.key_of(value, refs.UNSEALED) is None and refs.holds_reference(value, refs.UNSEALED):
+
+        def part(one: Any, deeper: str) -> AsyncIterator[str]:
+            if isinstance(one, list):
+                return _list(_each(one), owner, get, deeper)
+            return json_text(one, owner, get, deeper)
+
+        async for piece in _mapping(value, part, margin):
+            yield piece
+    else:
+        yield _indented(refs.encode(value), margin)
+
+
+async def _found(value: Any, owner: ExecutionId, get: Get) -> tuple[refs.About, bytes] | None:
+    """What a reference says, and the first body that it stands for.
+
+    None for data, also for data that looks like a reference: nothing is kept under its key.
+    """
+    what = refs.about(value, refs.UNSEALED)
+    if what is None or what.is_file:
+        return None
+    key = what.key
+    if what.segments is not None:
+        key = refs.segment_key(key, what.segments.kept[0][0])
+    try:
+        return what, await get(what.owner(owner), key)
+    except NotFound:
+        return None
+
+
+async def _steps(
+    steps: list[dict[str, Any]], owner: ExecutionId, get: Get, margin: str
+) -> AsyncIterator[str]:
+    before = f"[\n{margin}{STEP}"
+    for step in steps:
+        yield before
+        before = f",\n{margin}{STEP}"
+
+        def part(value: Any, deeper: str) -> AsyncIterator[str]:
+            return json_text(value, owner, get, deeper)
+
+        async for piece in _mapping(step, part, margin + STEP):
+            yield piece
+    yield f"\n{margin}]" if steps else "[]"
+
+
+async def _mapping(
+    value: dict[str, Any], part: Callable[[Any, str], AsyncIterator[str]], margin: str = ""
+) -> AsyncIterator[str]:
+    if not value:
+        yield "{}"
+        return
+    yield "{"
+    for number, (name, one) in enumerate(value.items()):
+        yield f"{',' if number else ''}\n{margin}{STEP}{refs.encode(name).decode()}: "
+        async for piece in part(one, margin + STEP):
+            yield piece
+    yield f"\n{margin}}}"
+
+
+async def _list(
+    elements: AsyncIterator[Any], owner: ExecutionId, get: Get, margin: str
+) -> AsyncIterator[str]:
+    before = f"[\n{margin}{STEP}"
+    async for one in elements:
+        yield before
+        before = f",\n{margin}{STEP}"
+        async for piece in json_text(one, owner, get, margin + STEP):
+            yield piece
+    yield "[]" if before.startswith("[") else f"\n{margin}]"
+
+
+async def _each(elements: list[Any]) -> AsyncIterator[Any]:
+    for one in elements:
+        yield one
+
+
+async def _elements(what: refs.About, owner: ExecutionId, get: Get) -> AsyncIterator[Any]:
+    """The elements of a list in segments, with one segment in memory at a time."""
+    cut = what.segments
+    assert cut is not None
+    for start in range(0, cut.length, cut.width):
+        asking = refs.part(what, owner, start, start + cut.width)
+        for one in await refs.fetched(asking, get):
+            yield one
+
+
+def _indented(body: bytes, margin: str) -> str:
+    # No string in JSON holds a line break, so every line may be moved to the right.
+    return msgspec.json.format(body, indent=len(STEP)).decode().replace("\n", f"\n{margin}")
+
+
+# --- In one line -------------------------------------------------------------------------------
+
+
+async def beginning(value: Any, owner: ExecutionId, get: Get) -> Any:
+    """The value with the beginning of each large part in its place, to be shown in one line."""
+    what = refs.about(value, refs.UNSEALED)
+    if what is not None and not what.is_file:
+        if what.segments is None:
+            return msgspec.Raw(f"{value.get('_preview')}…".encode())
+        found = await _found(value, owner, get)
+        if found is None:
+            return value
+        asking = refs.part(what, owner, 0, ELEMENTS_SHOWN)
+        first = [await beginning(one, owner, get) for one in await refs.fetched(asking, get)]
+        return _shortened(first, what.segments.length)
+    if refs.holds_reference(value, refs.UNSEALED):
+        results = value["results"]
+        if isinstance(results, list):
+            first = [await beginning(one, owner, get) for one in results[:ELEMENTS_SHOWN]]
+            return {**value, "results": _shortened(first, len(results))}
+        return {**value, "results": await beginning(results, owner, get)}
+    return value
+
+
+def _shortened(first: list[Any], length: int) -> list[Any]:
+    return first if len(first) == length else [*first, msgspec.Raw(f"… {length} in all".encode())]

@@ -1,0 +1,452 @@
+"""Consumers: each message of a source starts an execution, or wakes some, exactly once.
+
+One server reads a source at a time: the row of the consumer says which one, and until when. It
+renews that every few seconds; if it is gone, the row is due, and whichever server looks next takes
+it over (`control/triggers.py`). Two that believe they read, because one was frozen, do no harm:
+
+* what became of a message is stored with the execution that it starts, in one transaction, under
+  the id of the message; a message whose id is there already starts nothing;
+* the source is told that a message is done only after that, so a message of a server that died in
+  between comes again, and is known then.
+
+A message that can never be taken (it is no JSON, its templates or the inputs of the playbook fail
+on it, `when` does not hold) is stored with the reason, and the next one is taken. What fails on our
+side (the playbook is not registered, the database is away) keeps the message and those behind it
+waiting, and `noetl consumers show` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.control.catalog import Catalog
+from noetl.control.clock import Clock
+from noetl.control.documents import moment
+from noetl.control.executions import Executions
+from noetl.control.grants import no_credential, require_playbook
+from noetl.control.keys import Keys
+from noetl.control.trigger_documents import (
+    ATTEMPTS_MAX,
+    TriggerDocuments,
+    TriggerState,
+    rendered,
+    scope_of,
+    signal,
+)
+from noetl.control.triggers import Triggers
+from noetl.dsl import Compiled
+from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, StoreError
+from noetl.model.facts import Actor
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+from noetl.model.triggers import (
+    Consumer,
+    FilesSource,
+    MessageOutcome,
+    SignalTarget,
+    TriggerChange,
+    TriggerMessage,
+    TriggerRow,
+)
+from noetl.store.base import Store
+from noetl.store.catalog import CatalogEntry
+from noetl.templates import compile_condition
+
+if TYPE_CHECKING:
+    from noetl.control.sources import Message, Source
+    from noetl.tools.resources import ToolResources
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""A server that is gone is replaced after so long."""
+RENEW_SECONDS = 3.0
+BATCH = 50
+LOOK_SECONDS = 1.0
+"""While there is no room, so often it is looked for ends that other servers have stored."""
+PAUSE_SECONDS, PAUSE_MAX = 1.0, 30.0
+"""Between two attempts to reach a source, or to start what cannot be started."""
+KEPT_SECONDS = 30 * 86400.0
+"""So long it is known what became of a message of a source that does not hand it out again."""
+FORGET_SECONDS = 3600.0
+REASON_MAX = 500
+CONNECTING = "its source is being reached"
+
+
+class ConsumerState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of a consumer beside its document."""
+
+    holder: str = ""
+    """The server that reads; empty: none does."""
+    until: float = 0.0
+    """Then another one may."""
+    problem: str = ""
+    """Why nothing can be read or started just now."""
+
+
+class Held:
+    """A consumer that this server reads."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.problem = CONNECTING
+        self.changed = asyncio.Event()
+        """Its row, or what is to be said there, may have changed."""
+        self.running: set[ExecutionId] = set()
+        self.freed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Consumers(TriggerDocuments[Consumer, ConsumerState]):
+    """Everything one can do with consumers."""
+
+    document = Consumer
+    state = ConsumerState
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        executions: Executions,
+        keys: Keys,
+        clock: Clock,
+        triggers: Triggers,
+        resources: Callable[[], ToolResources],
+        me: str,
+    ) -> None:
+        super().__init__(store, catalog, executions, clock, triggers)
+        self._keys = keys
+        self._resources = resources
+        self._me = me
+        self._held: dict[str, Held] = {}
+        self.on_taken: Callable[[str], None] | None = None
+        """Who counts what became of messages."""
+
+    # --- Who reads ---
+
+    def next_look(self, document: Consumer, state: ConsumerState) -> float | None:
+        return state.until if state.status == "active" else None
+
+    def resumed(self, state: ConsumerState) -> ConsumerState:
+        return msgspec.structs.replace(super().resumed(state), holder="", until=0.0, problem="")
+
+    async def begin(self) -> None:
+        """A database that only this process uses: whoever read before is gone."""
+        if self._store.exclusive:
+            for consumer, _ in await self.all("", "", 1_000_000):
+                self._triggers.touch(self.kind, consumer.path)
+
+    async def close(self) -> None:
+        """Read nothing any more; another server takes over at once."""
+        tasks = [held.task for held in self._held.values() if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def settle_row(self, row: TriggerRow) -> None:
+        """Take over what nobody reads."""
+        if (held := self._held.get(row.path)) is not None:
+            await self._renewed(row.path, held)
+            return
+        current = await self._store.triggers.get(row.path)
+        if current is None or current.kind != self.kind:
+            return
+        state, now = self.decoded(current), self._clock.now()
+        if state.status != "active" or (state.until > now and not self._store.exclusive):
+            return
+        state = msgspec.structs.replace(
+            state, holder=self._me, until=now + LEASE_SECONDS, problem=CONNECTING
+        )
+        row = self.written(current, state, await self.spec(state.digest))
+        if await self._store.triggers.change(TriggerChange(row=row)):
+            held = self._held[row.path] = Held(state.until)
+            held.task = asyncio.create_task(self._hold(row.path, held))
+
+    async def _renewed(self, path: str, held: Held) -> ConsumerState | None:
+        """Say that we still read it. None: it is paused or gone, or another server's."""
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._store.triggers.get(path)
+            if row is None or row.kind != self.kind:
+                return None
+            state = self.decoded(row)
+            if state.status != "active" or state.holder != self._me:
+                return None
+            until = self._clock.now() + LEASE_SECONDS
+            state = msgspec.structs.replace(state, until=until, problem=held.problem)
+            changed = self.written(row, state, await self.spec(state.digest))
+            if await self._store.triggers.change(TriggerChange(row=changed)):
+                held.until = until
+                return state
+        raise StoreError(f'the consumer "{path}" keeps changing.')
+
+    async def _hold(self, path: str, held: Held) -> None:
+        """Read it for as long as it is ours."""
+        reading: asyncio.Task[None] | None = None
+        digest = ""
+        try:
+            while True:
+                held.changed.clear()
+                try:
+                    state = await self._renewed(path, held)
+                    if state is None:
+                        return
+                    if state.digest != digest:
+                        await _stopped(reading)
+                        digest = state.digest
+                        reading = asyncio.create_task(self._read(await self.spec(digest), held))
+                except StoreError as error:
+                    logger.warning("a consumer cannot be renewed: %s", error, extra={"path": path})
+                    if self._clock.now() >= held.until:
+                        return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RENEW_SECONDS):
+                        await held.changed.wait()
+        finally:
+            await _stopped(reading)
+            del self._held[path]
+            await self._release(path)
+
+    async def _release(self, path: str) -> None:
+        try:
+            row = await self._store.triggers.get(path)
+            if row is None or row.kind != self.kind or self.decoded(row).holder != self._me:
+                return
+            state = msgspec.structs.replace(self.decoded(row), holder="", until=0.0)
+            changed = self.written(row, state, await self.spec(state.digest))
+            if await self._store.triggers.change(TriggerChange(row=changed)):
+                self._triggers.announce()
+        except NoetlError as error:
+            logger.warning("a consumer is not given back: %s", error, extra={"path": path})
+
+    # --- Reading ---
+
+    async def _read(self, consumer: Consumer, held: Held) -> None:
+        """Take message after message; if the source is lost, reach it again."""
+        # The tools that it takes are loaded where something is read.
+        from noetl.control.sources import Surroundings, opened
+
+        around = Surroundings(self._fields, self._resources(), self._store, self._clock.now)
+        pause = PAUSE_SECONDS
+        while True:
+            try:
+                async with opened(consumer, around) as source:
+                    self._say(held, "")
+                    pause = PAUSE_SECONDS
+                    held.running = await self._open(consumer)
+                    await self._take_all(consumer, held, source)
+            except Exception as error:  # noqa: BLE001  it is said, and tried again
+                logger.warning(
+                    "a consumer cannot read its source: %s", error, extra={"path": consumer.path}
+                )
+                self._say(held, f"its source cannot be read: {error or type(error).__name__}")
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX)
+
+    async def _take_all(self, consumer: Consumer, held: Held, source: Source) -> None:
+        forgot = float("-inf")
+        while True:
+            room = await self._room(consumer, held)
+            batch = await source.next(min(room, BATCH))
+            pause = PAUSE_SECONDS
+            while not await self._tried(consumer, held, batch):
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, PAUSE_MAX)
+            await source.done(batch)
+            now = self._clock.now()
+            if now - forgot > FORGET_SECONDS and not isinstance(consumer.source, FilesSource):
+                forgot = now
+                await self._store.messages.forget_old(consumer.path, before=now - KEPT_SECONDS)
+
+    async def _room(self, consumer: Consumer, held: Held) -> int:
+        """How many more may be started, as soon as it is one."""
+        while len(held.running) >= consumer.max_running:
+            held.freed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await held.freed.wait()
+            if not self._store.exclusive:
+                held.running = await self._open(consumer)
+        return consumer.max_running - len(held.running)
+
+    async def _open(self, consumer: Consumer) -> set[ExecutionId]:
+        limit = consumer.max_running
+        return set(await self._store.messages.open(consumer.path, limit=limit))
+
+    def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
+        """An execution has ended here: there may be room for another."""
+        if state.actor is not None and state.actor.kind == "consumer":
+            held = self._held.get(state.actor.name)
+            if held is not None:
+                held.running.discard(execution_id)
+                held.freed.set()
+
+    async def _tried(self, consumer: Consumer, held: Held, batch: Sequence[Message]) -> bool:
+        """Whether it is stored what became of all of them."""
+        messages = {one.id: one for one in batch}
+        try:
+            known = await self._store.messages.known(consumer.path, list(messages))
+            new = [one for one in messages.values() if one.id not in known]
+            done = await asyncio.gather(
+                *(self._take(consumer, held, one) for one in new), return_exceptions=True
+            )
+            for problem in done:
+                if problem is not None:
+                    raise problem
+        except NoetlError as error:
+            logger.warning("a consumer cannot go on: %s", error, extra={"path": consumer.path})
+            self._say(held, f"messages wait: {error}")
+            return False
+        self._say(held, "")
+        return True
+
+    async def _take(self, consumer: Consumer, held: Held, message: Message) -> None:
+        """Do what a message is to do, or say why not, in one transaction with its id."""
+        from noetl.control.sources import read
+
+        now = self._clock.now()
+        actor = Actor(kind="consumer", name=consumer.path)
+        key = f"consumer/{consumer.path}/{message.id}"
+        try:
+            body, text = read(message, consumer.format)
+            shown = {
+                "path": consumer.path,
+                "id": message.id,
+                "time": moment(now),
+                "body": body,
+                "text": text,
+                "headers": dict(message.headers),
+                "subject": message.subject,
+            }
+            scope = scope_of("message", shown, now, key)
+            if consumer.when is not None and not compile_condition(consumer.when).holds(scope):
+                await self._note(consumer, message, "ignored", "`when` does not hold")
+                return
+            target = consumer.target
+            if isinstance(target, SignalTarget):
+                found = await signal(self._executions, target, "message", scope, key, actor)
+                reason = "" if found else "no execution waits for it"
+                outcome: MessageOutcome = "started" if found else "ignored"
+                await self._note(consumer, message, outcome, reason)
+                return
+            workload = rendered(target.workload, scope) if target.workload else {"message": shown}
+            await self._start(consumer, held, message, key, workload)
+        except (BadRequest, EvaluationFailed) as error:
+            await self._note(consumer, message, "refused", str(error))
+
+    async def _start(
+        self,
+        consumer: Consumer,
+        held: Held,
+        message: Message,
+        key: str,
+        workload: dict[str, Any],
+    ) -> None:
+        assert not isinstance(consumer.target, SignalTarget)
+        wanted = consumer.target.playbook
+        entry = await self._catalog.playbook(wanted.path, wanted.version)
+        given: list[ExecutionId] = []
+
+        def stored(execution_id: ExecutionId) -> TriggerChange:
+            # Before it can end.
+            given.append(execution_id)
+            held.running.add(execution_id)
+            row = self._row_of(consumer, message, "started", "", execution_id)
+            return TriggerChange(messages=(row,))
+
+        try:
+            await self._executions.start(
+                entry.digest,
+                entry.path,
+                entry.version,
+                workload,
+                key=key,
+                actor=Actor(kind="consumer", name=consumer.path),
+                trigger=stored,
+            )
+        except NoetlError as error:
+            held.running.difference_update(given)
+            if not isinstance(error, Conflict):
+                raise
+            # Another server has taken it, if it is known now.
+            if not await self._store.messages.known(consumer.path, [message.id]):
+                raise
+            return
+        self._count("started")
+
+    async def _note(
+        self, consumer: Consumer, message: Message, outcome: MessageOutcome, reason: str
+    ) -> None:
+        row = self._row_of(consumer, message, outcome, reason, None)
+        if await self._store.triggers.change(TriggerChange(messages=(row,))):
+            self._count(outcome)
+            if outcome == "refused":
+                logger.warning("a message is refused: %s", reason, extra={"path": consumer.path})
+
+    def _row_of(
+        self,
+        consumer: Consumer,
+        message: Message,
+        outcome: MessageOutcome,
+        reason: str,
+        execution_id: ExecutionId | None,
+    ) -> TriggerMessage:
+        return TriggerMessage(
+            path=consumer.path,
+            id=message.id,
+            at=self._clock.now(),
+            outcome=outcome,
+            reason=reason[:REASON_MAX],
+            execution_id=execution_id,
+        )
+
+    def _count(self, outcome: str) -> None:
+        if self.on_taken is not None:
+            self.on_taken(outcome)
+
+    def _say(self, held: Held, problem: str) -> None:
+        if held.problem != problem[:REASON_MAX]:
+            held.problem = problem[:REASON_MAX]
+            held.changed.set()
+
+    async def _fields(self, name: str, path: str) -> dict[str, Any]:
+        """The fields of a credential that is for this consumer. Raises NotFound or NotAllowed."""
+        row = await self._store.credentials.get(name)
+        if row is None:
+            raise await no_credential(self._store, name, path)
+        require_playbook(row, path)
+        return await self._keys.credential(name) or {}
+
+    # --- What people do with consumers ---
+
+    async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
+        entry = await super().register(text, compiled)
+        self._nudge(entry.path)
+        return entry
+
+    async def change(self, *args: Any, **options: Any) -> ConsumerState:
+        found = await super().change(*args, **options)
+        self._nudge(args[0])
+        return found
+
+    def _nudge(self, path: str) -> None:
+        if (held := self._held.get(path)) is not None:
+            held.changed.set()
+
+    async def messages(self, path: str, *, before: float, limit: int) -> list[TriggerMessage]:
+        return await self._store.messages.of(path, before=before, limit=limit)
+
+    async def running(self, path: str) -> list[ExecutionId]:
+        return await self._store.messages.open(path)
+
+
+async def _stopped(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])

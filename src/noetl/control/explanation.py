@@ -1,0 +1,102 @@
+"""Why a step ran or did not: reads the log, and hands what is to be evaluated to somebody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.control.history import facts
+from noetl.engine.explanation import Ended, Witness, explained
+from noetl.engine.program import Program
+from noetl.errors import Corrupted, NotFound
+from noetl.model import net as nets
+from noetl.model import refs
+from noetl.model.ids import ExecutionId
+from noetl.model.retrospect import StepWhyDocument
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import ExecutionState
+from noetl.templates import LostView
+
+if TYPE_CHECKING:
+    from noetl.control.programs import Programs
+    from noetl.store.base import Store
+
+
+class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with all that is needed to answer it, in a form that another process can take."""
+
+    execution_id: ExecutionId
+    net: bytes
+    digest: str
+    witness: Witness
+    bodies: dict[str, Any]
+    """Large results that guards may read, by the key of their reference."""
+
+
+async def inquiry(
+    store: Store, programs: Programs, execution_id: ExecutionId, step: str, seq: int | None
+) -> Inquiry:
+    """What is to be asked about a step, at an event or now. Raises NotFound."""
+    summary = await store.records.summary(execution_id)
+    if summary is None:
+        raise NotFound(f"there is no execution {execution_id}.")
+    program = await programs.by_digest(summary.digest)
+    if step not in program.steps:
+        raise NotFound(f'the playbook has no step "{step}".{did_you_mean(step, program.steps)}')
+    witness = Witness(step=step)
+    async for number, fact in facts(store, execution_id, upto=seq):
+        witness.see(number, fact)
+    return Inquiry(
+        execution_id=execution_id,
+        net=nets.encode(program.net),
+        digest=program.digest,
+        witness=witness,
+        bodies=await _bodies(store, program, execution_id, witness),
+    )
+
+
+def answered(asked: Inquiry) -> StepWhyDocument:
+    """The answer. Evaluates guards of the playbook: not on the loop of a server."""
+    program = Program(nets.decode(asked.net), asked.digest)
+    program.bodies |= asked.bodies
+    return explained(program, asked.execution_id, asked.witness)
+
+
+async def _bodies(
+    store: Store, program: Program, execution_id: ExecutionId, witness: Witness
+) -> dict[str, Any]:
+    """Large results that the guards read, each as it was at that moment."""
+    found: dict[str, Any] = {}
+
+    async def get(owner: ExecutionId, key: str) -> bytes:
+        body = await store.bodies.get(owner, key)
+        if body is None:
+            raise NotFound(f"execution {owner} has no result {key}.")
+        return body
+
+    for step, state in _scopes(witness):
+        reads = program.steps[step].reads
+        wanted = state.results if "steps" in reads else (reads | {step}) & state.results.keys()
+        for name in wanted:
+            result = state.results[name]
+            for value in (result.value, *result.tasks.values()):
+                for reference in refs.held_by(value, state.seal):
+                    key = refs.key_of(reference, state.seal)
+                    if key is None or key in found:
+                        continue
+                    try:
+                        asking = refs.real(reference, execution_id, state.seal)
+                        found[key] = await refs.fetched(asking, get)
+                    except (NotFound, Corrupted) as error:
+                        found[key] = LostView(str(error))
+    return found
+
+
+def _scopes(witness: Witness) -> list[tuple[str, ExecutionState]]:
+    ends: list[Ended | None] = list(witness.ends.values())
+    scopes: list[tuple[str, ExecutionState]] = []
+    if witness.entered is not None:
+        ends += witness.entered.sources.values()
+        scopes.append((witness.step, witness.entered.state))
+    return scopes + [(one.fact.step, one.state) for one in ends if one is not None]

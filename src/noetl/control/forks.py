@@ -1,0 +1,407 @@
+"""Reruns and forks: which part of another execution's log a new one begins with.
+
+Reads the log and the bodies that it refers to. What is made of them is `engine.forking`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.control.history import facts
+from noetl.engine import forks as past_of
+from noetl.engine.evolve import evolve
+from noetl.engine.forks import Past, take_back
+from noetl.engine.program import Program
+from noetl.errors import BadRequest, NotFound
+from noetl.model import refs
+from noetl.model.events import (
+    Event,
+    ExecutionRequested,
+    IterationDone,
+    IterationFailed,
+    StepScheduled,
+    TaskDone,
+    TaskStarted,
+    decode,
+)
+from noetl.model.ids import ExecutionId, StepRunId, derive
+from noetl.model.inputs import Seed
+from noetl.model.net import Values
+from noetl.model.retrospect import ForkedCalls, ForkPlanDocument
+from noetl.model.state import ExecutionState, Run, StepSummary, Token
+
+if TYPE_CHECKING:
+    from noetl.control.programs import Programs
+    from noetl.store.base import Store
+    from noetl.store.log import EventRow
+
+PAGE = 1000
+REUSED = (
+    *("playbook.request.evaluated", "playbook.forked", "ctx.patched", "vars.set"),
+    *("step.scheduled", "step.done", "step.failed", "step.skipped", "step.cancelled"),
+    # Who may have reported a patch.
+    *("command.issued", "command.requeued", "command.closed"),
+)
+"""The fold of these alone has the same ctx, vars and results as the fold of all events."""
+ENDS = ("loop.done", "step.done", "step.failed", "step.cancelled")
+FAILED = "loop.iteration.failed"
+ITERATIONS_NAMED = 20
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork that somebody wants."""
+
+    seq: int
+    """The event that is to happen again, and everything after it."""
+    iteration: int | None = None
+    """Of the loop that the event belongs to, only this iteration is to happen again."""
+    failed: bool = False
+    """Of the loop that the event belongs to, only its failed iterations are to happen again."""
+    version: int | None = None
+    """Another version of the playbook goes on."""
+    ctx: Values = {}
+    """Values to write to ctx first: dotted path → value."""
+
+
+class PlannedFork(msgspec.Struct, kw_only=True):
+    """A fork that can be started."""
+
+    execution_id: ExecutionId
+    wish: Wish
+    request: ExecutionRequested
+    program: Program
+    version: int | None
+    past: Past
+    document: ForkPlanDocument
+
+
+async def request_of(store: Store, execution_id: ExecutionId) -> ExecutionRequested:
+    """What an execution was started with: its first event."""
+    rows = await store.log.events(execution_id, limit=1)
+    if not rows:
+        raise NotFound(f"there is no execution {execution_id}.")
+    first = decode(rows[0].body)
+    assert isinstance(first, ExecutionRequested)
+    return first
+
+
+# --- From a step on ----------------------------------------------------------------------------
+
+
+async def before_step(store: Store, execution_id: ExecutionId, seal: str, step: str) -> Seed:
+    """What was there when the step was last about to run, with one token for it."""
+    state = ExecutionState()
+    found: ExecutionState | None = None
+    after = 0
+    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=REUSED):
+        after = rows[-1].seq
+        for row in rows:
+            fact = decode(row.body)
+            if isinstance(fact, StepScheduled) and fact.step == step:
+                token = Token(
+                    token_id=derive(fact.step_run_id, "rerun"),
+                    step=step,
+                    args=fact.args,
+                    event={"name": "workflow.started", "step": ""},
+                )
+                found = ExecutionState(
+                    seal=seal,
+                    ctx=dict(state.ctx),
+                    vars=dict(state.vars),
+                    results=dict(state.results),
+                    steps={name: StepSummary(status="done") for name in state.results},
+                    tokens={token.token_id: token},
+                )
+            evolve(state, fact)
+    if found is None:
+        raise NotFound(
+            f'execution {execution_id} never reached step "{step}", so nothing can start'
+            " from there. Choose one of: " + ", ".join(state.steps) + "."
+        )
+    return Seed(source=execution_id, state=found, entry=step)
+
+
+# --- From an event on --------------------------------------------------------------------------
+
+
+async def planned(
+    store: Store, programs: Programs, execution_id: ExecutionId, wish: Wish
+) -> PlannedFork:
+    """What a fork would begin with, and which calls it would reuse. Changes nothing.
+
+    Raises NotFound and BadRequest.
+    """
+    request = await request_of(store, execution_id)
+    program = old = await programs.by_digest(request.digest)
+    version = request.version
+    if wish.version is not None:
+        program, entry = await programs.by_path(request.path, wish.version)
+        version = entry.version
+    again, until = None, wish.seq
+    heads = await store.log.heads([execution_id])
+    if not 1 <= wish.seq <= heads[execution_id]:
+        raise NotFound(
+            f"execution {execution_id} has no event {wish.seq}: its events are 1 to"
+            f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
+        )
+    if wish.failed and wish.iteration is not None:
+        raise BadRequest("name one `iteration`, or say `failed` for all that failed; not both.")
+    if wish.failed or wish.iteration is not None:
+        again, until = await _loop_of(store, execution_id, wish.seq, wish.iteration)
+    past = Past(again)
+    calls = _Calls(again)
+    ahead: list[tuple[int, Event]] = []
+    async for seq, fact in facts(store, execution_id):
+        calls.see(seq, fact)
+        if seq < until or (not ahead and past.is_to_take(fact)):
+            past.take(seq, fact)
+        elif len(ahead) < past_of.AHEAD_MAX:
+            ahead.append((seq, fact))
+    past.stop(ahead)
+    if not past.has_begun:
+        raise BadRequest(
+            f"execution {execution_id} was refused before its first step, so there is nothing to go"
+            " on from. `noetl executions rerun` starts it again."
+        )
+    await _take_back(store, execution_id, past)
+    restarted = _fit(past, old, program, version)
+    return PlannedFork(
+        execution_id=execution_id,
+        wish=wish,
+        request=request,
+        program=program,
+        version=version,
+        past=past,
+        document=calls.document(execution_id, wish, past, restarted, version),
+    )
+
+
+def seed_of(plan: PlannedFork, new: ExecutionId, *, now: float) -> Seed:
+    """What the new execution begins with."""
+    return past_of.seed(
+        plan.past,
+        plan.execution_id,
+        new,
+        now=now,
+        iteration=plan.wish.iteration,
+        ctx=plan.wish.ctx,
+    )
+
+
+async def _loop_of(
+    store: Store, execution_id: ExecutionId, seq: int, iteration: int | None
+) -> tuple[tuple[StepRunId, frozenset[int]], int]:
+    """The run of a loop that the event belongs to, with the iteration, or all that failed, and the
+    event that ended the loop."""
+    [row] = await store.log.events(execution_id, after=seq - 1, limit=1)
+    total = await _total(store, execution_id, row) if row.step_run_id else None
+    if total is None:
+        raise BadRequest(
+            f"event {seq} ({row.type}) belongs to no loop over elements, so no iteration of it can"
+            " be repeated. Name an event of the loop: `noetl executions events ID --step STEP`."
+        )
+    if iteration is not None and not 0 <= iteration < total:
+        raise BadRequest(
+            f"the loop of step {row.step!r} has the iterations 0 to {total - 1}, but no"
+            f" {iteration}."
+        )
+    failed = set[int]()
+    after, end = 0, None
+    while end is None and (
+        rows := await store.log.events(
+            execution_id, after=after, limit=PAGE, types=(*ENDS, FAILED), step=row.step
+        )
+    ):
+        for one in rows:
+            if one.step_run_id != row.step_run_id:
+                continue
+            if one.type == FAILED:
+                failed.add(getattr(decode(one.body), "iteration", -1))
+            elif end is None:
+                end = one.seq
+        after = rows[-1].seq
+    if iteration is None and not failed:
+        raise BadRequest(f"no iteration of the loop of step {row.step!r} failed.")
+    if end is None:
+        end = (await store.log.heads([execution_id]))[execution_id] + 1
+    return (row.step_run_id, frozenset(failed if iteration is None else {iteration})), end
+
+
+async def _total(store: Store, execution_id: ExecutionId, row: EventRow) -> int | None:
+    after = 0
+    while rows := await store.log.events(
+        execution_id, after=after, limit=PAGE, types=("loop.started",), step=row.step
+    ):
+        for one in rows:
+            if one.step_run_id == row.step_run_id:
+                total: int | None = getattr(decode(one.body), "total", None)
+                return total
+        after = rows[-1].seq
+    return None
+
+
+async def _take_back(store: Store, execution_id: ExecutionId, past: Past) -> None:
+    """The results beside iterations that are repeated must not be put away yet."""
+    if past.again is None:
+        return
+    run_id, iterations = past.again
+    run = past.state.runs.get(run_id)
+    if run is None or run.loop is None:
+        raise BadRequest("the loop had not begun at that event; name a later one.")
+    for segment in sorted({number // run.loop.segment for number in iterations}):
+        if segment in run.loop.segments:
+            body = await _segment(store, execution_id, run, segment)
+            take_back(run.loop, segment, refs.decode(body), iterations, len(body))
+
+
+async def _segment(store: Store, execution_id: ExecutionId, run: Run, segment: int) -> bytes:
+    key = refs.segment_key(derive(run.step_run_id, "results"), segment)
+    body = await store.bodies.get(execution_id, key)
+    if body is None:
+        raise NotFound(f"execution {execution_id} has no result {key}.")
+    return body
+
+
+async def copy_segments(store: Store, plan: PlannedFork, seed: Seed, new: ExecutionId) -> None:
+    """Results of loops under way that were put away go with the new execution.
+
+    They are kept before it begins; if it does not, nobody refers to them.
+    """
+    for run in plan.past.state.runs.values():
+        renamed = seed.state.runs.get(derive(new, run.step_run_id))
+        if run.loop is None or renamed is None:
+            continue
+        for segment in run.loop.segments:
+            body = await _segment(store, plan.execution_id, run, segment)
+            key = refs.segment_key(derive(renamed.step_run_id, "results"), segment)
+            await store.bodies.put(new, key, body)
+
+
+def _fit(past: Past, old: Program, new: Program, version: int | None) -> set[StepRunId]:
+    """Make the past fit another version of the playbook; the runs that begin anew in it.
+
+    A run whose tasks have changed cannot go on in the middle. Raises BadRequest if a step is gone.
+    """
+    state = past.state
+    standing = {token.step for token in state.tokens.values()}
+    standing |= {run.step for run in state.runs.values()}
+    if past.ended is not None:
+        standing.add(past.ended[0].step)
+    gone = sorted(standing - new.steps.keys())
+    if gone:
+        raise BadRequest(
+            f"version {version} has no step {', '.join(gone)}, where the execution stood at that"
+            " event. Choose an event before it, or a version that has it."
+        )
+    if old is new:
+        return set()
+    restarted: set[StepRunId] = set()
+    for run in list(state.runs.values()):
+        was, now = old.steps.get(run.step), new.steps[run.step]
+        if was is not None and _goes_on(run, was.step, now.step):
+            continue
+        restarted.add(run.step_run_id)
+        for timer_id in run.timers:
+            state.timers.pop(timer_id, None)
+        del state.runs[run.step_run_id]
+        args = {name: value for name, value in run.args.items() if name != "_tokens"}
+        token_id = derive(run.step_run_id, "anew")
+        state.tokens[token_id] = Token(
+            token_id=token_id, step=run.step, args=args, priority=run.priority, past=run.past
+        )
+    return restarted
+
+
+def _goes_on(run: Run, was: Any, now: Any) -> bool:
+    if run.loop is not None:
+        return now.loop is not None and (was.loop.iterator == now.loop.iterator)
+    if run.progress is None or was == now:
+        return bool(now.tasks) == bool(was.tasks) and now.loop is None
+    names = [task.name for task in was.tasks], [task.name for task in now.tasks]
+    return names[0] == names[1] and now.loop is None
+
+
+# --- Which calls -------------------------------------------------------------------------------
+
+
+class _Calls:
+    """Every call of an execution, to tell those that are reused from those that happen again."""
+
+    def __init__(self, again: tuple[StepRunId, frozenset[int]] | None) -> None:
+        self._again = frozenset() if again is None else {(again[0], one) for one in again[1]}
+        self._done: dict[tuple[str, str], list[tuple[int, StepRunId, int | None]]] = {}
+        self._open: dict[tuple[str, str, StepRunId, int | None, str], int] = {}
+        self._ended: dict[tuple[StepRunId, int], int] = {}
+
+    def see(self, seq: int, fact: Event) -> None:
+        match fact:
+            case TaskStarted():
+                call = (fact.step, fact.task, fact.step_run_id, fact.iteration, fact.action_id)
+                self._open[call] = seq
+            case TaskDone():
+                call = (fact.step, fact.task, fact.step_run_id, fact.iteration, fact.action_id)
+                self._open.pop(call, None)
+                found = self._done.setdefault((fact.step, fact.task), [])
+                found.append((seq, fact.step_run_id, fact.iteration))
+            case IterationDone() | IterationFailed():
+                self._ended[fact.step_run_id, fact.iteration] = seq
+            case _:
+                pass
+
+    def document(
+        self,
+        execution_id: ExecutionId,
+        wish: Wish,
+        past: Past,
+        restarted: set[StepRunId],
+        version: int | None,
+    ) -> ForkPlanDocument:
+        for step, task, run, iteration, _ in self._open:
+            # It was under way and nobody knows how it ended.
+            self._done.setdefault((step, task), []).append((2**62, run, iteration))
+        calls = []
+        for (step, task), made in self._done.items():
+            fates = [self._is_reused(one, past, restarted) for one in made]
+            repeated = sorted(
+                {
+                    iteration
+                    for (_, _, iteration), reused in zip(made, fates, strict=True)
+                    if iteration is not None and not reused
+                }
+            )
+            calls.append(
+                ForkedCalls(
+                    step=step,
+                    task=task,
+                    reused=sum(fates),
+                    again=len(fates) - sum(fates),
+                    iterations=repeated[:ITERATIONS_NAMED],
+                )
+            )
+        state = past.state
+        goes_on = [token.step for token in state.tokens.values()]
+        goes_on += [run.step for run in state.runs.values()]
+        goes_on += [past.ended[0].step] if past.ended is not None else []
+        return ForkPlanDocument(
+            source=execution_id,
+            seq=wish.seq,
+            reused_upto=past.seq,
+            iteration=wish.iteration,
+            version=version,
+            reused=sum(one.reused for one in calls),
+            again=sum(one.again for one in calls),
+            calls=calls,
+            goes_on=sorted(set(goes_on)),
+        )
+
+    def _is_reused(
+        self, call: tuple[int, StepRunId, int | None], past: Past, restarted: set[StepRunId]
+    ) -> bool:
+        seq, run, iteration = call
+        if seq > past.seq or run in restarted or (run, iteration) in self._again:
+            return False
+        # Of an iteration that had not ended, every call is made again.
+        is_open = run in past.state.runs and iteration is not None
+        return not is_open or self._ended.get((run, iteration or 0), 2**62) <= past.seq

@@ -1,0 +1,125 @@
+"""Whether what stands beside the log is what follows from it, for `noetl db check`.
+
+The log is the truth. The row of an execution, its timers, its open commands and its variables are
+written with it in one transaction, so each of them must be what folding the log gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+
+from noetl.control.live import fold, key_of, summary_of
+from noetl.errors import Corrupted
+from noetl.model import refs
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+from noetl.store.base import Store
+from noetl.store.records import Summary
+
+PAGE = 500
+READS_MAX = 5
+TIMERS_MAX = 10_000_000
+
+
+async def problems(store: Store) -> list[str]:
+    """Everything that is not what was written, one sentence each; reads all there is."""
+    found = await store.check()
+    digests: set[str] = set()
+    known: set[ExecutionId] = set()
+    async for execution_id in _executions(store):
+        known.add(execution_id)
+        found += await _of_execution(store, execution_id, digests)
+    for digest in sorted(digests):
+        try:
+            is_there = await store.catalog.net(digest) is not None
+        except Corrupted:
+            continue  # The store has named it.
+        if not is_there:
+            found.append(f"The compiled playbook {digest[:12]} of some executions is not there")
+    timers = await store.queue.due_timers(now=math.inf, limit=TIMERS_MAX)
+    for execution_id in sorted({execution_id for execution_id, _, _ in timers} - known):
+        if await store.records.summary(execution_id) is None:
+            found.append(f"A timer belongs to execution {execution_id}, which is not there")
+    return found
+
+
+async def _executions(store: Store) -> AsyncIterator[ExecutionId]:
+    """All there are, newest first."""
+    before: tuple[float, ExecutionId] | None = None
+    while page := await store.records.summaries(before=before, limit=PAGE):
+        for summary in page:
+            yield summary.execution_id
+        before = (page[-1].requested_at, page[-1].execution_id)
+
+
+async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[str]) -> list[str]:
+    """What is wrong with one. A server may be at work on it: all is of one moment, or not told."""
+    for _ in range(READS_MAX):
+        before = await store.log.heads([execution_id])
+        try:
+            loaded = await store.log.load(execution_id)
+            commands = await store.queue.open_commands(execution_id)
+        except Corrupted:
+            return []  # The store has named it.
+        stored = await store.records.summary(execution_id)
+        timers = await store.queue.timers(execution_id)
+        variables = await store.log.variables(execution_id)
+        if await store.log.heads([execution_id]) != before or loaded is None or stored is None:
+            continue
+        state = fold(loaded)
+        digests.add(state.digest)
+        has_key = loaded.snapshot is None
+        key = key_of(loaded) if has_key else stored.idempotency_key
+        open_commands = {command.command_id for command, _, _ in commands}
+        found = [
+            *_row_problems(stored, summary_of(execution_id, state, key)),
+            *_timer_problems(timers, state),
+            *_differing("command", open_commands, set(state.holders)),
+            *_variable_problems(variables, state),
+        ]
+        return [f"Of execution {execution_id}, {problem}" for problem in found]
+    return []
+
+
+LATER = ("failed_step", "waits")
+"""Columns that rows of earlier versions do not have: NULL until they are written again."""
+
+
+def _row_problems(stored: Summary, folded: Summary) -> Iterator[str]:
+    """Columns of the row that lists show, against what the log says."""
+    for name in Summary.__struct_fields__:
+        has, says = _plain(getattr(stored, name)), _plain(getattr(folded, name))
+        if has is None and name in LATER:
+            continue
+        if has != says:
+            yield f"the column {name} says {has!r} and the log {says!r}"
+
+
+def _plain(value: Any) -> Any:
+    # A text of PostgreSQL cannot hold NUL, and the row has something else in its place.
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+def _timer_problems(stored: dict[str, float], state: ExecutionState) -> Iterator[str]:
+    yield from _differing("timer", set(stored), set(state.timers))
+    for timer_id in sorted(stored.keys() & state.timers.keys()):
+        if stored[timer_id] != state.timers[timer_id].fires_at:
+            yield f"timer {timer_id} fires at another time than the log says"
+
+
+def _variable_problems(stored: dict[str, bytes], state: ExecutionState) -> Iterator[str]:
+    yield from _differing("variable", set(stored), set(state.vars))
+    for name in sorted(stored.keys() & state.vars.keys()):
+        if msgspec.json.decode(stored[name]) != msgspec.json.decode(refs.encode(state.vars[name])):
+            yield f"variable {name} has another value than the log says"
+
+
+def _differing(what: str, stored: set[str], logged: set[str]) -> Iterator[str]:
+    for one in sorted(logged - stored):
+        yield f"{what} {one} is missing"
+    for one in sorted(stored - logged):
+        yield f"{what} {one} is not in the log"

@@ -1,0 +1,844 @@
+"""Leases: the right of one worker to run a command and to report on it. Their whole life is here.
+
+*Opened.* The engine issues a command; it is stored in the transaction of the decision that asked
+for it, and waits in a pool.
+
+*Leased at birth, or claimed.* If a worker waits just then, the command is stored already leased to
+it and handed over when the commit is through: no second write, no polling (`Dispatch.place`). What
+no worker waits for stays open in the store and is claimed later, in turn (`Turns`,
+`Leases.lease`). The first lease of a run starts it (`step.started`).
+
+*Renewed.* The worker renews its leases long before they run out (`Leases.renew`). What it is told
+in the answer, and by `Dispatch.orders` at once, are the commands that are over: it stops them.
+
+*Over.* The worker's last report closes the command, in the transaction that stores what follows
+from it. The answer may carry the next lease.
+
+*Lapsed, or given back.* A lease that is not renewed runs out, a worker that ends gives its leases
+back, and one that asked and went away never gets what it was being given. The work then goes on
+under a **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`, `recover`). A
+command that is lost again and again is given to a worker that runs nothing else, and in the end its
+run fails (`engine`, poison).
+
+*Cancelled.* A decision may end a run while a worker has its command: the command is closed, and
+its worker told to stop (`Dispatch.close`).
+
+**What fences a report.** A lease shows a token that is derived from the id of its command, and a
+command is given to one worker, once: whoever goes on after a loss has another command. A report
+under a wrong token, or for a command that is not open any more, has no voice: it changes nothing,
+and is recorded if it was lost rather than merely over. Whether the command is open is decided with
+the state that the commit then compares with the store, so two servers cannot both say yes.
+
+Executions stay with a server: whoever has decided the last step has the state in memory, and for
+every other server the next one costs a load. So the workers of a server claim first what that
+server has opened. A part of the claims takes what is next in the whole pool, whoever opened it, and
+so does whoever finds nothing of the server's own: no command depends on one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from noetl.control.clock import Clock
+from noetl.control.timers import (
+    BATCH,
+    EVERY,
+    GRACE_SECONDS,
+    POLL_SECONDS,
+    QUIET_LOOKS,
+    Due,
+    Owns,
+    Resting,
+    everything,
+)
+from noetl.errors import LeaseLost, NotFound, StoreError
+from noetl.model.commands import (
+    SUSPECT_AFTER,
+    Command,
+    Lease,
+    Orders,
+    Report,
+    apart,
+    is_apart,
+    place_of,
+    serves,
+)
+from noetl.model.ids import CommandId, ExecutionId, token_of
+from noetl.model.inputs import Lapsed, Leased, Refused
+from noetl.store.base import Store
+from noetl.store.queue import Holder, NewCommand
+
+if TYPE_CHECKING:
+    from noetl.control.commit_loop import CommitLoop
+    from noetl.control.live import Live
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+"""A worker that may not take anything just now looks again after so long."""
+RECENT_SECONDS = 120.0
+"""Leases that a worker loses within so long may have been lost by the same death."""
+REMEMBERED_MAX = 20_000
+"""Families of executions whose last turn is known."""
+STOPS_MAX = 10_000
+WATCHED_SECONDS = 60.0
+"""So long a worker with a command that may kill it is given nothing else; a worker that was lost
+later than that was not ended by this command alone, as far as anybody can tell.
+"""
+DRAINED_SECONDS = 5.0
+"""A worker that should run dry for such a command, and does not ask for so long, need not."""
+PASSED_OVER_SECONDS = 0.05
+"""So long slots go on with what follows from their reports, while other commands are open."""
+YIELDING_SLOTS = 8
+"""So many slots then take what is open instead. Each costs a claim, so not all of them do."""
+WHOLE_POOL_EVERY = 8
+"""One claim of so many is for what is next in the whole pool, whichever server opened it."""
+ABSENT_SECONDS = 1.0
+"""After so long without a word from a worker of a pool, what is opened there is for others."""
+
+
+# --- Whose turn it is ---------------------------------------------------------------------------
+
+
+class Turns:
+    """Whose turn it is: pools serve executions one after the other, not commands by their age.
+
+    Every command that waits has a turn, and of those with the same priority the lowest goes first.
+    The first command of an execution has the turn that is being served just now, and each further
+    one the turn after the one before it. So a thousand commands of one execution wait a thousand
+    turns deep, and whoever comes after them is served after the first. Nobody waits for ever: no
+    command gets a turn below the one that is being served, and of each turn an execution has one
+    command.
+
+    Executions that were called count as part of the one that called them: a fan-out has one place
+    in the line, whether it is made of iterations or of executions.
+
+    What is known here is this process's view. It learns of other servers' turns from what its
+    workers claim, from news, and from a look once a second; until then its commands are a little
+    early.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[str, int] = {}
+        """The highest turn that was served."""
+        self._last: dict[tuple[str, ExecutionId], int] = {}
+        """The last turn that each family of executions has taken."""
+
+    def take(self, pool: str, family: ExecutionId) -> int:
+        """The turn of the next command of these executions."""
+        served = self._served.get(pool, 0)
+        turn = self._last[pool, family] = max(served, self._last.pop((pool, family), -1) + 1)
+        if len(self._last) > REMEMBERED_MAX:
+            self._forget()
+        return turn
+
+    def serve(self, pool: str, turn: int) -> None:
+        """A command with this turn is being served, here or elsewhere."""
+        if turn > self._served.get(pool, 0):
+            self._served[pool] = turn
+
+    def served(self, pool: str) -> int:
+        return self._served.get(pool, 0)
+
+    def _forget(self) -> None:
+        """Let go of those that begin anew anyway, else of half of them, oldest first."""
+        self._last = {
+            which: turn for which, turn in self._last.items() if turn >= self.served(which[0])
+        }
+        if len(self._last) > REMEMBERED_MAX // 2:
+            self._last = dict(list(self._last.items())[len(self._last) // 2 :])
+
+
+# --- Who waits, who holds what ------------------------------------------------------------------
+
+
+class Waiter(msgspec.Struct, eq=False):
+    """A worker that wants up to so many commands."""
+
+    worker_id: str
+    pool: str
+    want: int
+    future: asyncio.Future[None] | None = None
+    """Somebody waits for this, and would go and claim something; None: it reports just now."""
+    promised: list[Lease] = []
+    """Leases that are being stored just now."""
+    given: list[Lease] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Somebody waits, and is not being given something just now."""
+        return self.future is not None and not self.promised and not self.future.done()
+
+    def wake(self) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+
+class Untold:
+    """What a worker should stop or pause and has not been told yet."""
+
+    __slots__ = ("pause", "signal", "stop")
+
+    def __init__(self) -> None:
+        self.stop: set[CommandId] = set()
+        self.pause: set[CommandId] = set()
+        self.signal = asyncio.Event()
+
+
+class Dispatch:
+    """The state of handing out work, in this process."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self.lease_seconds = lease_seconds
+        self.held: dict[CommandId, Holder] = {}
+        """Leases that are out, as far as this process knows: whom to tell when one is over."""
+        self.backlog: dict[str, int] = {}
+        """Open commands per pool that nobody waited for: a hint when to claim."""
+        self.claimed_at: dict[str, float] = {}
+        """When open commands of a pool were last looked for."""
+        self._yielding: dict[str, int] = {}
+        """Slots that have passed over what follows, since then."""
+        self.turns = Turns()
+        self._claims: Counter[str] = Counter()
+        self._asked_at: dict[str, float] = {}
+        """When a worker of ours was last here for a pool."""
+        self._waiting: dict[str, deque[Waiter]] = {}
+        """By what they offer: a pool, or a pool and labels."""
+        self._offers: set[str] = set()
+        """Those with labels."""
+        self._takers: dict[str, tuple[str, ...]] = {}
+        """By queue, the offers that serve it."""
+        self.chosen: set[ExecutionId] | None = None
+        """The executions that go on in this process, with their children; None: all."""
+        self.away: set[str] = set()
+        """Workers that should ask elsewhere, because this server is about to end."""
+        self._promised: list[Waiter] = []
+        """Waiters with leases that are being stored just now."""
+        self._untold: dict[str, Untold] = {}
+        self._watched: dict[str, tuple[CommandId, float]] = {}
+        """Workers with a command that may kill them, and since when they have it."""
+        self._drained: dict[str, tuple[str, float]] = {}
+        """By pool, the worker that runs dry for such a command, and when it last asked."""
+        self.on_stop: Callable[[str, CommandId], None] | None = None
+        self.on_pause: Callable[[str, CommandId], None] | None = None
+        """Who else should know what a worker of ours should stop: it may ask elsewhere."""
+
+    # --- Workers that wait ---
+
+    def wait(self, waiter: Waiter) -> None:
+        if waiter.worker_id in self.away:
+            waiter.wake()
+            return
+        self.know(waiter.pool)
+        self._waiting.setdefault(waiter.pool, deque()).append(waiter)
+
+    def wait_in_front(self, waiter: Waiter, now: float) -> None:
+        """A slot that reports goes on with what follows: nobody needs to be woken for it.
+
+        But what waits in the store has its turn, too: an execution that always has something to
+        follow would keep all slots for itself.
+        """
+        pool = waiter.pool
+        self._asked_at[pool] = now
+        for queue in self.queues_of(pool) if place_of(pool)[1] else (pool,):
+            if queue in self._drained and self._drained[queue][0] == waiter.worker_id:
+                return
+            if self.backlog.get(queue, 0) and now - self.claimed_at.get(queue, 0) > (
+                PASSED_OVER_SECONDS
+            ):
+                yielding = self._yielding.get(queue, 0) + 1
+                if yielding <= YIELDING_SLOTS:
+                    self._yielding[queue] = yielding
+                    return
+        if pool not in self._waiting:
+            self._waiting[pool] = deque()
+        self._waiting[pool].appendleft(waiter)
+
+    def know(self, offer: str) -> bool:
+        """A worker offers this; whether that is news."""
+        if offer in self._offers or not place_of(offer)[1]:
+            return False
+        self._offers.add(offer)
+        self._takers.clear()
+        return True
+
+    def queues_of(self, offer: str) -> tuple[str, ...]:
+        """What a worker that offers this takes from, as far as is known here: what asks for the
+        most labels first, because the fewest workers take that.
+        """
+        pool, labels = place_of(offer)
+        if not labels:
+            return (offer,)
+        known = (one for one in self.backlog if not is_apart(one) and serves(offer, one))
+        return tuple(sorted({pool, *known}, key=lambda one: (-len(place_of(one)[1]), one)))
+
+    def takers(self, queue: str) -> tuple[str, ...]:
+        """The offers that serve a queue."""
+        found = self._takers.get(queue)
+        if found is None:
+            offers = (place_of(queue)[0], *sorted(self._offers))
+            found = self._takers[queue] = tuple(one for one in offers if serves(one, queue))
+        return found
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        queue = self._waiting.get(waiter.pool)
+        if queue and waiter in queue:
+            queue.remove(waiter)
+
+    def begin_claim(self, pool: str, now: float) -> bool:
+        """Open commands are looked for; whether those that were opened here come first."""
+        # What is opened from here on may not be in what is found.
+        self.backlog[pool] = 0
+        self.claimed_at[pool] = self._asked_at[pool] = now
+        self._yielding[pool] = 0
+        self._claims[pool] += 1
+        return self._claims[pool] % WHOLE_POOL_EVERY != 0
+
+    def has_workers(self, pool: str, now: float) -> bool:
+        """Whether workers of this pool ask here for work."""
+        return any(
+            now - self._asked_at.get(one, -ABSENT_SECONDS) < ABSENT_SECONDS
+            for one in (pool, *self.takers(pool))
+        )
+
+    def place(self, command: Command, of: Live, now: float) -> NewCommand:
+        """Lease a new command to whoever waits for it, or leave it open until its turn comes."""
+        # A suspect is claimed by a worker that has nothing else; nobody waits for it.
+        for offer in self.takers(command.pool) if command.deliveries < SUSPECT_AFTER else ():
+            queue = self._waiting.get(offer)
+            while queue:
+                waiter = queue[0]
+                future = waiter.future
+                if waiter.want <= len(waiter.promised) or (future is not None and future.done()):
+                    queue.popleft()
+                    continue
+                token = token_of(command.command_id)
+                expires_at = now + self.lease_seconds
+                lease = Lease(command=command, token=token, expires_at=expires_at)
+                if not waiter.promised:
+                    self._promised.append(waiter)
+                waiter.promised.append(lease)
+                # The next one is for whoever waits next: work is shared out, not piled up.
+                queue.rotate(-1)
+                return NewCommand(command, waiter.worker_id, expires_at)
+        turn = self.turns.take(command.pool, of.family)
+        return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
+
+    def opened(self, pool: str) -> None:
+        """An open command is stored: whoever has begun to wait meanwhile should claim it."""
+        self.backlog[pool] = self.backlog.get(pool, 0) + 1
+        for waiter in self._idle(pool):
+            waiter.wake()
+            return
+
+    def send_away(self, worker_id: str) -> None:
+        """This worker waits no longer, for good; what it is just being given it still gets."""
+        self.away.add(worker_id)
+        for queue in self._waiting.values():
+            for waiter in queue:
+                if waiter.worker_id == worker_id and waiter.is_idle:
+                    waiter.wake()
+
+    def waiting_pools(self) -> set[str]:
+        """Queues with workers that wait, as far as is known here."""
+        found = {
+            one for offer, queue in self._waiting.items() if queue for one in self.queues_of(offer)
+        }
+        return found | {apart(pool) for pool in found}
+
+    def is_awaited(self, queue: str) -> bool:
+        """Whether workers wait for what is opened there."""
+        return any(self._waiting.get(offer) for offer in self.takers(queue))
+
+    def wake(self, pool: str) -> None:
+        """Commands of unknown number are open: whoever waits should try to claim some."""
+        self.backlog[pool] = max(1, self.backlog.get(pool, 0))
+        for waiter in self._idle(pool):
+            waiter.wake()
+
+    def _idle(self, queue: str) -> Iterator[Waiter]:
+        for offer in self.takers(queue):
+            for waiter in self._waiting.get(offer, ()):
+                if waiter.is_idle:
+                    yield waiter
+
+    def deliver(self, moved: set[ExecutionId]) -> None:
+        """The commit is through: workers get what they were promised, unless it was not kept."""
+        for waiter in self._promised:
+            leases = waiter.promised
+            if moved:
+                leases = [one for one in leases if one.command.execution_id not in moved]
+            waiter.given = leases
+            for lease in leases:
+                self.hold(lease, waiter.worker_id)
+        if self._promised:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Nobody is promised anything any more: it was delivered, or the commit failed."""
+        for waiter in self._promised:
+            waiter.promised = []
+            queue = self._waiting[waiter.pool]
+            if waiter in queue:
+                queue.remove(waiter)
+            if waiter.future is not None:
+                waiter.wake()
+        self._promised.clear()
+
+    # --- Commands that may kill their workers ---
+
+    def is_watched(self, worker_id: str, now: float) -> bool:
+        """Whether it has such a command, and not for long: until then it gets nothing else."""
+        _, since = self._watched.get(worker_id, ("", -WATCHED_SECONDS))
+        return since > now - WATCHED_SECONDS
+
+    def watch(self, worker_id: str, lease: Lease, now: float) -> None:
+        """It was given such a command."""
+        self._watched[worker_id] = (lease.command.command_id, now)
+        self._drained.pop(lease.command.pool.removesuffix(apart("")), None)
+
+    def is_free(self, worker_id: str) -> bool:
+        """Whether a worker has nothing, as far as this process knows."""
+        return all(holder.worker_id != worker_id for holder in self.held.values())
+
+    def drains(self, worker_id: str, pool: str, now: float) -> bool:
+        """Whether this worker, which has something to do, takes nothing more, because a command
+        waits for one that has nothing. One worker of a pool does, the others go on.
+        """
+        chosen, asked = self._drained.get(pool, (worker_id, now))
+        if not self.backlog.get(apart(pool), 0):
+            self._drained.pop(pool, None)
+            return False
+        if chosen != worker_id and asked > now - DRAINED_SECONDS:
+            return False
+        self._drained[pool] = (worker_id, now)
+        return True
+
+    # --- Executions that go on here ---
+
+    def choose(self, execution_id: ExecutionId) -> None:
+        """It goes on here, whatever else does."""
+        if self.chosen is not None:
+            self.chosen.add(execution_id)
+
+    def is_chosen(self, execution_id: ExecutionId) -> bool:
+        return self.chosen is None or execution_id in self.chosen
+
+    # --- Leases that are out ---
+
+    def hold(self, lease: Lease, worker_id: str) -> None:
+        command = lease.command
+        self.held[command.command_id] = Holder(command.execution_id, worker_id)
+        if command.turn:
+            self.turns.serve(command.pool, command.turn)
+
+    def close(self, command_id: CommandId, *, tell: bool) -> None:
+        """The command is over; if a worker still has it, it must stop."""
+        held = self.held.pop(command_id, None)
+        if held is None:
+            return
+        if self._watched.get(held.worker_id, ("", 0.0))[0] == command_id:
+            del self._watched[held.worker_id]
+        if tell:
+            self.stop(held.worker_id, {command_id})
+            if self.on_stop is not None:
+                self.on_stop(held.worker_id, command_id)
+
+    def stop(self, worker_id: str, commands: Iterable[CommandId]) -> None:
+        """These are over: this worker should stop them, as soon as it asks."""
+        untold = self._untold_for(worker_id)
+        # Whoever never asks here hears of it when it renews its leases.
+        untold.stop.update(islice(commands, max(0, STOPS_MAX - len(untold.stop))))
+        untold.signal.set()
+
+    def pause(self, worker_id: str, commands: Iterable[CommandId]) -> None:
+        """This worker should begin nothing more under these, as soon as it asks."""
+        untold = self._untold_for(worker_id)
+        untold.pause.update(islice(commands, max(0, STOPS_MAX - len(untold.pause))))
+        untold.signal.set()
+
+    async def orders(self, worker_id: str) -> Orders:
+        """Wait for commands that this worker should stop or pause."""
+        untold = self._untold_for(worker_id)
+        await untold.signal.wait()
+        untold.signal.clear()
+        found = Orders(stop=untold.stop, pause=untold.pause)
+        untold.stop, untold.pause = set(), set()
+        return found
+
+    def has_asked(self, worker_id: str) -> bool:
+        """Whether this worker asks here what it should stop, or did lately."""
+        return worker_id in self._untold
+
+    def _untold_for(self, worker_id: str) -> Untold:
+        untold = self._untold.pop(worker_id) if worker_id in self._untold else Untold()
+        self._untold[worker_id] = untold
+        if len(self._untold) > STOPS_MAX:
+            self._untold.pop(next(iter(self._untold)))
+        return untold
+
+
+# --- Asked for, renewed, lapsed -----------------------------------------------------------------
+
+
+class Losses:
+    """Which workers lost which runs of late: one that lost a single run was ended by it, perhaps;
+    of several nobody knows which it was.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[float, set[str]]] = {}
+
+    def note(self, worker: str, runs: set[str], now: float) -> bool:
+        """These were lost by, or are still leased to, a worker; whether it has but one run."""
+        self._runs = {
+            name: seen for name, seen in self._runs.items() if seen[0] > now - RECENT_SECONDS
+        }
+        _, known = self._runs.get(worker, (now, set()))
+        self._runs[worker] = (now, known | runs)
+        return len(self._runs[worker][1]) == 1
+
+
+class Leases:
+    """Leases as workers ask for them, and as they run out."""
+
+    def __init__(self, store: Store, clock: Clock, dispatch: Dispatch, commits: CommitLoop) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatch = dispatch
+        self._commits = commits
+
+    async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
+        """Commands for this worker: what is open now, or what comes within `wait` seconds."""
+        deadline = self._clock.now() + wait
+        if self._dispatch.know(pool):
+            # Which queues it serves beside its pool, only the store knows.
+            for queue in await self._store.queue.free_pools():
+                self._dispatch.backlog.setdefault(queue, 1)
+        while True:
+            may_take = True
+            for queue in self._dispatch.queues_of(pool):
+                found, may_take = await self._claim_alone(worker_id, queue)
+                if found:
+                    return found
+                if not may_take:
+                    break
+            if not may_take:
+                if self._clock.now() >= deadline:
+                    return []
+                await self._clock.sleep(LOOK_SECONDS)
+                continue
+            # Until we wait, nobody tells us what is opened: what came while we looked counts.
+            for queue in self._dispatch.queues_of(pool):
+                while self._dispatch.backlog.get(queue, 1) > 0:
+                    found = await self._claim(worker_id, queue, want)
+                    if found:
+                        return found
+            coming = asyncio.get_running_loop().create_future()
+            waiter = Waiter(worker_id, pool, want, coming)
+            self._dispatch.wait(waiter)
+            remaining = deadline - self._clock.now()
+            try:
+                await asyncio.wait([coming], timeout=remaining)
+                if waiter.promised:
+                    await asyncio.wait([coming])
+            except asyncio.CancelledError:
+                self._give_back((*waiter.promised, *waiter.given), worker_id)
+                raise
+            finally:
+                self._dispatch.stop_waiting(waiter)
+            if waiter.given or worker_id in self._dispatch.away or self._clock.now() >= deadline:
+                return waiter.given
+
+    async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
+        """A command that may kill its worker, if one waits and this worker has nothing else; and
+        whether it may take others.
+
+        So whoever dies of it dies alone, and it is known what it died of.
+        """
+        now = self._clock.now()
+        if self._dispatch.is_watched(worker_id, now):
+            return [], False
+        if self._dispatch.backlog.get(apart(pool), 1) == 0:
+            return [], True
+        if not self._dispatch.is_free(worker_id):
+            # The hint may be a guess. What is opened during the query counts anew.
+            self._dispatch.backlog[apart(pool)] = 0
+            if await self._waits_apart(pool):
+                self._dispatch.backlog[apart(pool)] += 1
+            return [], not self._dispatch.drains(worker_id, pool, now)
+        found = await self._claim(worker_id, apart(pool), 1)
+        for lease in found:
+            self._dispatch.watch(worker_id, lease, now)
+        return found, True
+
+    async def _waits_apart(self, pool: str) -> bool:
+        """Whether a command of the pool waits for a worker that has nothing else."""
+        if self._dispatch.chosen is None:
+            return apart(pool) in await self._store.queue.free_pools()
+        return any(
+            command.pool == apart(pool) and self._dispatch.is_chosen(command.execution_id)
+            for command, holder, _ in await self._store.queue.open_commands()
+            if holder is None
+        )
+
+    async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
+        now = self._clock.now()
+        own_first = self._dispatch.begin_claim(pool, now) and not self._store.exclusive
+        claiming = asyncio.ensure_future(
+            self._claimed(worker_id, pool, want, now, own_first=own_first)
+        )
+        try:
+            leases = await asyncio.shield(claiming)
+        except BaseException:
+            self._dispatch.opened(pool)
+            claiming.add_done_callback(partial(self._give_back_claimed, worker_id))
+            raise
+        if len(leases) >= want:
+            # There may be more, for others who wait.
+            self._dispatch.opened(pool)
+        self.note_claimed(leases, worker_id, now)
+        return leases
+
+    async def _claimed(
+        self, worker_id: str, pool: str, want: int, now: float, *, own_first: bool
+    ) -> list[Lease]:
+        expires_at = now + self._dispatch.lease_seconds
+        found: list[Lease] = []
+        if own_first and self._dispatch.chosen is None:
+            found = await self._store.queue.claim(
+                worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
+            )
+        if len(found) < want:
+            try:
+                found += await self._store.queue.claim(
+                    worker_id,
+                    pool=pool,
+                    limit=want - len(found),
+                    expires_at=expires_at,
+                    executions=self._dispatch.chosen,
+                )
+            except StoreError as error:
+                if not found:
+                    raise
+                logger.warning("the whole pool cannot be looked at just now: %s", error)
+        return found
+
+    def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            self._give_back(claiming.result(), worker_id)
+
+    def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
+        """Whoever asked is gone, and what it was just being given goes to others."""
+        now = self._clock.now()
+        for lease in leases:
+            lapsed = Lapsed(
+                execution_id=lease.command.execution_id,
+                at=now,
+                command_id=lease.command.command_id,
+                worker=worker_id,
+                given_back=True,
+            )
+            self._commits.post(lapsed)
+
+    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
+        for lease in leases:
+            self._dispatch.hold(lease, worker_id)
+            # Nobody waits for this: that it is leased is stored already.
+            leased = Leased(
+                execution_id=lease.command.execution_id,
+                at=now,
+                step_run_id=lease.command.step_run_id,
+                worker=worker_id,
+            )
+            self._commits.post(leased)
+
+    async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
+        """Extend leases; the commands that are no longer this worker's."""
+        now = self._clock.now()
+        shown = [command for command, token in tokens.items() if token == token_of(command)]
+        held = await self._store.queue.renew(
+            shown, now=now, expires_at=now + self._dispatch.lease_seconds
+        )
+        return tokens.keys() - held
+
+    async def refuse(self, report: Report) -> NoReturn:
+        """Whoever says this does not hold the lease. It changes nothing, and is recorded."""
+        given = Refused(execution_id=report.execution_id, at=self._clock.now(), report=report)
+        with suppress(NotFound):
+            await self._commits.submit(given)
+        raise lease_lost(report)
+
+    async def lapse(
+        self,
+        execution_id: ExecutionId,
+        command_id: CommandId,
+        worker: str,
+        *,
+        given_back: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """A lease ran out, or was given back: its work goes on under a new command.
+
+        `alone`: its worker held no other lease.
+        """
+        await self._commits.submit(
+            Lapsed(
+                execution_id=execution_id,
+                at=self._clock.now(),
+                command_id=command_id,
+                worker=worker,
+                given_back=given_back,
+                alone=alone,
+            )
+        )
+
+    async def requeue_lapsed(
+        self, owns: Owns = everything, *, after: float = 0.0, suspects: bool = True
+    ) -> None:
+        """Give the work of lost leases to somebody else, for ever.
+
+        Not before `after` seconds: a worker that could not renew a lease while no server was there
+        is given time to come back with what it has done. `suspects`: a command that was all its
+        worker ran may be what killed it; not where workers are known to die by themselves.
+        """
+        await self._clock.sleep(after)
+        quiet = 0
+        losses, resting = Losses() if suspects else None, Resting()
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            quiet = max(0, quiet - 1)
+            if quiet and not self._dispatch.held:
+                continue
+            try:
+                await self._requeue_lapsed(owns, losses, resting)
+                if self._store.exclusive and not await self._is_work_out():
+                    quiet = QUIET_LOOKS
+            except StoreError as error:
+                logger.warning("leases cannot be looked at just now: %s", error)
+
+    async def _is_work_out(self) -> bool:
+        """Whether somebody has a lease, known to this process or not."""
+        leased = await self._store.queue.lapsed(now=math.inf, limit=EVERY)
+        return any(self._dispatch.is_chosen(one.command.execution_id) for one in leased)
+
+    async def _requeue_lapsed(self, owns: Owns, losses: Losses | None, resting: Resting) -> None:
+        # What rests stays lapsed, and must not hide the others.
+        limit = BATCH + len(resting) if self._dispatch.chosen is None else EVERY
+        now = self._clock.now()
+        found = await self._store.queue.lapsed(now=now, limit=limit)
+        resting.keep([_due_of(one.command) for one in found])
+        lapsed = [one for one in found if resting.wakes(_due_of(one.command), now)]
+        if not lapsed:
+            return
+        alone = await self._alone(losses, {worker for _, worker, _ in lapsed}, now)
+        for command, worker, expired_at in lapsed:
+            is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
+            if is_ours and self._dispatch.is_chosen(command.execution_id):
+                done = await self._go_on(command, worker, alone=worker in alone)
+                resting.note(_due_of(command), self._clock.now(), done=done)
+
+    async def _alone(self, losses: Losses | None, workers: set[str], now: float) -> set[str]:
+        """Those of the workers that ran nothing but one run when they were lost."""
+        if losses is None:
+            return set()
+        leased: dict[str, set[str]] = {}
+        for one in await self._store.queue.lapsed(now=math.inf, limit=EVERY):
+            leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
+        return {worker for worker in workers if losses.note(worker, leased.get(worker, set()), now)}
+
+    async def _go_on(
+        self, command: Command, worker: str, *, given_back: bool = False, alone: bool = False
+    ) -> bool:
+        """Whether its work goes on. One that cannot must not stop the others."""
+        try:
+            await self.lapse(
+                command.execution_id, command.command_id, worker, given_back=given_back, alone=alone
+            )
+        except Exception:
+            logger.exception(
+                "a lost command cannot go on", extra={"execution_id": command.execution_id}
+            )
+            return False
+        return True
+
+    async def take_over(self, worker: str) -> int:
+        """This worker has ended: what it was given and has not reported on goes to others at once.
+
+        Returns how many commands that were.
+        """
+        found = 0
+        for one in await self._store.queue.lapsed(now=math.inf, limit=EVERY):
+            if one.worker_id == worker:
+                found += await self._go_on(one.command, worker, given_back=True)
+        return found
+
+    async def recover(self, *, prefix: str = "") -> int:
+        """This process is the only one: whoever held a lease before it started is gone.
+
+        Or, with a prefix, those workers whose names begin so.
+
+        Returns how many commands go on under a new lease.
+        """
+        found = 0
+        for command, worker, _ in await self._store.queue.open_commands():
+            is_gone = worker is not None and worker.startswith(prefix)
+            if worker is not None and is_gone and self._dispatch.is_chosen(command.execution_id):
+                found += await self._go_on(command, worker, given_back=True)
+        return found
+
+    async def adopt(self, execution_id: ExecutionId) -> None:
+        """An execution that was left behind goes on in this process, beside its own.
+
+        Nobody else can be working on it: this process is the only one.
+        """
+        for member in await family(self._store, {execution_id}):
+            if self._dispatch.is_chosen(member):
+                continue
+            self._dispatch.choose(member)
+            self._commits.timer_changed.set()
+            for command, worker, _ in await self._store.queue.open_commands(member):
+                if worker is None:
+                    self._dispatch.opened(command.pool)
+                elif self._store.exclusive:
+                    await self._go_on(command, worker, given_back=True)
+
+
+def _due_of(command: Command) -> Due:
+    return command.execution_id, command.command_id
+
+
+async def family(store: Store, chosen: set[ExecutionId]) -> set[ExecutionId]:
+    """These executions and all that was started by them and has not ended."""
+    found = set(chosen)
+    unfinished = [
+        await store.records.summary(execution_id)
+        for execution_id in await store.records.unfinished()
+    ]
+    grown = True
+    while grown:
+        children = {
+            row.execution_id
+            for row in unfinished
+            if row is not None and row.parent_execution_id in found
+        }
+        grown = not children <= found
+        found |= children
+    return found
+
+
+def lease_lost(report: Report) -> LeaseLost:
+    return LeaseLost(
+        f"the lease on command {report.command_id} lapsed, or the command is over."
+        " Drop this result; the worker that has the lease will report."
+    )

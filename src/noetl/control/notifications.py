@@ -1,0 +1,395 @@
+"""Notifications: playbooks that tell somebody what became of other executions.
+
+A rule (`kind: Notification`) says what to tell of. When an execution begins, waits or ends, or a
+time of a schedule is missed, a row for each rule that it concerns is written in the same
+transaction: a notice. Whichever server looks after due rows (`control/triggers.py`) starts the
+rule's playbook for it, in one transaction with the row that says that it was told. So a server that
+dies loses no notice, and none is told twice.
+
+* `failed`, `recovered`, `waiting`, `missed`: the notice is due at once.
+* `late`: it is due when the execution should have ended; one that has ended is dropped then.
+* Of one path and one kind of error one message is started in a `window`: the row of the window is
+  written with the execution that tells it, on condition that it is not there.
+* `recovered` needs to know that a path was failing: a row of its own says so, until it is told.
+
+An execution that a notification started is never told of: a message that cannot be sent would be
+told of by another that cannot be sent. It is seen like any execution that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from noetl.control.documents import moment
+from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
+from noetl.dsl import Compiled
+from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
+from noetl.model.events import Event, ExecutionProcessed, ExecutionRequested, StepWaiting
+from noetl.model.facts import Actor
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState
+from noetl.model.triggers import (
+    NoticeKind,
+    Notification,
+    PlaybookRef,
+    Schedule,
+    TriggerChange,
+    TriggerRow,
+    TriggerTime,
+)
+from noetl.store.catalog import CatalogEntry
+
+logger = logging.getLogger(__name__)
+
+NOTICE = "Notice"
+"""The kind of their rows."""
+FAILING, WINDOW = "failing", "window"
+LOOK_SECONDS = 30.0
+"""So soon a rule that another server registered holds here, if no news of it came."""
+RULES_MAX = 10_000
+PROBLEM_MAX = 500
+OURS = "noetl/notify/"
+"""What the paths of the playbooks begin with that come with this package."""
+
+
+class NotificationState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of a rule beside its document."""
+
+    problem: str = ""
+    """Why the last message could not be made."""
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be told."""
+
+    on: NoticeKind
+    path: str
+    """Of the playbook; of a missed time, of the schedule."""
+    at: float
+    execution_id: ExecutionId | None = None
+    version: int | None = None
+    status: str = ""
+    step: str = ""
+    kind: str = ""
+    """Of the error."""
+    message: str = ""
+    labels: dict[str, str] = {}
+    started_at: float | None = None
+    schedule: str = ""
+    time: float | None = None
+    """Of the schedule."""
+
+
+_decode_notice = msgspec.json.Decoder(Notice).decode
+
+
+class Notifications(TriggerDocuments[Notification, NotificationState]):
+    """Everything one can do with notifications."""
+
+    document = Notification
+    state = NotificationState
+    on_told: Callable[[str, str], None] | None = None
+    """Who counts what became of notices: what it was, and `sent`, `repeated` or `refused`."""
+    on_rules: Callable[[bool], None] | None = None
+    """Who asks for notices only while there are rules."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._rules: list[Notification] = []
+        self._stale = asyncio.Event()
+
+    # --- What is told of ---
+
+    def stale(self) -> None:
+        """Rules may have changed."""
+        self._stale.set()
+
+    async def refresh(self) -> None:
+        """Read which rules there are."""
+        self._stale.clear()
+        found = await self.all("", "", RULES_MAX)
+        self._rules = [rule for rule, state in found if state.status == "active"]
+        if self.on_rules is not None:
+            self.on_rules(bool(self._rules))
+
+    async def run(self) -> None:
+        """Follow the rules, for ever."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if self._store.exclusive else LOOK_SECONDS):
+                    await self._stale.wait()
+            try:
+                await self.refresh()
+            except StoreError as error:
+                logger.warning("notifications cannot be read just now: %s", error)
+                await self._clock.sleep(1.0)
+                self._stale.set()
+
+    def of_execution(
+        self, execution_id: ExecutionId, state: ExecutionState, events: Sequence[Event]
+    ) -> tuple[TriggerRow, ...]:
+        """Rows to write with these events."""
+        is_ours = state.actor is not None and state.actor.kind == "notification"
+        # What a playbook calls is told of by the playbook that called it.
+        if is_ours or state.parent is not None:
+            return ()
+        return tuple(
+            row
+            for event in events
+            if isinstance(event, ExecutionRequested | ExecutionProcessed | StepWaiting)
+            for row in self._of_event(execution_id, state, event)
+        )
+
+    def _of_event(
+        self, execution_id: ExecutionId, state: ExecutionState, event: Event
+    ) -> Iterator[TriggerRow]:
+        error = state.failure
+        notice = Notice(
+            on="failed",
+            path=state.path,
+            at=event.at,
+            execution_id=execution_id,
+            version=state.version,
+            status=state.status,
+            labels=state.labels,
+            started_at=state.requested_at,
+        )
+        changed = msgspec.structs.replace
+        for rule in self._rules:
+            if not _concerns(rule, state.path, state.labels):
+                continue
+            match event:
+                case ExecutionRequested() if "late" in rule.on:
+                    yield _row(rule, changed(notice, on="late"), event.at + rule.late)
+                case StepWaiting(listens=listens) if listens is not None and "waiting" in rule.on:
+                    yield _row(rule, changed(notice, on="waiting", step=event.step), event.at)
+                case ExecutionProcessed(status="FAILED") if {"failed", "recovered"} & {*rule.on}:
+                    failed = changed(
+                        notice,
+                        step=state.failed_step,
+                        kind="" if error is None else error.kind,
+                        message="" if error is None else error.message,
+                    )
+                    yield _row(rule, failed, event.at)
+                case ExecutionProcessed(status="COMPLETED") if "recovered" in rule.on:
+                    yield _row(rule, changed(notice, on="recovered"), event.at)
+
+    def of_missed(self, schedule: Schedule, time: TriggerTime) -> tuple[TriggerRow, ...]:
+        """Rows to write with a time that was missed."""
+        notice = Notice(
+            on="missed",
+            path=schedule.playbook.path,
+            at=time.decided_at,
+            message=time.reason,
+            schedule=schedule.path,
+            time=time.time,
+        )
+        return tuple(
+            _row(rule, notice, notice.at)
+            for rule in self._rules
+            if "missed" in rule.on
+            and not rule.labels
+            and any(_fits(rule, path) for path in (schedule.path, schedule.playbook.path))
+        )
+
+    # --- Telling ---
+
+    async def settle_row(self, row: TriggerRow) -> None:
+        """Tell what a notice says, or drop it."""
+        current = await self._store.triggers.get(row.path, row.key)
+        if current is None:
+            return
+        gone = TriggerChange(row=current, gone=True)
+        if current.key.startswith((WINDOW, FAILING)):
+            if current.next_at is not None and current.next_at <= self._clock.now():
+                await self._store.triggers.change(gone)
+            return
+        notice = _decode_notice(current.state)
+        try:
+            rule, state = await self.find(row.path)
+        except NotFound:
+            await self._store.triggers.change(gone)
+            return
+        if state.status != "active" or not await self._still_holds(notice):
+            await self._store.triggers.change(gone)
+            return
+        guard, rows = await self._guard(rule, notice)
+        if notice.on not in rule.on or guard is None:
+            # It is remembered that the path fails, and no more.
+            await self._store.triggers.change(msgspec.structs.replace(gone, rows=rows))
+            self._count(notice, "repeated")
+            return
+        if guard.row is None:
+            guard = msgspec.structs.replace(gone, rows=rows)
+        await self._tell(rule, notice, current, msgspec.structs.replace(guard, rows=rows))
+        # If it is there still, the guard holds back whoever looks at it again.
+        await self._store.triggers.change(gone)
+
+    async def _still_holds(self, notice: Notice) -> bool:
+        if notice.on not in ("late", "waiting") or notice.execution_id is None:
+            return True
+        found = await self._store.records.summary(notice.execution_id)
+        if found is None or found.ended_at is not None:
+            return False
+        return notice.on == "late" or bool(found.waits)
+
+    async def _guard(
+        self, rule: Notification, notice: Notice
+    ) -> tuple[TriggerChange | None, tuple[TriggerRow, ...]]:
+        """What is written with the message, so that it is told once; None: it was told. And rows
+        to keep either way.
+        """
+        failing = f"{FAILING}/{_digest(notice.path)}"
+        if notice.on == "recovered":
+            found = await self._store.triggers.get(rule.path, failing)
+            if found is None or float(found.state) > notice.at:
+                return None, ()
+            return TriggerChange(row=found, gone=True), ()
+        rows: tuple[TriggerRow, ...] = ()
+        if notice.on == "failed" and "recovered" in rule.on:
+            state = repr(notice.at).encode()
+            rows = (TriggerRow(path=rule.path, key=failing, kind=NOTICE, state=state),)
+        if not rule.window or notice.on == "waiting":
+            return TriggerChange(), rows
+        key = f"{WINDOW}/{_digest(notice.on, notice.schedule, notice.path, notice.kind)}"
+        now = self._clock.now()
+        found = await self._store.triggers.get(rule.path, key)
+        if found is not None and found.next_at is not None and found.next_at > now:
+            return None, rows
+        window = found or TriggerRow(path=rule.path, key=key, kind=NOTICE)
+        window = msgspec.structs.replace(window, next_at=now + rule.window)
+        return TriggerChange(row=window), rows
+
+    async def _tell(
+        self, rule: Notification, notice: Notice, row: TriggerRow, guard: TriggerChange
+    ) -> None:
+        key = f"notification/{rule.path}/{row.key}"
+        try:
+            entry = await self._playbook(rule.target.playbook)
+            scope = scope_of("notification", view(rule, notice), notice.at, key)
+            workload = (
+                rendered(rule.target.workload, scope)
+                if rule.target.workload
+                else {"notification": scope.roots["notification"]}
+            )
+            await self._executions.start(
+                entry.digest,
+                entry.path,
+                entry.version,
+                workload,
+                key=key,
+                actor=Actor(kind="notification", name=rule.path),
+                trigger=lambda _: guard,
+            )
+        except Conflict:
+            return  # Another server has told it, or tells another of the same window.
+        except (BadRequest, EvaluationFailed) as error:
+            logger.error('notification "%s" tells nothing: %s', rule.path, error)
+            self._count(notice, "refused")
+            await self._say(rule.path, f"a message could not be made: {error}")
+            return
+        except NoetlError as error:
+            await self._say(rule.path, f"messages wait: {error}")
+            raise
+        self._count(notice, "sent")
+        await self._say(rule.path, "")
+
+    async def _say(self, path: str, problem: str) -> None:
+        problem = problem[:PROBLEM_MAX]
+        if (await self.find(path))[1].problem != problem:
+            await self.change(path, lambda state: msgspec.structs.replace(state, problem=problem))
+
+    async def _playbook(self, wanted: PlaybookRef) -> CatalogEntry:
+        if wanted.path.startswith(OURS) and wanted.version is None:
+            await self._keep_ours(wanted.path)
+        return await self._catalog.playbook(wanted.path, wanted.version)
+
+    async def _keep_ours(self, path: str) -> None:
+        """A playbook of this package is in the catalog when it is needed."""
+        file = files("noetl") / "playbooks" / f"{path.removeprefix(OURS)}.yaml"
+        if "/" not in path.removeprefix(OURS) and file.is_file():
+            await self._catalog.register(file.read_text(encoding="utf-8"))
+
+    def _count(self, notice: Notice, outcome: str) -> None:
+        if self.on_told is not None:
+            self.on_told(notice.on, outcome)
+
+    # --- What people do with notifications ---
+
+    async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
+        assert isinstance(compiled.trigger, Notification)
+        await self._keep_ours(compiled.trigger.target.playbook.path)
+        entry = await super().register(text, compiled)
+        await self.refresh()
+        return entry
+
+    async def change(self, *args: Any, **options: Any) -> NotificationState:
+        found = await super().change(*args, **options)
+        self.stale()
+        return found
+
+
+def _fits(rule: Notification, path: str) -> bool:
+    return not rule.paths or any(fnmatchcase(path, pattern) for pattern in rule.paths)
+
+
+def _concerns(rule: Notification, path: str, labels: dict[str, str]) -> bool:
+    return _fits(rule, path) and all(labels.get(key) == one for key, one in rule.labels.items())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _row(rule: Notification, notice: Notice, due: float) -> TriggerRow:
+    about = notice.execution_id or f"{notice.schedule}/{notice.time!r}"
+    return TriggerRow(
+        path=rule.path,
+        key=f"{notice.on}/{about}" + (f"/{notice.step}" if notice.on == "waiting" else ""),
+        kind=NOTICE,
+        next_at=due,
+        state=msgspec.json.encode(notice),
+    )
+
+
+def view(rule: Notification, notice: Notice) -> dict[str, Any]:
+    """A notice as templates read it."""
+    path, where = notice.path, f" (execution {notice.execution_id})" if notice.execution_id else ""
+    step = f" in step {notice.step}" if notice.step else ""
+    minutes = rule.late / 60
+    words = {
+        "failed": (f"{path} failed", f"{path} failed{step}: {notice.message}"),
+        "recovered": (f"{path} works again", f"{path} works again"),
+        "late": (f"{path} is late", f"{path} has not ended after {minutes:g} minutes"),
+        "waiting": (f"{path} waits for an answer", f"{path} waits for an answer{step}"),
+        "missed": (
+            f"{notice.schedule} missed a time",
+            f"{notice.schedule} did not start {path} at {moment(notice.time)}: {notice.message}",
+        ),
+    }
+    title, text = words[notice.on]
+    return {
+        "on": notice.on,
+        "title": title,
+        "text": text + where,
+        "path": path,
+        "version": notice.version,
+        "execution_id": notice.execution_id,
+        "status": notice.status,
+        "step": notice.step,
+        "error": {"kind": notice.kind, "message": notice.message} if notice.message else None,
+        "labels": notice.labels,
+        "started_at": moment(notice.started_at),
+        "time": moment(notice.at),
+        "schedule": notice.schedule,
+        "rule": rule.path,
+    }

@@ -1,0 +1,397 @@
+"""Peers: other servers on the same database. Which there are, what they tell each other, what each
+must find by itself.
+
+*Who.* Every server says every two seconds that it is there. Of those that do, exactly one looks
+after an execution: it fires its timers and notices its lost leases. Any server may do that at any
+time, because deciding twice changes nothing; sharing it out only saves everybody the work of all
+(`Membership`).
+
+*News.* What one server writes makes what another has in memory old, ends executions that somebody
+waits for there, opens commands for its workers and closes commands that they run. News tell of it
+at once, but of open commands only when the workers of the sender have not taken them after a
+moment (`Notifier`).
+
+*Looks.* News only make things sooner. A look once a second finds whatever they did not bring, and
+if they say that they do not say all, at once (`Peers`). Nothing is decided on a state that is not
+the stored one: the commit refuses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from noetl.control.clock import Clock, SharedClock
+from noetl.control.orchestrator import Orchestrator
+from noetl.errors import NoetlError, StoreError
+from noetl.model.ids import CommandId, ExecutionId, derive
+from noetl.store.base import Channel, Runtime, Store
+from noetl.store.log import Write
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS = 2.0
+GONE_SECONDS = 7.0
+"""Not heard of for so long, a server is taken to be gone."""
+LEAVE_SECONDS = 2.0
+MESSAGE_PAUSE_SECONDS = 0.005
+"""Between two messages at least: what happens meanwhile travels together."""
+RECONNECT_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
+EXECUTIONS_MAX = 120
+STOPS_MAX = 50
+"""A message of PostgreSQL holds 8 000 bytes. Executions that do not fit are not named, and the
+message says so. Commands to stop that do not fit are found by looking, or when leases are renewed.
+"""
+LOOK_SECONDS = 0.9
+"""Polling takes over within a second."""
+OWN_SECONDS = 0.05
+"""So long what is opened here is left to our own workers: with others it would cost a load."""
+PAUSE_SECONDS = 0.1
+"""Between two looks at least, however often news say that they do not say all."""
+VERIFIED_AT_ONCE = 500
+"""Busy executions in memory that a look compares with the store: with the others it goes on the
+next time."""
+LOOKS_REMEMBERED = 30
+
+
+class Membership:
+    """The servers on one database, as far as this process knows. `me` is None for a visitor."""
+
+    def __init__(self, store: Store, clock: Clock, me: Runtime | None) -> None:
+        self._store = store
+        self._clock = clock
+        self._me = me
+        self._servers: list[str] = [me.name] if me is not None else []
+
+    @property
+    def is_alone(self) -> bool:
+        """No other server is known."""
+        return not set(self._servers) - ({self._me.name} if self._me is not None else set())
+
+    def owns(self, execution_id: ExecutionId) -> bool:
+        """Whether it is for this server to look after; for each one exactly one server says so.
+
+        The server with the highest number: when one comes or goes, only its own share moves.
+        """
+        if self._me is None or len(self._servers) < 2:
+            return True
+        return self._me.name == max(self._servers, key=lambda name: derive(name, execution_id))
+
+    async def beat(self) -> None:
+        """Say that we are there, and see who else is."""
+        now = self._clock.now()
+        if self._me is not None:
+            await self._store.beat(msgspec.structs.replace(self._me, seen_at=now))
+        servers = await self._store.runtimes(kind="server", since=now - GONE_SECONDS)
+        self._servers = [server.name for server in servers]
+
+    async def leave(self) -> None:
+        """Say that we are gone. If that cannot be said, others notice it by our silence."""
+        if self._me is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._store.leave(self._me.name)
+        except (StoreError, TimeoutError) as error:
+            logger.warning("this server ends, and could not say so: %s", error or "no answer")
+
+
+class News(msgspec.Struct, omit_defaults=True):
+    """What was written."""
+
+    sender: str = ""
+    executions: dict[ExecutionId, int] = {}
+    """Where their logs end now."""
+    dropped: bool = False
+    """More executions were written than are named."""
+    pools: set[str] = set()
+    """Where commands wait for a worker."""
+    turns: dict[str, int] = {}
+    """How far the sender has come in serving pools."""
+    timers: bool = False
+    """Some were set."""
+    triggers: bool = False
+    """A schedule has changed."""
+    stops: dict[str, set[CommandId]] = {}
+    """By worker, commands that it should stop: it may ask another server than ours for them."""
+    pauses: dict[str, set[CommandId]] = {}
+    """Likewise, commands under which it should begin nothing more."""
+
+    def add(self, writes: Iterable[Write]) -> None:
+        for write in writes:
+            if write.execution_id in self.executions or len(self.executions) < EXECUTIONS_MAX:
+                self.executions[write.execution_id] = write.seq_after
+            else:
+                self.dropped = True
+            self.timers = self.timers or bool(write.timers)
+
+
+Hear = Callable[[News], Awaitable[None]]
+
+
+class Notifier:
+    """The way to the others. `name` tells our own words from theirs."""
+
+    def __init__(self, channel: Channel, name: str, hear: Hear) -> None:
+        self._channel = channel
+        self._name = name
+        self._hear = hear
+        self._untold = News(sender=name)
+        self._something = asyncio.Event()
+
+    def tell(self, writes: Iterable[Write]) -> None:
+        """Let the others know soon."""
+        self._untold.add(writes)
+        self._something.set()
+
+    def tell_open(self, pool: str, turn: int) -> None:
+        """Let the others know soon that commands wait in a pool, and which turn we serve."""
+        self._untold.pools.add(pool)
+        self._untold.turns[pool] = turn
+        self._something.set()
+
+    def tell_triggers(self) -> None:
+        """Let the others know soon that a schedule has changed."""
+        self._untold.triggers = True
+        self._something.set()
+
+    def tell_stop(self, worker_id: str, command_id: CommandId) -> None:
+        """Let the others know soon what a worker should stop."""
+        if sum(map(len, self._untold.stops.values())) < STOPS_MAX:
+            self._untold.stops.setdefault(worker_id, set()).add(command_id)
+            self._something.set()
+
+    def tell_pause(self, worker_id: str, command_id: CommandId) -> None:
+        """Let the others know soon what a worker should pause; it is told again until it does."""
+        if sum(map(len, self._untold.pauses.values())) < STOPS_MAX:
+            self._untold.pauses.setdefault(worker_id, set()).add(command_id)
+            self._something.set()
+
+    async def send(self) -> None:
+        """Pass on what was told, for ever; what cannot be passed on is dropped."""
+        reached = True
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            news, self._untold = self._untold, News(sender=self._name)
+            try:
+                await self._channel.send(msgspec.json.encode(news).decode())
+                reached = True
+            except StoreError as error:
+                if reached:  # once: it may take long
+                    logger.warning("other servers are not told just now: %s", error)
+                reached = False
+            await asyncio.sleep(MESSAGE_PAUSE_SECONDS)
+
+    async def flush(self) -> None:
+        """Pass on at once what was told and not passed on yet; if it takes long, leave it."""
+        if not self._something.is_set():
+            return
+        self._something.clear()
+        news, self._untold = self._untold, News(sender=self._name)
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._channel.send(msgspec.json.encode(news).decode())
+        except (StoreError, TimeoutError) as error:
+            logger.warning("other servers are not told: %s", error or "no answer")
+
+    async def listen(self) -> None:
+        """Hear what the others say, for ever."""
+        heard = True
+        while True:
+            try:
+                async for text in self._channel.messages():
+                    heard = True
+                    news = _read(text)
+                    if news is not None and news.sender != self._name:
+                        await self._hear(news)
+            except StoreError as error:
+                if heard:  # once: it may take long
+                    logger.warning("other servers cannot be heard just now: %s", error)
+                heard = False
+                await self._hear(News(dropped=True))
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+
+def _read(text: str) -> News | None:
+    """None: not in our words. Servers of another release may be on the same database."""
+    try:
+        return msgspec.json.decode(text, type=News)
+    except msgspec.DecodeError as error:
+        logger.warning("a message of another server is not understood: %s", error)
+        return None
+
+
+class Peers:
+    """The others, as this process sees them."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        channel: Channel,
+        clock: SharedClock,
+        membership: Membership,
+        name: str,
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._clock = clock
+        self._membership = membership
+        self._notifier = Notifier(channel, name, self.hear)
+        self._looks = 0
+        self._missed = asyncio.Event()
+        """Others wrote something and did not say what."""
+        self._opened: set[str] = set()
+        """Pools in which we opened commands a moment ago."""
+        self._seen: dict[ExecutionId, int] = {}
+        """What we took notice of, so that waiting executions are not read every second."""
+        self.on_triggers: Callable[[], None] | None = None
+        """Who wants to know that others have changed schedules."""
+        orchestrator.commits.on_stored = self._tell
+        orchestrator.dispatch.on_stop = self._tell_stop
+        orchestrator.dispatch.on_pause = self._tell_pause
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._notifier.send())
+            group.create_task(self._notifier.listen())
+            group.create_task(self._keep_looking())
+            group.create_task(self._keep_beating())
+
+    async def flush(self) -> None:
+        """Say what has not been said yet."""
+        await self._notifier.flush()
+
+    def _tell(self, writes: list[Write]) -> None:
+        if self._membership.is_alone:
+            return
+        self._notifier.tell(writes)
+        for pool in {
+            new.command.pool for write in writes for new in write.commands if new.worker_id is None
+        }:
+            if not self._orchestrator.dispatch.has_workers(pool, self._clock.now()):
+                self._tell_open(pool)
+            elif pool not in self._opened:
+                self._opened.add(pool)
+                asyncio.get_running_loop().call_later(OWN_SECONDS, self._tell_left, pool)
+
+    def _tell_left(self, pool: str) -> None:
+        """Our own workers have had their time: what they have left is for everybody."""
+        self._opened.discard(pool)
+        if self._orchestrator.dispatch.backlog.get(pool, 0):
+            self._tell_open(pool)
+
+    def _tell_open(self, pool: str) -> None:
+        self._notifier.tell_open(pool, self._orchestrator.dispatch.turns.served(pool))
+
+    def tell_triggers(self) -> None:
+        """A schedule has changed here."""
+        if not self._membership.is_alone:
+            self._notifier.tell_triggers()
+
+    def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
+        if not self._membership.is_alone:
+            self._notifier.tell_stop(worker_id, command_id)
+
+    def _tell_pause(self, worker_id: str, command_id: CommandId) -> None:
+        if not self._membership.is_alone:
+            self._notifier.tell_pause(worker_id, command_id)
+
+    async def hear(self, news: News) -> None:
+        """Take notice of what others wrote."""
+        orchestrator = self._orchestrator
+        moved = {
+            execution_id
+            for execution_id, seq in news.executions.items()
+            if orchestrator.moved_elsewhere(execution_id, seq)
+        }
+        for pool, turn in news.turns.items():
+            orchestrator.dispatch.turns.serve(pool, turn)
+        for pool in news.pools:
+            orchestrator.dispatch.wake(pool)
+        if news.timers:
+            orchestrator.timer_changed.set()
+        if (news.triggers or news.dropped) and self.on_triggers is not None:
+            self.on_triggers()
+        for worker_id, commands in news.stops.items():
+            if orchestrator.dispatch.has_asked(worker_id):
+                orchestrator.dispatch.stop(worker_id, commands)
+        for worker_id, commands in news.pauses.items():
+            if orchestrator.dispatch.has_asked(worker_id):
+                orchestrator.dispatch.pause(worker_id, commands)
+        self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
+        if news.dropped:
+            self._missed.set()
+        held = orchestrator.dispatch.held
+        try:
+            await self._stop_closed([one for one in held if held[one].execution_id in moved])
+        except StoreError as error:
+            self._missed.set()
+            logger.warning("closed commands are not found just now: %s", error)
+
+    async def _stop_closed(self, commands: Iterable[CommandId]) -> None:
+        """Others may have closed these, which workers of ours run: tell them to stop."""
+        ours = list(commands)
+        if not ours:
+            return
+        still_open = await self._store.queue.holders(ours)
+        for command_id in ours:
+            if command_id not in still_open:
+                self._orchestrator.dispatch.close(command_id, tell=True)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._clock.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS - PAUSE_SECONDS):
+                    await self._missed.wait()
+            has_missed = self._missed.is_set()
+            self._missed.clear()
+            try:
+                await self.look(None if has_missed else VERIFIED_AT_ONCE)
+            except NoetlError as error:
+                logger.warning("the database cannot be looked at just now: %s", error)
+                await self._clock.sleep(LOOK_SECONDS)
+                self._missed.set()
+
+    async def look(self, verified: int | None = VERIFIED_AT_ONCE) -> None:
+        """Find what news should have brought: for those who wait for something here, for workers
+        that run what is closed, and for what is in memory as if work on it went on here.
+
+        Of the latter for so many, or for all.
+        """
+        orchestrator = self._orchestrator
+        awaited = orchestrator.watchers.executions()
+        doubtful = orchestrator.busy(verified)
+        heads = await self._store.log.heads(awaited.union(doubtful)) if awaited or doubtful else {}
+        if self._looks % LOOKS_REMEMBERED == 0:
+            self._seen.clear()
+        self._looks += 1
+        changed = {
+            one: seq
+            for one, seq in heads.items()
+            if (one in awaited and self._seen.get(one) != seq) or orchestrator.is_behind(one, seq)
+        }
+        waiting = orchestrator.dispatch.waiting_pools()
+        turns: dict[str, int] = {}
+        if waiting or not self._membership.is_alone:
+            turns = await self._store.queue.free_pools()
+        pools = {pool for pool in turns if orchestrator.dispatch.is_awaited(pool)}
+        await self.hear(News(executions=changed, pools=pools, turns=turns))
+        await self._stop_closed(orchestrator.dispatch.held)
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                await self._clock.follow(self._store.time)
+                await self._membership.beat()
+            except NoetlError as error:
+                logger.warning("we cannot say that we are there: %s", error)
+            await self._clock.sleep(BEAT_SECONDS)

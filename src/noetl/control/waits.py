@@ -1,0 +1,225 @@
+"""Why an execution is not over: who owns it, and until when."""
+
+from __future__ import annotations
+
+from noetl.control import documents
+from noetl.control.documents import moment
+from noetl.engine.concurrency import described
+from noetl.model.answers import WaitDocument
+from noetl.model.commands import Command, lacking, place_of, pool_of, serves
+from noetl.model.events import TaskWaiting, decode
+from noetl.model.ids import ExecutionId
+from noetl.model.state import ExecutionState, Run, TimerState
+from noetl.store.base import Store
+from noetl.store.limits import SlotUse
+
+PAGE = 1000
+LIVE_SECONDS = 60.0
+"""A worker that was silent for longer is gone."""
+
+Open = list[tuple[Command, str | None, float | None]]
+
+
+def reasons(
+    state: ExecutionState,
+    open_commands: Open,
+    calls: list[TaskWaiting] | None = None,
+    slots: list[SlotUse] | None = None,
+    offers: list[str] | None = None,
+) -> list[WaitDocument]:
+    """What an unfinished execution waits for, most immediate first.
+
+    `calls` are those that wait for a place on their worker, `slots` who uses its limits, `offers`
+    what the workers offer.
+    """
+    if state.is_finished:
+        return []
+    found: list[WaitDocument] = []
+    if state.queued is not None:
+        found += [_of_limit(name, state, slots or []) for name in state.slots]
+    if state.status == "PAUSED":
+        text = "it is paused; `resume` lets it go on"
+        found.append(WaitDocument(waits_for="resume", text=text))
+    by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
+    queues = {command.command_id: command.pool for command, _, _ in open_commands}
+    for run in state.runs.values():
+        found += _of_run(run, by_id, state, queues, offers or [])
+        found += [_of_call(call) for call in calls or () if call.step_run_id == run.step_run_id]
+    for timer in state.timers.values():
+        found.append(_of_timer(timer, state))
+    kept = [signal.name for signal in state.signals.values() if not signal.taken]
+    if kept:
+        names = ", ".join(sorted(set(kept)))
+        text = f"{len(kept)} kept events ({names}) wait for a step that takes them"
+        found.append(WaitDocument(waits_for="listener", text=text, events=kept))
+    for token in state.tokens.values():
+        if token.ready_at is None:
+            text = f'a token waits at step "{token.step}" until no other can arrive'
+            if token.partition:
+                text = f'a token waits at step "{token.step}" for one of the same partition'
+            found.append(WaitDocument(waits_for="other tokens", text=text, step=token.step))
+    return found
+
+
+def _of_run(
+    run: Run,
+    by_id: dict[str, tuple[str | None, float | None]],
+    state: ExecutionState,
+    queues: dict[str, str],
+    offers: list[str],
+) -> list[WaitDocument]:
+    found: list[WaitDocument] = []
+    for command_id in run.commands:
+        worker, until = by_id.get(command_id, (None, None))
+        if worker is None:
+            text = f'step "{run.step}" waits for {_worker(queues.get(command_id, ""), offers)}'
+            found.append(
+                WaitDocument(waits_for="worker", text=text, step=run.step, command_id=command_id)
+            )
+        else:
+            text = f'step "{run.step}" runs on {worker}, whose lease holds until {moment(until)}'
+            found.append(
+                WaitDocument(
+                    waits_for="lease",
+                    text=text,
+                    step=run.step,
+                    command_id=command_id,
+                    owner=worker,
+                    until=moment(until),
+                )
+            )
+    for child in run.children:
+        text = f'step "{run.step}" waits for the end of execution {child}'
+        found.append(WaitDocument(waits_for="child", text=text, step=run.step, owner=child))
+    if run.listens is not None:
+        found.append(_of_listener(run, state))
+    return found
+
+
+def _worker(queue: str, offers: list[str]) -> str:
+    """The worker that a command waits for, and what keeps those that there are from it."""
+    pool, asked = place_of(queue)
+    if not asked or any(serves(offer, queue) for offer in offers):
+        return "a free worker"
+    here = [offer for offer in offers if pool_of(offer) == pool]
+    missing = ", ".join(sorted(lacking(queue, here)))
+    return (
+        f"a worker with {', '.join(sorted(asked))}: no worker of pool {pool} has {missing}."
+        f" `noetl worker start --pool {pool} --label …` starts one"
+    )
+
+
+async def offers_for(store: Store, open_commands: Open, now: float) -> list[str]:
+    """What the workers offer, if somebody waits for one with labels."""
+    if not any(worker is None and place_of(one.pool)[1] for one, worker, _ in open_commands):
+        return []
+    rows = await store.runtimes(kind="worker", since=now - LIVE_SECONDS)
+    return [row.pool for row in rows]
+
+
+HOLDERS_SHOWN = 20
+
+
+async def slots_used(store: Store, state: ExecutionState) -> list[SlotUse]:
+    """Who has what an execution waits for that waits for its turn."""
+    return await store.limits.slot_uses(list(state.slots)) if state.queued is not None else []
+
+
+def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDocument:
+    holders = [one for one in slots if one.name == name and one.held]
+    waiting = sum(1 for one in slots if one.name == name and not one.held)
+    shown = ", ".join(f"{one.execution_id} ({one.path})" for one in holders[:HOLDERS_SHOWN])
+    capacity = state.slots[name]
+    if len(holders) < capacity:
+        text = f"it starts as soon as another limit has room: {described(name)} has"
+    else:
+        text = (
+            f"it waits for its turn: {described(name)} allows {capacity} at a time, and that is"
+            f" {shown}; {waiting} wait"
+        )
+    assert state.queued is not None
+    return WaitDocument(
+        waits_for="slot",
+        text=text,
+        what=name,
+        since=moment(state.queued.since),
+        holders=[one.execution_id for one in holders],
+    )
+
+
+ABOUT_WAITING = ("task.waiting", "command.lost")
+
+
+async def calls_waiting(store: Store, execution_id: ExecutionId) -> list[TaskWaiting]:
+    """Calls that have waited for a while for a place on their worker, and do so still.
+
+    Whoever lost its worker does not wait there any more.
+    """
+    waits: dict[tuple[str, int | None, int], TaskWaiting] = {}
+    after = 0
+    while rows := await store.log.events(
+        execution_id, after=after, limit=PAGE, types=ABOUT_WAITING
+    ):
+        after = rows[-1].seq
+        for row in rows:
+            fact = decode(row.body)
+            if not isinstance(fact, TaskWaiting):
+                gone = [call for call, one in waits.items() if one.step_run_id == row.step_run_id]
+                for call in gone:
+                    del waits[call]
+                continue
+            call = (fact.action_id, fact.iteration, fact.attempt)
+            if fact.over:
+                waits.pop(call, None)
+            else:
+                waits[call] = fact
+    return list(waits.values())
+
+
+def _of_call(call: TaskWaiting) -> WaitDocument:
+    iteration = "" if call.iteration is None else f" (iteration {call.iteration})"
+    since = moment(call.at)
+    return WaitDocument(
+        waits_for="place",
+        text=f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what},'
+        f" at least since {since}",
+        step=call.step,
+        task=call.task,
+        what=call.what,
+        since=since,
+    )
+
+
+def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
+    """What the world may say to a waiting step, and until when it waits."""
+    shown = documents.listening(run, state)
+    asked = ", ".join(field.name for field in shown.form)
+    asks = f"; it asks for {asked}" if asked else ""
+    return WaitDocument(
+        waits_for="event",
+        text=f'step "{run.step}" waits for {documents.event_words(shown.events)}{asks}',
+        step=run.step,
+        since=shown.since,
+        until=shown.until,
+        events=shown.events,
+        form=shown.form,
+    )
+
+
+def _of_timer(timer: TimerState, state: ExecutionState) -> WaitDocument:
+    run = state.runs.get(timer.step_run_id or "")
+    token = state.tokens.get(timer.token_id or "")
+    step = run.step if run is not None else token.step if token is not None else ""
+    purpose = {
+        "listener": f'its timer "{timer.name}" fires',
+        "token": "a delayed token becomes ready",
+        "wake": "it goes on after a wait",
+        "timeout": "it would time out",
+        "deadline": "its deadline passes",
+    }.get(timer.purpose, timer.purpose)
+    return WaitDocument(
+        waits_for="timer",
+        text=f'step "{step}": {purpose} at {moment(timer.fires_at)}',
+        step=step,
+        until=moment(timer.fires_at),
+    )

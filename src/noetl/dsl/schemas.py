@@ -1,0 +1,100 @@
+"""Schemas of results: written in a playbook, or documents of kind Schema that playbooks name.
+
+What a playbook names is put into its net when it is compiled, with the version it had then: an
+execution keeps it, whatever is registered later. Which documents there are is handed in (`Known`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from noetl.dsl import nodes
+from noetl.dsl.building import Building, field
+from noetl.dsl.grammar import Either, Field, Inspection, Record, Schema, Shape, is_text
+from noetl.dsl.nodes import Node
+from noetl.dsl.report import Report
+from noetl.model import schemas
+from noetl.model.net import ResultSchema
+from noetl.model.problems import Place
+
+REFERENCE = re.compile(r"[^\s@]+(@[1-9][0-9]{0,8})?")
+
+
+class SchemaText(Shape):
+    """The name of a schema in the catalog."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        written = nodes.text_of(node)
+        if written is None:
+            look.wrong_type(node, what, "the path of a schema, or a schema")
+        elif not REFERENCE.fullmatch(written):
+            look.report.add(
+                "bad-value",
+                f'{what} is "{written[:60]}"; write the path of a schema, with its version if need'
+                " be: shop/order or shop/order@2.",
+                node.place,
+            )
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^{REFERENCE.pattern}$"}
+
+
+class InlineSchema(Shape):
+    """A JSON Schema, draft 2020-12, within our limits."""
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        check_schema(look.report, node)
+
+    def schema(self) -> Schema:
+        return {"type": ["object", "boolean"]}
+
+
+def check_schema(report: Report, node: Node) -> None:
+    """Everything that is wrong with a schema, each at its place."""
+    for path, said in schemas.problems(nodes.plain(node)):
+        report.add("bad-schema", said, _place_of(node, path))
+
+
+def _place_of(node: Node, path: schemas.Path) -> Place:
+    place = node.place
+    for part in path:
+        if isinstance(node, nodes.Mapping) and str(part) in node.entries:
+            place, node = node.keys[str(part)], node.entries[str(part)]
+        elif isinstance(node, nodes.Sequence) and isinstance(part, int) and part < len(node.items):
+            node = node.items[part]
+            place = node.place
+    return place
+
+
+A_SCHEMA = Either(
+    "the path of a schema, or a schema",
+    (is_text, SchemaText()),
+    (lambda _: True, InlineSchema()),
+)
+RESULT = Record(
+    "a result",
+    {"schema": Field(A_SCHEMA, "What it must look like: a path, or a JSON Schema.", required=True)},
+)
+
+
+def result_schema(building: Building, holder: Node | None) -> ResultSchema | None:
+    """The `schema` of an `output` or `result`; None if there is none, or none that is known."""
+    node = field(holder, "schema")
+    if node is None:
+        return None
+    written = nodes.text_of(node)
+    if written is None:
+        plain = nodes.plain(node)
+        is_good = next(schemas.problems(plain), None) is None
+        return ResultSchema(schema=plain) if is_good else None
+    found = building.known.schemas.get(written)
+    if found is None and REFERENCE.fullmatch(written):
+        building.unresolved[written] = node.place
+        hint = building.report.suggest(written, building.known.schemas)
+        building.report.add(
+            "unknown-schema",
+            f'the schema "{written}" is not known here, so nothing can be said of this result.'
+            f"{hint} It must be registered before the playbook is.",
+            node.place,
+        )
+    return found

@@ -1,0 +1,459 @@
+"""What an execution takes over from another: a rerun from a step, and a fork at an event.
+
+`Past` folds the log of the other one up to the event that is to happen again, and `seed` makes of
+the state there one that a new execution can begin with: ids are its own, nobody works on anything,
+what was waited for is waited for as long again as was left.
+
+The engine decides in turns, and an event may stand in the middle of one: a step has ended, and its
+tokens are not placed yet. What calls and the world said up to the event is kept; what the engine
+made of it in the same turn is decided anew by the execution that begins here, with its playbook and
+its ctx. Turns before that one are kept whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.engine.evolve import DRY, TAKEN_OVER, evolve, put, release
+from noetl.engine.turn import Turn
+from noetl.model import refs
+from noetl.model.events import (
+    ChildFinished,
+    CtxPatched,
+    Event,
+    ExecutionForked,
+    IterationDone,
+    IterationFailed,
+    PolicyUnmatched,
+    Progress,
+    Reported,
+    StepDone,
+    StepFailed,
+    StepScheduled,
+    StepSkipped,
+    StepWaiting,
+    TimerFired,
+    TimerSet,
+    TokenCreated,
+    VarsSet,
+)
+from noetl.model.ids import ExecutionId, StepRunId, derive
+from noetl.model.inputs import Seed
+from noetl.model.rule_events import RetryProcessed, StepPatched
+from noetl.model.signals import ApprovalReceived, MessageReceived
+from noetl.model.state import ExecutionState, LoopState, Partitions, Run, Signal, TimerState
+
+AHEAD_MAX = 200
+"""So many events behind the one that is asked for may say how a call that was made ended its
+run."""
+
+
+# --- Up to which event -------------------------------------------------------------------------
+
+
+class Past:
+    """The log of an execution, folded up to the event that is to happen again."""
+
+    def __init__(self, again: tuple[StepRunId, frozenset[int]] | None = None) -> None:
+        """`again`: of this run of a loop, these iterations have not been."""
+        self.again = again
+        self.state = ExecutionState()
+        self.seq = 0
+        """The last event that counts."""
+        self.at = 0.0
+        self.ended: tuple[StepDone | StepFailed, Run] | None = None
+        """The run that ended with that event, while nothing that followed counts."""
+        self.has_begun = False
+        self._open: list[tuple[int, Event]] = []
+        """What was decided since then."""
+        self._last: Event | None = None
+        self._writes: dict[tuple[StepRunId | None, int], list[tuple[int, CtxPatched]]] = {}
+        """What iterations that have not ended wrote to ctx."""
+        self._timers: set[str] = set()
+        """What the iterations that have not been waited for."""
+
+    def take(self, seq: int, fact: Event) -> None:
+        """The next event before the one that is to happen again."""
+        if self._is_undone(fact):
+            return
+        if not self._is_said(fact) and not _is_first(fact):
+            self._open.append((seq, fact))
+            return
+        self._fold_open()
+        if isinstance(fact, CtxPatched) and fact.iteration is not None:
+            # An iteration that does not end before the event is done again, with its writes.
+            self._writes.setdefault((fact.step_run_id, fact.iteration), []).append((seq, fact))
+            return
+        if isinstance(fact, IterationDone | IterationFailed):
+            for _, write in self._writes.pop((fact.step_run_id, fact.iteration), ()):
+                evolve(self.state, msgspec.structs.replace(write, report=0))
+        self._fold(seq, fact)
+        self.has_begun = self.has_begun or _is_first(fact) or isinstance(fact, ExecutionForked)
+
+    def is_to_take(self, fact: Event) -> bool:
+        """Whether this must be taken, too, for the execution to have begun at all."""
+        return not self.has_begun or _is_first(fact)
+
+    def _is_undone(self, fact: Event) -> bool:
+        if self.again is None:
+            return False
+        if isinstance(fact, TimerFired):
+            return fact.timer_id in self._timers
+        run, iterations = self.again
+        if getattr(fact, "step_run_id", None) != run:
+            return False
+        if getattr(fact, "iteration", None) not in iterations:
+            return False
+        if isinstance(fact, TimerSet):
+            self._timers.add(fact.timer_id)
+        return True
+
+    def _fold(self, seq: int, fact: Event) -> None:
+        self.ended = None
+        if isinstance(fact, StepDone | StepFailed):
+            self.ended = (fact, self.state.runs[fact.step_run_id])
+        evolve(self.state, fact)
+        self.seq, self.at, self._last = seq, _decided_at(fact), fact
+
+    def _fold_open(self) -> None:
+        for seq, fact in self._open:
+            self._fold(seq, fact)
+        self._open.clear()
+
+    def stop(self, ahead: list[tuple[int, Event]]) -> None:
+        """What comes now is to happen again: `ahead` are the events from there on, a few of them.
+
+        Turns before that of the next event are kept whole. If the last call has ended its run, it
+        has: otherwise it would have to be made again to know how it ends.
+        """
+        if not ahead:
+            self._fold_open()
+            self.ended = None
+            return
+        _, following = ahead[0]
+        if self._is_said(following) and not isinstance(following, StepDone | StepFailed):
+            self._fold_open()
+        turn_at = _decided_at(following)
+        while self._open and _decided_at(self._open[0][1]) != turn_at:
+            self._fold(*self._open.pop(0))
+        if self.at != turn_at:
+            self.ended = None
+        run = self.state.runs.get(getattr(self._last, "step_run_id", None) or "")
+        if run is not None and (run.loop is None or run.following is not None):
+            # The end of a loop follows from that of its iterations.
+            self._end_run(run.step_run_id, ahead)
+        self._open.clear()
+
+    def _end_run(self, run: StepRunId, ahead: list[tuple[int, Event]]) -> None:
+        for place, (_, fact) in enumerate(ahead):
+            if isinstance(fact, StepDone | StepFailed | StepSkipped) and fact.step_run_id == run:
+                self._fold_open()
+                for one in ahead[: place + 1]:
+                    self._fold(*one)
+                return
+            if self._is_said(fact) and not (
+                isinstance(fact, AFTERWARDS) and getattr(fact, "step_run_id", None) == run
+            ):
+                return
+
+    def _is_said(self, fact: Event) -> bool:
+        """Whether a call or the world said it: what else there is follows from such facts."""
+        match fact:
+            case CtxPatched() | VarsSet():
+                # Else an arc wrote it, behind the end of its step.
+                return (
+                    fact.step_run_id in self.state.runs or getattr(fact, "actor", None) is not None
+                )
+            case StepWaiting():
+                return fact.listens is None
+            case StepDone() | StepFailed() | ChildFinished() | ExecutionForked():
+                return True
+            case MessageReceived() | ApprovalReceived():
+                return True
+            case _:
+                return isinstance(fact, Reported)
+
+
+AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
+"""What workers say of a call that has ended."""
+
+
+def _is_first(fact: Event) -> bool:
+    """A token that an execution begins with."""
+    return isinstance(fact, TokenCreated) and fact.source is None
+
+
+def _decided_at(fact: Event) -> float:
+    """When the turn began in which it was recorded, by the server's clock."""
+    return (fact.recorded_at or fact.at) if isinstance(fact, Reported) else fact.at
+
+
+# --- What a new execution begins with ----------------------------------------------------------
+
+
+def seed(
+    past: Past,
+    source: ExecutionId,
+    execution_id: ExecutionId,
+    *,
+    now: float,
+    iteration: int | None = None,
+    ctx: dict[str, Any] | None = None,
+) -> Seed:
+    """The state that the past has come to, made ready for a new execution.
+
+    `ctx` is written over it: dotted path → value.
+    """
+
+    def named(old: str) -> str:
+        return derive(execution_id, old)
+
+    state = past.state
+    later = now - past.at
+    timers = {
+        named(timer_id): msgspec.structs.replace(
+            timer,
+            timer_id=named(timer_id),
+            fires_at=timer.fires_at + later,
+            step_run_id=timer.step_run_id and named(timer.step_run_id),
+            token_id=timer.token_id and named(timer.token_id),
+        )
+        for timer_id, timer in state.timers.items()
+        if timer.purpose != "child"
+    }
+    made = msgspec.structs.replace(
+        state,
+        ctx=dict(state.ctx),
+        tokens={
+            named(token_id): msgspec.structs.replace(
+                token,
+                token_id=named(token_id),
+                timer=timer if timer in timers else None,
+                ready_at=None if timer is None or timer not in timers else timers[timer].fires_at,
+            )
+            for token_id, token in state.tokens.items()
+            for timer in [token.timer and named(token.timer)]
+        },
+        runs={named(run_id): _resting(run, named, timers) for run_id, run in state.runs.items()},
+        timers=timers,
+        signals={
+            _signal_name(one, named, state): _signal(one, named, state)
+            for one in state.signals.values()
+        },
+        undo=[
+            msgspec.structs.replace(one, step_run_id=named(one.step_run_id)) for one in state.undo
+        ],
+        holders={},
+        lost={},
+    )
+    for path, value in (ctx or {}).items():
+        put(made.ctx, path, value)
+    if past.again is not None:
+        for number in sorted(past.again[1]):
+            _hand_back(made.runs[named(past.again[0])], number)
+    return Seed(
+        source=source,
+        state=made,
+        seq=past.seq,
+        iteration=iteration,
+        ctx=ctx or {},
+        ended=() if past.ended is None else (_ended(*past.ended, named),),
+    )
+
+
+def _ended(fact: StepDone | StepFailed, run: Run, named: Any) -> tuple[Any, Run]:
+    renamed = named(run.step_run_id)
+    return (
+        msgspec.structs.replace(fact, step_run_id=renamed),
+        msgspec.structs.replace(run, step_run_id=renamed, commands={}, children={}),
+    )
+
+
+def _resting(run: Run, named: Any, timers: dict[str, TimerState]) -> Run:
+    """A run that nobody works on. What was under way is to be handed out again."""
+    step_run_id = named(run.step_run_id)
+    wakes = {
+        timer.iteration
+        for timer in timers.values()
+        if timer.purpose == "wake" and timer.step_run_id == step_run_id
+    }
+    return msgspec.structs.replace(
+        run,
+        step_run_id=step_run_id,
+        started=False,
+        commands={},
+        alone={},
+        paused={},
+        reported={},
+        children={},
+        # Whoever waits for a child calls it again: the first one belongs to another execution.
+        waiting=run.waiting and (None in wakes or (run.listens is not None and not run.children)),
+        timers={named(one): None for one in run.timers if named(one) in timers},
+        compensates=run.compensates and named(run.compensates),
+        progress=_progress(run.progress, named),
+        loop=None if run.loop is None else _loop(run.loop, named, wakes),
+    )
+
+
+def _progress(progress: Progress | None, named: Any) -> Progress | None:
+    """Calls that are yet to be made are calls of the new execution, by name."""
+    if progress is None:
+        return None
+    inner = progress.inner
+    if inner is not None:
+        passes = {number: _progress(one, named) for number, one in inner.passes.items()}
+        inner = msgspec.structs.replace(inner, passes=passes)
+    cause = progress.cause and named(progress.cause)
+    return msgspec.structs.replace(progress, cause=cause, inner=inner)
+
+
+def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
+    """A loop whose open chunks have come back, less what has ended."""
+    returned = [*loop.returned]
+    for start, stop in loop.chunks.values():
+        rest = next((one for one in range(start, stop) if not _has_ended(loop, one)), None)
+        if rest is not None:
+            returned.append((rest, stop))
+    return msgspec.structs.replace(
+        loop,
+        chunks={},
+        widths={},
+        frames={},
+        claimed={},
+        parts=_parts(loop),
+        dry=loop.dry + sum(first == DRY for first in loop.frames.values()),
+        alone={},
+        returned=sorted(returned),
+        suspended={number: _progress(one, named) for number, one in loop.suspended.items()},
+        woken=[number for number in loop.suspended if number not in wakes],
+    )
+
+
+def _parts(loop: LoopState) -> Partitions | None:
+    """A partitioned loop of which nobody has anything."""
+    if loop.parts is None:
+        return None
+    parts = msgspec.structs.replace(
+        loop.parts,
+        keying="",
+        ready=dict(loop.parts.ready),
+        handed=dict(loop.parts.handed),
+        chains={},
+        left={},
+    )
+    for chains in loop.parts.chains.values():
+        release(loop, parts, chains)
+    return parts
+
+
+def _has_ended(loop: LoopState, iteration: int) -> bool:
+    ended = iteration in loop.results or iteration // loop.segment in loop.segments
+    return ended or iteration in loop.suspended
+
+
+def _hand_back(run: Run, iteration: int) -> None:
+    """The iteration is to be done again."""
+    loop = run.loop
+    assert loop is not None
+    loop.suspended.pop(iteration, None)
+    if iteration in loop.woken:
+        loop.woken.remove(iteration)
+    if loop.parts is not None:
+        loop.parts.ready[iteration] = None
+        return
+    covered = any(start <= iteration < stop for start, stop in loop.returned)
+    if not covered and iteration < loop.given:
+        loop.returned = sorted([*loop.returned, (iteration, iteration + 1)])
+
+
+def take_back(
+    loop: LoopState, segment: int, results: list[Any], without: frozenset[int], size: int
+) -> None:
+    """Have the results of a segment that was put away in the state again, less some of them."""
+    del loop.segments[segment]
+    loop.kept -= size
+    first = segment * loop.segment
+    loop.filled[segment] = 0
+    for place, value in enumerate(results):
+        if first + place not in without:
+            loop.results[first + place] = value
+            loop.weight += refs.weight(value)
+            loop.filled[segment] += 1
+
+
+def _signal_name(signal: Signal, named: Any, state: ExecutionState) -> str:
+    """Of a timer's signal the timer's name; those of the world keep theirs."""
+    return signal.signal_id if signal.signal_id in state.heard else named(signal.signal_id)
+
+
+def _signal(signal: Signal, named: Any, state: ExecutionState) -> Signal:
+    return msgspec.structs.replace(
+        signal,
+        signal_id=_signal_name(signal, named, state),
+        due=[named(one) for one in signal.due],
+    )
+
+
+# --- The new execution -------------------------------------------------------------------------
+
+
+def record(turn: Turn, given: Seed) -> None:
+    """Say what the execution begins with: its open runs, everything else, its tokens."""
+    state = given.state
+    for run in state.runs.values():
+        if run.compensates is None:
+            turn.record(
+                StepScheduled(
+                    at=turn.at,
+                    step_run_id=run.step_run_id,
+                    step=run.step,
+                    number=run.number,
+                    args=run.args,
+                    block=run.block,
+                    priority=run.priority,
+                    past=run.past,
+                    partition=run.partition,
+                )
+            )
+    taken = {name: getattr(state, name) for name in TAKEN_OVER}
+    of_tokens = {one.timer for one in state.tokens.values() if one.timer is not None}
+    taken["timers"] = {k: v for k, v in state.timers.items() if k not in of_tokens}
+    turn.record(
+        ExecutionForked(
+            at=turn.at,
+            source=given.source,
+            seq=given.seq,
+            iteration=given.iteration,
+            ctx=given.ctx,
+            state=msgspec.to_builtins(ExecutionState(**taken), str_keys=True),
+        )
+    )
+    for token in sorted(state.tokens.values(), key=lambda one: one.order):
+        turn.record(
+            TokenCreated(
+                at=turn.at,
+                token_id=token.token_id,
+                step=token.step,
+                args=token.args,
+                arc=token.arc,
+                ready_at=token.ready_at,
+                priority=token.priority,
+                event=token.event,
+                past=token.past,
+                partition=token.partition,
+            )
+        )
+        timer = state.timers.get(token.timer or "")
+        if timer is not None:
+            purpose: Literal["token"] = "token"
+            turn.record(
+                TimerSet(
+                    at=turn.at,
+                    timer_id=timer.timer_id,
+                    fires_at=timer.fires_at,
+                    purpose=purpose,
+                    token_id=token.token_id,
+                )
+            )

@@ -1,0 +1,762 @@
+"""Loops: what they go over, how their work is cut, and what their iterations come to.
+
+An iteration is in flight from its beginning to its end, also while it waits for a moment or a
+child execution. Sequential: one in flight. Parallel: chunks sized so that workers stay busy and
+the last ones finish together, never more than `max_in_flight` iterations at once. A chunk whose
+iterations wait gives back those it has not begun.
+
+Elements and results that are too many for an event are kept in segments: the engine decides what is
+kept and under which key, and the shell writes it in the transaction that records it. Whatever the
+state still holds of a running loop is bounded, however long the loop.
+
+What iterations write to ctx is folded when the loop ends, in the order of the iterations and not of
+their arrival.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from itertools import islice, takewhile
+from typing import Any
+
+import msgspec
+
+from noetl.engine.event_rules import complete_run, fail_run
+from noetl.engine.failures import error_from
+from noetl.engine.runs import command_for
+from noetl.engine.scope import server_scope
+from noetl.engine.turn import EndLoop, Issue, Keep, Turn
+from noetl.errors import EvaluationFailed
+from noetl.model import refs
+from noetl.model.commands import Chunk
+from noetl.model.events import CommandIssued, CtxPatched, LoopDone, LoopStarted, ResultsKept
+from noetl.model.ids import CommandId, derive
+from noetl.model.net import Loop, Reducer, Values
+from noetl.model.outcome import TaskError
+from noetl.model.state import LoopState, Partitions, Run
+from noetl.templates import Compiled, Scope
+
+KEYS = 500
+"""Iterations of a partitioned loop whose keys are found at a time."""
+KEYED_AHEAD = 2000
+"""Keys are known of so many iterations beyond those that have ended."""
+
+
+def start_loop(turn: Turn, run: Run) -> None:
+    """Find out what to go over, and hand out the first iterations."""
+    loop = _loop_of(turn, run)
+    try:
+        beginning = started(turn, run, loop)
+    except EvaluationFailed as error:
+        fail_run(turn, run.step_run_id, error_from(error))
+        return
+    except BadCollection as error:
+        wrong = TaskError(kind="schema", code="bad_collection", message=str(error))
+        fail_run(turn, run.step_run_id, wrong)
+        return
+    turn.record(beginning)
+    go_on(turn, run)
+
+
+def _loop_of(turn: Turn, run: Run) -> Loop:
+    loop = turn.program.steps[run.step].step.loop
+    assert loop is not None
+    return loop
+
+
+def element(loop: Loop, index: int, chunk: Chunk) -> Any:
+    """The element of one iteration."""
+    if loop.range is not None:
+        return chunk.begin + index * chunk.by
+    if chunk.items is None:
+        return None  # a cursor's row goes with the progress of the iteration that waits
+    return chunk.items[index - chunk.start]
+
+
+def go_on(turn: Turn, run: Run) -> None:
+    """End the loop if it is over, else hand out what there is."""
+    assert run.loop is not None
+    if run.loop.stopping:
+        return
+    if not _is_over(turn, run):
+        put_away_full(turn, run)
+        hand_out(turn, run)
+    elif put_away_rest(turn, run):
+        turn.effect(EndLoop(run.step_run_id, _result(turn, run)))
+    else:
+        conclude(turn, run)
+
+
+def hand_out(turn: Turn, run: Run) -> None:
+    """Issue what may go on, and chunks while there are iterations left and room for them."""
+    loop = run.loop
+    assert loop is not None
+    if turn.state.status == "PAUSED" or loop.stopping:
+        return
+    for iteration in list(loop.woken):
+        _issue_alone(turn, run, iteration)
+    if loop.total is None:
+        _issue_frames(turn, run, loop)
+        return
+    if loop.parts is not None:
+        _issue_chains(turn, run, loop, loop.parts)
+        return
+    while len(loop.chunks) < loop.lanes:
+        room = loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
+        following = _following(loop)
+        if room < 1 or following is None:
+            return
+        start, end = following
+        others = loop.lanes - len(loop.chunks) - 1
+        width = math.ceil(room / (1 + min(others, _chunks_after(loop, start))))
+        # Where iterations are likely to wait, a chunk would soon give back the rest.
+        size = width if loop.suspends else loop.size
+        stop = min(end, start + size)
+        _issue_chunk(turn, run, start, stop, min(width, stop - start))
+
+
+def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> None:
+    """A partitioned loop: have keys found some way ahead, and hand out what waits for no other.
+
+    Beyond the usual chunks one more goes out when a quarter of the room is free: a key whose
+    iterations take long holds up no other.
+    """
+    total = loop.total or 0
+    if not parts.keying and parts.keyed < min(total, loop.ended + KEYED_AHEAD):
+        stop = min(total, parts.keyed + KEYS)
+        command_id = derive(run.step_run_id, "keys", parts.keyed, turn.state.seq)
+        turn.record(
+            CommandIssued(
+                at=turn.at,
+                command_id=command_id,
+                step_run_id=run.step_run_id,
+                start=parts.keyed,
+                stop=stop,
+                keys=True,
+            )
+        )
+        issue_part(turn, run, command_id)
+    while parts.ready:
+        room = loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
+        lanes = max(0, loop.lanes - len(parts.chains) - 1)
+        if room < 1 or (len(parts.chains) >= loop.lanes and room < loop.in_flight // 4):
+            return
+        width = math.ceil(room / (1 + lanes))
+        chains = _chains(parts, width if loop.suspends else loop.size)
+        command_id = derive(run.step_run_id, "chains", chains[0][0], turn.state.seq)
+        turn.record(
+            CommandIssued(
+                at=turn.at,
+                command_id=command_id,
+                step_run_id=run.step_run_id,
+                width=min(width, len(chains)),
+                chains=chains,
+            )
+        )
+        issue_part(turn, run, command_id)
+
+
+def _chains(parts: Partitions, size: int) -> tuple[tuple[int, ...], ...]:
+    """Up to so many iterations: those that are ready, each with those that follow it."""
+    firsts = list(islice(parts.ready, size))
+    length = max(1, size // len(firsts))
+    found = []
+    for first in firsts:
+        chain = [first]
+        while len(chain) < length and (one := parts.followers.get(chain[-1])) is not None:
+            chain.append(one)
+        found.append(tuple(chain))
+    return tuple(found)
+
+
+def open_chains(loop: LoopState, chains: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+    """What is still to be done of them: nothing behind an iteration that waits."""
+    found = []
+    for chain in chains:
+        left = [one for one in chain if not has_ended(loop, one)]
+        left = list(takewhile(lambda one: one not in loop.suspended, left))
+        if left:
+            found.append(tuple(left))
+    return tuple(found)
+
+
+def half_chains(loop: LoopState, command_id: CommandId, *, halve: bool) -> tuple[Any, ...]:
+    """What is still to be done of a command of a partitioned loop, or the first half of that."""
+    if loop.parts is None or command_id not in loop.parts.chains:
+        return ()
+    left = open_chains(loop, loop.parts.chains[command_id])
+    if not halve:
+        return left
+    if len(left) > 1:
+        return left[: len(left) // 2]
+    return tuple(chain[: max(1, len(chain) // 2)] for chain in left)
+
+
+def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
+    """A cursor: as many frames as may be out, until each of them has found nothing left."""
+    while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
+        command_id = derive(run.step_run_id, "frame", len(loop.frames), turn.state.seq)
+        turn.record(CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
+        issue_part(turn, run, command_id)
+
+
+def _chunks_after(loop: LoopState, start: int) -> int:
+    """How many more chunks there will be to share the room with, beside the one from `start`."""
+    left = (loop.total or 0) - max(loop.given, start) + sum(b - a for a, b in loop.returned)
+    return max(0, math.ceil(left / loop.size) - 1)
+
+
+def _following(loop: LoopState) -> tuple[int, int] | None:
+    """Iterations that nobody has: those that came back first."""
+    if loop.returned:
+        return loop.returned[0]
+    total = loop.total or 0
+    return (loop.given, total) if loop.given < total else None
+
+
+def _issue_alone(turn: Turn, run: Run, iteration: int) -> None:
+    command_id = derive(run.step_run_id, "iteration", iteration, turn.state.seq)
+    turn.record(
+        CommandIssued(
+            at=turn.at, command_id=command_id, step_run_id=run.step_run_id, iteration=iteration
+        )
+    )
+    issue_part(turn, run, command_id)
+
+
+def _issue_chunk(turn: Turn, run: Run, start: int, stop: int, width: int) -> None:
+    command_id = derive(run.step_run_id, "chunk", start, turn.state.seq)
+    turn.record(
+        CommandIssued(
+            at=turn.at,
+            command_id=command_id,
+            step_run_id=run.step_run_id,
+            start=start,
+            stop=stop,
+            width=width,
+        )
+    )
+    issue_part(turn, run, command_id)
+
+
+def issue_part(turn: Turn, run: Run, command_id: CommandId) -> None:
+    """Send out a command of a loop: a chunk, or one iteration that goes on by itself."""
+    loop = run.loop
+    assert loop is not None
+    alone = loop.alone.get(command_id)
+    if command_id in loop.frames:
+        chunk = Chunk(start=0, stop=0, claims=True)
+        progress = None
+    elif loop.parts is not None and alone is None:
+        chunk = _partitioned_chunk(loop, loop.parts, command_id)
+        progress = None
+    elif alone is None:
+        start, stop = loop.chunks[command_id]
+        chunk = chunk_of(loop, start, stop, loop.widths[command_id])
+        progress = None
+    else:
+        chunk = chunk_of(loop, alone, alone + 1, 1)
+        progress = loop.suspended[alone]
+    command = command_for(turn, run, command_id, chunk=chunk, iteration=alone, progress=progress)
+    turn.effect(Issue(command))
+
+
+def _partitioned_chunk(loop: LoopState, parts: Partitions, command_id: CommandId) -> Chunk:
+    if command_id == parts.keying:
+        stop = min(loop.total or 0, parts.keyed + KEYS)
+        chunk = chunk_of(loop, parts.keyed, stop, 1)
+        return msgspec.structs.replace(chunk, keys=True, skip=())
+    chains = open_chains(loop, parts.chains[command_id])
+    indexes = [one for chain in chains for one in chain] or [0]
+    chunk = chunk_of(loop, min(indexes), max(indexes) + 1, loop.widths[command_id])
+    return msgspec.structs.replace(chunk, chains=chains, skip=())
+
+
+def chunk_of(loop: LoopState, start: int, stop: int, width: int) -> Chunk:
+    """These iterations, less those that have ended or wait."""
+    return Chunk(
+        start=start,
+        stop=stop,
+        items=loop.items[start:stop] if isinstance(loop.items, list) else loop.items,
+        total=loop.total,
+        begin=loop.begin,
+        by=loop.by,
+        concurrency=width,
+        skip=tuple(_not_open(loop, start, stop)),
+    )
+
+
+def _not_open(loop: LoopState, start: int, stop: int) -> list[int]:
+    """Of these iterations, those that have ended or are waiting."""
+    ended, segments, suspended, size = loop.results, loop.segments, loop.suspended, loop.segment
+    return [
+        index
+        for index in range(start, stop)
+        if index in ended or index // size in segments or index in suspended
+    ]
+
+
+def has_ended(loop: LoopState, iteration: int) -> bool:
+    return iteration in loop.results or iteration // loop.segment in loop.segments
+
+
+def rest_of(loop: LoopState, command_id: CommandId) -> int | None:
+    """The first iteration of a chunk that is still to be done, if there is one."""
+    if command_id not in loop.chunks:
+        return None
+    start, stop = loop.chunks[command_id]
+    return min(set(range(start, stop)).difference(_not_open(loop, start, stop)), default=None)
+
+
+def first_of(loop: LoopState, command_id: CommandId) -> int | None:
+    """The iteration that a command of the loop would begin with."""
+    if chains := half_chains(loop, command_id, halve=False):
+        return int(chains[0][0])
+    return loop.alone.get(command_id, rest_of(loop, command_id))
+
+
+def half_of(loop: LoopState, command_id: CommandId) -> tuple[int, int] | None:
+    """The first half of what is still to be done of a chunk, if it can be halved."""
+    start = rest_of(loop, command_id)
+    if start is None:
+        return None
+    _, stop = loop.chunks[command_id]
+    return (start, (start + stop) // 2) if stop - start > 1 else None
+
+
+def _is_over(turn: Turn, run: Run) -> bool:
+    """Whether the last iteration has ended, or a failure or a rule's `next` ends the loop."""
+    state = run.loop
+    assert state is not None
+    # best_effort: the step lets its other iterations finish before it fails.
+    best_effort = turn.program.steps[run.step].step.failure_mode == "best_effort"
+    if run.next is not None or (_fails(turn, run) and not best_effort):
+        return True
+    if state.total is None:
+        return state.dry >= state.lanes and not (state.frames or state.suspended)
+    return state.ended >= state.total
+
+
+def _fails(turn: Turn, run: Run) -> bool:
+    assert run.loop is not None
+    return run.loop.failed > 0 and _loop_of(turn, run).on_error == "fail"
+
+
+def conclude(turn: Turn, run: Run) -> None:
+    """End the step of a loop that is over."""
+    state = run.loop
+    assert state is not None
+    if state.stopping or not _is_over(turn, run):
+        return
+    error = _first_error(state) if _fails(turn, run) else None
+    values: Values = {}
+    try:
+        values = reduced(_loop_of(turn, run).reduce, state.patches, turn.state.ctx)
+    except ReducerConflict as conflict:
+        # What went wrong first is the failed iteration, if there is one.
+        error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
+    if values:
+        turn.record(
+            CtxPatched(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step)
+        )
+    turn.record(LoopDone(at=turn.at, step_run_id=run.step_run_id, step=run.step, **_stats(state)))
+    result = _result(turn, run)
+    if error is not None:
+        fail_run(turn, run.step_run_id, error, result)
+    else:
+        complete_run(turn, run, result)
+
+
+def _result(turn: Turn, run: Run) -> Values:
+    """What a loop yields."""
+    assert run.loop is not None
+    stats = _stats(run.loop)
+    errors = sorted(run.loop.errors, key=lambda one: one["index"])
+    result = {"results": results_of(turn, run), "stats": stats}
+    return {**result, "errors": errors} if errors else result
+
+
+def _stats(state: LoopState) -> dict[str, int]:
+    total = state.ended if state.total is None else state.total
+    return {"total": total, "success": state.success, "failed": state.failed}
+
+
+def _first_error(state: LoopState) -> TaskError:
+    assert state.first_error is not None
+    first, cause = state.first_error
+    return TaskError(
+        kind=cause.kind,
+        code=cause.code,
+        message=f"iteration {first} failed: {cause.message}",
+        retryable=cause.retryable,
+        status=cause.status,
+        details=cause.details,
+    )
+
+
+# --- The beginning: what to go over, and how to cut it -------------------------------------------
+
+
+IN_FLIGHT_DEFAULT = 32
+"""Iterations of a parallel loop at once, where the playbook does not say."""
+FRAMES_DEFAULT = 4
+"""Frames of a cursor at once, where the playbook does not say."""
+CHUNK_MAX = 500
+ITERATIONS_MAX = 10_000_000
+LANES = 2
+"""Chunks of a loop that are out at the same time, so that a worker never waits for the next."""
+
+
+class BadCollection(Exception):
+    """What a loop should go over is nothing to go over."""
+
+
+def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
+    """The beginning of a loop. Raises BadCollection or EvaluationFailed."""
+    scope = server_scope(
+        turn.program,
+        turn.state,
+        turn.execution_id,
+        run.step,
+        at=turn.at,
+        seed=run.step_run_id,
+        args=run.args,
+    )
+    program = turn.program.steps[run.step]
+    asked = _whole(run.step, "max_in_flight", program.in_flight, scope)
+    limit = turn.program.net.executor.limits.max_in_flight or math.inf
+    names: dict[str, Any] = {
+        "at": turn.at,
+        "step_run_id": run.step_run_id,
+        "step": run.step,
+        "segment": SEGMENT,
+    }
+    if loop.cursor is not None:
+        frames = int(min(asked or FRAMES_DEFAULT, limit))
+        return LoopStarted(in_flight=frames, lanes=frames, max_pending=loop.max_pending, **names)
+    items: Any = None
+    begin: Any = 0
+    by: Any = 1
+    if program.span is not None:
+        total, begin, by = _counted(run.step, program.span, scope)
+    else:
+        elements = _elements(run.step, program.items, scope)
+        total, items = len(elements), kept_elements(turn, run, elements)
+    in_flight = int(min(asked or IN_FLIGHT_DEFAULT, limit))
+    batch = _whole(run.step, "batch_size", program.batch, scope)
+    lanes, size = _shape(loop, total, in_flight, batch)
+    return LoopStarted(
+        total=total,
+        items=items,
+        begin=begin,
+        by=by,
+        in_flight=1 if loop.mode == "sequential" else in_flight,
+        lanes=lanes,
+        size=size,
+        partitioned=loop.partition is not None and loop.mode == "parallel",
+        **names,
+    )
+
+
+def _elements(step: str, items: Compiled, scope: Scope) -> list[Any]:
+    found = items.render(scope, f"loop of step {step}")
+    if isinstance(found, dict):
+        return [{"key": key, "value": value} for key, value in found.items()]
+    if not isinstance(found, list):
+        kind = "nothing" if found is None else type(found).__name__
+        raise BadCollection(
+            f'the loop of step "{step}" goes over a list or a mapping, but `in` is {kind}.'
+            " Check the expression, or give it `| default([])`."
+        )
+    return found
+
+
+def _counted(step: str, span: tuple[Compiled, ...], scope: Scope) -> tuple[int, Any, Any]:
+    """How many numbers a range has, the first of them, and the step."""
+    begin, stop, by = (
+        _number(step, name, part.render(scope, f"loop of step {step}"))
+        for name, part in zip(("from", "to", "step"), span, strict=True)
+    )
+    if by == 0:
+        raise BadCollection(f'the range of step "{step}" has `step: 0` and would never end.')
+    total = (stop - begin) / by
+    if total > ITERATIONS_MAX:
+        raise BadCollection(
+            f'the range of step "{step}" has {total:.0f} numbers; {ITERATIONS_MAX} are the most.'
+        )
+    return max(0, math.ceil(total)), begin, by
+
+
+def _number(step: str, name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            value = _float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        raise BadCollection(
+            f'`{name}` in the loop of step "{step}" is {value!r}, which is no number.'
+        )
+    return value
+
+
+def _float(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _whole(step: str, name: str, written: Compiled, scope: Scope) -> int | None:
+    value: Any = written.render(scope, f"{name} of step {step}")
+    if value is None:
+        return None
+    number = _number(step, name, value)
+    if number < 1:
+        raise BadCollection(f'`{name}` in the loop of step "{step}" is {value!r}; 1 is the least.')
+    return int(number)
+
+
+def _shape(loop: Loop, total: int, in_flight: int, batch: int | None) -> tuple[int, int]:
+    """How many chunks at once, and how large."""
+    if loop.mode == "sequential":
+        return 1, CHUNK_MAX
+    if loop.placement == "local":
+        return 1, batch or CHUNK_MAX
+    if batch is not None:
+        return min(in_flight, max(LANES, math.ceil(in_flight / batch))), batch
+    lanes = min(LANES, in_flight)
+    # A quarter of each lane's share: the last chunks finish at about the same time.
+    return lanes, max(1, math.ceil(in_flight / lanes), min(CHUNK_MAX, math.ceil(total / lanes / 4)))
+
+
+# --- Segments ------------------------------------------------------------------------------------
+
+
+SEGMENT = 100
+"""Results to a segment. One of them is at most as large as an event may be."""
+SEGMENT_BYTES = 256 * 1024
+"""Elements are put into segments of about this size."""
+NULL_BYTES = 5
+"""What an iteration that never ran adds to the list of results: `null,`."""
+
+
+def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
+    """The elements as an event may hold them: themselves, or a reference to their segments."""
+    size = len(refs.encode(items))
+    if size <= refs.INLINE_MAX:
+        return items
+    key = derive(run.step_run_id, "items")
+    width = max(1, SEGMENT_BYTES * len(items) // size)
+    whole = sha256()
+    for number, start in enumerate(range(0, len(items), width)):
+        body = refs.encode(items[start : start + width])
+        whole.update(sha256(body).digest())
+        turn.effect(Keep(refs.segment_key(key, number), body))
+    return refs.segmented(
+        turn.execution_id,
+        key,
+        length=len(items),
+        width=width,
+        kept=range(-(-len(items) // width)),
+        size=size,
+        checksum=whole.hexdigest(),
+        seal=turn.state.seal,
+    )
+
+
+def put_away_full(turn: Turn, run: Run) -> None:
+    """Keep every segment whose iterations have all ended, once they are too much to hold."""
+    loop = run.loop
+    assert loop is not None
+    if not loop.segments and loop.weight <= refs.INLINE_MAX:
+        return
+    for number in [found for found, ended in loop.filled.items() if ended == _width(loop, found)]:
+        _put_away(turn, run, loop, number)
+
+
+def put_away_rest(turn: Turn, run: Run) -> bool:
+    """The loop is over: keep what is left, unless all of it fits into an event."""
+    loop = run.loop
+    assert loop is not None
+    never_ran = length_of(loop) - loop.ended
+    if not loop.segments and loop.weight + NULL_BYTES * never_ran <= refs.INLINE_MAX:
+        return False
+    for number in sorted(loop.filled):
+        _put_away(turn, run, loop, number)
+    return True
+
+
+def _width(loop: LoopState, number: int) -> int:
+    """How many iterations a segment has: the last one may have fewer."""
+    if loop.total is None:
+        return loop.segment
+    return min(loop.segment, loop.total - number * loop.segment)
+
+
+def _put_away(turn: Turn, run: Run, loop: LoopState, number: int) -> None:
+    first = number * loop.segment
+    body = refs.encode([loop.results.get(first + index) for index in range(_width(loop, number))])
+    turn.effect(Keep(refs.segment_key(_results_key(run), number), body))
+    turn.record(
+        ResultsKept(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            segment=number,
+            size=len(body),
+            checksum=sha256(body).hexdigest(),
+        )
+    )
+
+
+def length_of(loop: LoopState) -> int:
+    """How many results there are to be, counting those that never came."""
+    return loop.given if loop.total is None else loop.total
+
+
+def results_of(turn: Turn, run: Run) -> Any:
+    """The results in order: themselves, or a reference to where they are kept."""
+    loop = run.loop
+    assert loop is not None
+    total = length_of(loop)
+    if not loop.segments:
+        return [loop.results.get(index) for index in range(total)]
+    numbers = sorted(loop.segments)
+    whole = sha256()
+    for number in numbers:
+        whole.update(bytes.fromhex(loop.segments[number]))
+    return refs.segmented(
+        turn.execution_id,
+        _results_key(run),
+        length=total,
+        width=loop.segment,
+        kept=numbers,
+        size=loop.kept,
+        checksum=whole.hexdigest(),
+        seal=turn.state.seal,
+    )
+
+
+def _results_key(run: Run) -> str:
+    return derive(run.step_run_id, "results")
+
+
+# --- Reducers ------------------------------------------------------------------------------------
+
+
+Writes = list[tuple[int, Any]]
+"""Iteration and value, in order."""
+
+
+class ReducerConflict(Exception):
+    """Two iterations wrote the same key, and nothing says how the writes combine."""
+
+
+def reduced(
+    reducers: Mapping[str, Reducer], patches: Mapping[int, Values], ctx: Values | None = None
+) -> Values:
+    """What all iterations together write to ctx, on top of what a reduced key has there."""
+    writes: dict[str, Writes] = {}
+    for iteration in sorted(patches):
+        for key, value in patches[iteration].items():
+            writes.setdefault(key, []).append((iteration, value))
+    for key in writes:
+        _refuse_overlap(key, writes)
+    return {
+        key: _fold(key, reducers.get(key), writes[key], _found(ctx or {}, key))
+        for key in sorted(writes)
+    }
+
+
+def _found(values: Values, path: str) -> Any:
+    """What stands at a dotted path; None if nothing does."""
+    found: Any = values
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _refuse_overlap(key: str, writes: Mapping[str, Writes]) -> None:
+    """`a` and `a.b` are the same place: who wrote which would decide what is left."""
+    above = key.rpartition(".")[0]
+    while above:
+        if above in writes:
+            whole = [iteration for iteration, _ in writes[above]]
+            part = [iteration for iteration, _ in writes[key]]
+            if len({*whole, *part}) > 1:
+                raise ReducerConflict(
+                    f"iteration {whole[0]} wrote ctx.{above} and iteration {part[-1]} wrote"
+                    f" ctx.{key}, which is a part of it. Write to separate keys."
+                )
+        above = above.rpartition(".")[0]
+
+
+def _fold(key: str, reducer: Reducer | None, writes: Writes, before: Any) -> Any:
+    values = [value for _, value in writes]
+    if reducer is None:
+        if len(writes) > 1:
+            first, second = writes[0][0], writes[1][0]
+            raise ReducerConflict(
+                f"iterations {first} and {second} both wrote ctx.{key}. Say how the writes"
+                f" combine: `loop.spec.policy.reduce: {{{key}: append}}`."
+            )
+        return values[0]
+    for iteration, value in writes:
+        if reducer in _TAKES and not isinstance(value, _TAKES[reducer]):
+            raise ReducerConflict(
+                f"ctx.{key} cannot be combined by `{reducer}`: iteration {iteration} wrote"
+                f" {type(value).__name__}. Check what iterations write."
+            )
+    if before is not None and reducer in _ADDS_TO and not isinstance(before, _ADDS_TO[reducer]):
+        raise ReducerConflict(
+            f"ctx.{key} cannot be combined by `{reducer}`: before the loop it was"
+            f" {type(before).__name__}. Give the loop a key of its own."
+        )
+    try:
+        return _FOLDS[reducer](values, before)
+    except TypeError as error:
+        raise ReducerConflict(
+            f"ctx.{key} cannot be combined by `{reducer}`: {error}. Check what iterations write."
+        ) from None
+
+
+def _merged(values: list[Any], before: Any) -> Any:
+    total: Values = dict(before or {})
+    for value in values:
+        total.update(value)
+    return total
+
+
+def _with(values: list[Any], before: Any) -> list[Any]:
+    return values if before is None else [before, *values]
+
+
+_TAKES: dict[str, type | tuple[type, ...]] = {
+    "extend": list,
+    "merge": dict,
+    "sum": (int, float),
+}
+"""What a value must be for the reducer to make sense of it."""
+_ADDS_TO: dict[str, type | tuple[type, ...]] = {
+    "append": list,
+    "extend": list,
+    "merge": dict,
+    "sum": (int, float),
+    "count": int,
+}
+"""What ctx must hold already for the reducer to add to it, if it holds anything."""
+_FOLDS: dict[str, Callable[[list[Any], Any], Any]] = {
+    "append": lambda values, before: [*(before or []), *values],
+    "extend": lambda values, before: [*(before or []), *(one for value in values for one in value)],
+    "sum": lambda values, before: sum(values, before or 0),
+    "min": lambda values, before: min(_with(values, before)),
+    "max": lambda values, before: max(_with(values, before)),
+    "merge": _merged,
+    "count": lambda values, before: (before or 0) + len(values),
+    "last": lambda values, before: values[-1],
+    "first": lambda values, before: _with(values, before)[0],
+}

@@ -1,0 +1,461 @@
+"""The variables of one pass through a pipeline: what its templates see, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import msgspec
+
+from noetl.engine.evolve import put
+from noetl.engine.program import Program
+from noetl.engine.scope import WholeResult, common_roots, kept_view, moment
+from noetl.model.chains import Chain, Inner, Progress, Tries
+from noetl.model.commands import Command
+from noetl.model.events import CtxPatched, VarsSet
+from noetl.model.ids import derive
+from noetl.model.net import Task, Values
+from noetl.model.outcome import Outcome, error_value, ok
+from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
+
+FRESH = Tries()
+"""Of a task that has not been called."""
+OF_OUTCOMES = frozenset({"outcome", "output", "this", "error", "response", "result"})
+"""Names that stand in the scope only while an outcome is looked at."""
+
+
+class Frame:
+    """The variables of one run, or of one iteration."""
+
+    __slots__ = (
+        "_covered",
+        "_scope",
+        "cause",
+        "chain",
+        "command",
+        "ctx",
+        "ctx_writes",
+        "given",
+        "inner",
+        "iter",
+        "iteration",
+        "jumps",
+        "last",
+        "local",
+        "local_stored",
+        "names",
+        "pending",
+        "position",
+        "previous",
+        "program",
+        "results",
+        "shown",
+        "stored",
+        "stored_previous",
+        "task_tries",
+        "vars_writes",
+        "yields",
+    )
+
+    def __init__(
+        self,
+        program: Program,
+        command: Command,
+        ctx: Values,
+        progress: Progress | None = None,
+        *,
+        iteration: int | None = None,
+        iter_values: Values | None = None,
+        loop: Values | None = None,
+        args: Values | None = None,
+        cause: str | None = None,
+    ) -> None:
+        self.program = program
+        self.command = command
+        self.ctx = ctx
+        self.given: Values = {}
+        """What its only task is called with, beneath the task's own inputs."""
+        self.iteration = iteration
+        self.cause = cause or command.step_run_id
+        """What its calls are named after."""
+        self.iter: Values = dict(iter_values) if iter_values else {}
+        self.local: Values = dict(command.local)
+        self.local_stored: dict[str, tuple[Any, Any]] = {}
+        """Large ones of them, with what is recorded in their place."""
+        self.results: Values = {}
+        self.previous: Any = None
+        self.stored: Values = {}
+        """The results as events show them: large ones as references."""
+        self.stored_previous: Any = None
+        self.position = 0
+        self.task_tries = FRESH
+        """The counters of the task at `position`."""
+        self.jumps = 0
+        self.last: tuple[str, Outcome] | None = None
+        """The kind of the task before, and what it came to."""
+        self.pending: Outcome | None = None
+        self.inner: Inner | None = None
+        """Where the workbook entry stands that its task has called."""
+        self.ctx_writes: Values = {}
+        self.vars_writes: Values = {}
+        self.yields: tuple[Any, ...] = ()
+        """What a rule said that the step yields."""
+        self._covered: dict[str, object] = {}
+        """What the step's own result stands in front of while it is looked at."""
+        self.shown: set[str] = set()
+        """Names that stand in the scope only while a page is looked at."""
+        self.chain: Chain | None = None
+        """Event rules that are being followed; its own counters are in there."""
+        if progress is not None:
+            self._go_on(progress)
+        self.names: dict[str, object] = {
+            "args": command.args if args is None else args,
+            "iter": self.iter,
+        }
+        """What its templates see: all of it once there is a scope, until then what is its own."""
+        if loop is not None:
+            self.names["loop"] = loop
+            self.names["loop_index"] = loop["index"]
+        self.names.update(self.local)
+        self._scope = self._make_scope() if command.steps else None
+
+    def _go_on(self, start: Progress) -> None:
+        """Stand where whoever came before us stood."""
+        self.cause = start.cause or self.cause
+        self.iter |= start.iter
+        self.local |= start.local
+        self.results, self.stored = dict(start.results), dict(start.results)
+        self.previous = self.stored_previous = start.previous
+        self.position = start.position
+        self.task_tries = tries_of(start)
+        self.jumps = start.jumps
+        self.pending = start.pending if start.inner is None else None
+        self.inner = _handed_down(start)
+        for path, value in start.writes.items():
+            put(self.ctx, path, value)
+            self.ctx_writes[path] = value
+        self.yields = start.yields
+        # A copy: the chain goes on here, and the command may be handed out again.
+        self.chain = msgspec.structs.replace(start.chain) if start.chain is not None else None
+
+    @property
+    def scope(self) -> Scope:
+        """What its templates see. Made for the first of them: many tasks have none."""
+        if self._scope is None:
+            self._scope = self._make_scope()
+        return self._scope
+
+    def _make_scope(self) -> Scope:
+        command = self.command
+        roots = common_roots(
+            self.program,
+            command.execution_id,
+            command.workload,
+            self.ctx,
+            command.vars,
+            command.steps,
+            command.seal,
+        )
+        roots.update(self.names)
+        scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+        self.names = scope.roots
+        return scope
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether a secret may stand among what its templates see."""
+        return self._scope is not None and bool(self._scope.tainted)
+
+    @property
+    def tries(self) -> Tries:
+        """The counters of whatever is called next: a task of the pipeline, or of a chain."""
+        return self.task_tries if self.chain is None else self.chain.tries
+
+    @tries.setter
+    def tries(self, tries: Tries) -> None:
+        if self.chain is None:
+            self.task_tries = tries
+        else:
+            self.chain.tries = tries
+
+    @property
+    def page(self) -> int:
+        """The logical call of the pipeline; a chain's tasks belong to the call they follow."""
+        return self.task_tries.page if self.chain is None else self.chain.call.page
+
+    def action_id(self, task: Task) -> str:
+        """The same on every attempt of a logical call, another for every other call."""
+        place = (self.cause, task.name, self.page, self.jumps)
+        # The same task may stand in several rules, and the same rule may answer several events.
+        return derive(*place) if self.chain is None else derive(*place, *self.chain.place)
+
+    def recall(self, tasks: Mapping[str, Task], values: Values, previous: Any) -> None:
+        """What was done before an interruption, with references replaced by what they stand for."""
+        self.results = values
+        self.previous = previous
+        if self.stored_previous is not None:
+            self.names["_prev"] = previous
+        for name, value in values.items():
+            task = tasks.get(name)
+            self.names[name] = _named(task, value, self.stored[name])
+            if task is not None and self.stored[name] == self.stored_previous:
+                self.last = task.kind, ok(previous)
+
+    def see(self, outer: Frame) -> None:
+        """Inside a workbook entry: what the caller's pipeline has and the entry does not hide."""
+        roots = self.scope.roots  # with what exists everywhere: an entry does not hide that
+        for name in (*outer.results, *outer.local, *outer.iter):
+            if name not in ("index", "parent") and name in outer.scope.roots:
+                roots.setdefault(name, outer.scope.roots[name])
+
+    def around(self, cause: str) -> Frame:
+        """For the hooks of a task: it sees and writes what this one does, on a way of its own."""
+        found = copy(self)
+        scope = self.scope
+        found._scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
+        found.names = found._scope.roots
+        found.cause = cause
+        found.position = found.jumps = 0
+        found.task_tries = FRESH
+        found.chain = found.inner = found.pending = None
+        # What was done before is in the scope already; these are of the hooks alone.
+        found.results, found.stored = {}, {}
+        found.previous = found.stored_previous = None
+        found.shown = set()
+        return found
+
+    def show_last(self) -> None:
+        """`outcome` in a later task is that of the task before it."""
+        if self.last is None and self.stored_previous is not None:
+            self.last = "", ok(self.previous)
+        if self.last is not None:
+            self.show_outcome(*self.last)
+            for name in OF_OUTCOMES - {"outcome", "output"}:
+                self.names.pop(name, None)
+
+    def enter(self, task: str) -> None:
+        """Names that belong to the task about to run."""
+        names, tries = self.names, self.tries
+        names["_task"] = task
+        names["_attempt"] = tries.attempt
+        self.show_tries(tries if self.chain is None else self.chain.call)
+
+    def show_tries(self, tries: Tries) -> None:
+        """`_retry`: which round this is, and how many calls there have been with this one."""
+        self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
+
+    def show_own(self, kind: str, outcome: Outcome) -> None:
+        """For the rules and `set` of a step's only task: under the step's name stands the result
+        that just came, not that of the step's run before.
+        """
+        name = self.command.step
+        if not outcome.is_ok or self._covered or self.program.steps[name].names_itself:
+            return
+        roots = self.scope.roots
+        own, steps = view(kind, outcome.result), roots["steps"]
+        assert isinstance(steps, ViewsByName)
+        self._covered = {"steps": steps, name: roots.get(name, self)}
+        roots[name] = own
+        roots["steps"] = steps.with_one(name, own)
+        self._note_secret(outcome.result, name, "steps")
+
+    def show_outcome(self, kind: str, outcome: Outcome) -> None:
+        """`outcome` and what goes with it, for the rules."""
+        envelope: dict[str, object] = {
+            "status": outcome.status,
+            "error": error_value(outcome.error),
+            "meta": msgspec.structs.asdict(outcome.meta),
+        }
+        if outcome.is_ok:
+            envelope["result"] = outcome.result
+            self._note_secret(outcome.result, "outcome", "output", "this", "result", "response")
+        for name in ("http", "pg", "py", "sh"):
+            found = getattr(outcome, name)
+            if found is not None:
+                envelope[name] = found
+        shown = OutcomeView(kind, envelope)
+        roots = self.names
+        roots["outcome"] = roots["output"] = shown
+        roots["this"] = envelope
+        roots.pop("error", None)
+        roots.pop("response", None)
+        roots.pop("result", None)
+        if outcome.is_ok:
+            roots["response"] = roots["result"] = view(kind, outcome.result)
+        else:
+            roots["error"] = envelope["error"]
+
+    def show_result(self, kind: str) -> None:
+        """For the task's `set`: `{{ outcome }}` is what it yielded."""
+        envelope = self.names["this"]
+        assert isinstance(envelope, dict)
+        shown = WholeResult(kind, envelope)
+        self.names["outcome"] = self.names["output"] = shown
+
+    def hide_outcome(self) -> None:
+        for name in self.names.keys() & OF_OUTCOMES:
+            del self.names[name]
+        for name, before in self._covered.items():
+            if before is self:  # there was none
+                del self.names[name]
+            else:
+                self.names[name] = before
+        self._covered = {}
+
+    def show_page(self, kind: str, outcome: Outcome) -> None:
+        """Names of `retry` and sinks: the page just fetched, and its status."""
+        roots = self.names
+        status = (outcome.http or {}).get("status")
+        if outcome.error is not None and outcome.error.status is not None:
+            status = outcome.error.status
+        for name, value in (("page", view(kind, outcome.result)), ("status_code", status)):
+            if name not in roots and value is not None:
+                roots[name] = value
+                self.shown.add(name)
+
+    def hide_page(self) -> None:
+        for name in self.shown:
+            del self.names[name]
+        self.shown.clear()
+
+    def show_event(self, event: Values, aliases: frozenset[str]) -> None:
+        self._note_secret(event["data"], "event")
+        self.names["event"] = EventView(event, aliases)
+
+    def say_result(self, value: Any) -> None:
+        """A rule says what the step yields; what is recorded of a secret is a mask."""
+        self.yields = (mask(value) if self.is_tainted else value,)
+
+    @property
+    def result(self) -> Any:
+        """What the step yields so far, as it is recorded."""
+        return self.yields[0] if self.yields else self.stored_previous
+
+    def name_result(self, task: Task, value: Any, stored: Any) -> None:
+        """The result of a chain's task: readable by its name, but not what the step yields."""
+        name = task.name
+        self.results[name] = value
+        self.stored[name] = stored
+        self._note_secret(value, name)
+        self.names[name] = _named(task, value, stored)
+
+    def restore(self, local: Values) -> None:
+        """Forget what a chain wrote to the step's own names."""
+        for name in self.local.keys() - local.keys():
+            self.names.pop(name, None)
+        self.local = dict(local)
+        self.names.update(local)
+
+    def recorded_local(self) -> Values:
+        """The step's own names as they may be recorded: large values as references."""
+        shown: Values = {}
+        for name, value in self.local.items():
+            kept, reference = self.local_stored.get(name, (None, None))
+            shown[name] = reference if kept is value and reference is not None else value
+        return self.recorded(shown)
+
+    def recorded(self, values: Values) -> Values:
+        """The values as they may be recorded."""
+        return _masked(values) if self.is_tainted else values
+
+    def keep(self, task: Task, value: Any, stored: Any) -> None:
+        """The result of a task, for the tasks after it and for the record."""
+        name = task.name
+        self.results[name] = value
+        self.previous = value
+        self.stored[name] = stored
+        self.stored_previous = stored
+        self._note_secret(value, name, "_prev")
+        self.names[name] = _named(task, value, stored)
+        self.names["_prev"] = value
+
+    def _note_secret(self, value: Any, *names: str) -> None:
+        """Tell the scope under which names a secret stands from now on."""
+        if isinstance(value, Tainted):
+            self.scope.tainted |= frozenset(names)
+
+    def write(
+        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
+    ) -> None:
+        """Apply what a rule or `set` writes, so that later templates see it."""
+        tainted = self.is_tainted
+        if variables:
+            known = self.scope.roots["vars"]
+            assert isinstance(known, dict)
+            self.names["vars"] = {**known, **variables}
+            self.vars_writes |= self.recorded(variables)
+        for path, value in ctx.items():
+            put(self.ctx, path, value)
+            self.ctx_writes[path] = mask(value) if tainted else value
+        for path, value in iteration.items():
+            put(self.iter, path, value)
+        if tainted:
+            # A secret may have been written; from here on these are looked at as if.
+            self.scope.tainted |= {"ctx", "iter", *local}
+        for name, value in local.items():
+            self.local[name] = value
+            self.names[name] = value
+
+    def ctx_patch(self, at: float) -> CtxPatched:
+        """What was written to ctx since the last time."""
+        values = dict(self.ctx_writes)
+        self.ctx_writes.clear()
+        command = self.command
+        return CtxPatched(at=at, values=values, step_run_id=command.step_run_id, step=command.step)
+
+    def vars_patch(self, at: float) -> VarsSet:
+        """What was written to vars since the last time."""
+        values = dict(self.vars_writes)
+        self.vars_writes.clear()
+        command = self.command
+        return VarsSet(at=at, values=values, step_run_id=command.step_run_id, step=command.step)
+
+    def progress(self) -> Progress:
+        """Where it stands, for whoever goes on."""
+        own = dict(self.iter)
+        own.pop("parent", None)
+        progress = Progress(
+            position=self.position,
+            cause="" if self.cause == self.command.step_run_id else self.cause,
+            jumps=self.jumps,
+            iter=self.recorded(own) if own else own,
+            local=self.recorded_local() if self.local else {},
+            results=dict(self.stored),
+            previous=self.stored_previous,
+            yields=self.yields,
+            inner=self.inner,
+            # A copy: this one goes on.
+            chain=msgspec.structs.replace(self.chain) if self.chain is not None else None,
+        )
+        if self.task_tries is FRESH:
+            return progress
+        return msgspec.structs.replace(progress, **msgspec.structs.asdict(self.task_tries))
+
+
+def _handed_down(progress: Progress) -> Inner | None:
+    """What arrived from elsewhere is for the pass that waits, not for the task that called it."""
+    inner = progress.inner
+    if inner is None or progress.pending is None:
+        return inner
+    waiting = msgspec.structs.replace(inner.passes[inner.waits], pending=progress.pending)
+    return msgspec.structs.replace(inner, passes={**inner.passes, inner.waits: waiting})
+
+
+def tries_of(progress: Progress) -> Tries:
+    """The counters alone."""
+    return Tries(**{name: getattr(progress, name) for name in Tries.__struct_fields__})
+
+
+def _named(task: Task | None, value: Any, stored: Any) -> object:
+    """The result of a task as later ones read it."""
+    if task is None:
+        return kept_view("", value, stored)
+    return kept_view(task.kind, value, stored, task.select)
+
+
+def _masked(values: Values) -> Values:
+    """The values as they may be recorded."""
+    shown = mask(values)
+    assert isinstance(shown, dict)
+    return shown

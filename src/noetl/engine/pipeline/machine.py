@@ -1,0 +1,1242 @@
+"""The life of one step run, or of one pass of it, from its first task to its end. It does nothing
+itself: it is given what happened and answers with what to do next.
+
+    Entered ─▶ Call ─▶ CallEnded ─▶ rules ─▶ Call | Wait | Suspend | End
+                  │                   ▲
+                  └─▶ ChildAsked      └── Woken, Fetched, Kept: what was asked for in between
+
+Whoever drives it (`noetl.worker.driver`; a test) performs each `Do` in the order of the list that
+`on` returns. The last of them is answered by the next input; the others (`Say`, `Flush`) are not.
+An input that answers nothing that was asked for changes nothing.
+
+The rules of the machine:
+
+1.  A pipeline is a list of tasks. It stands before one of them, follows a chain of event rules, or
+    is through. Where it stands is `Progress`, a value that is recorded with each call that ends;
+    a machine that is given it goes on exactly there, and makes no recorded call again.
+2.  A call has a name (`action_id`) that is the same on every try of it, and another for each page,
+    each round of jumps and each place in a chain.
+3.  A try is `before` hooks, the task, `after` hooks if it succeeded, `finally` hooks in any case.
+    Hooks are pipelines within the try: they write what the task writes, they wait where they are,
+    and a try that is made again after a crash runs them again. A task that waits for a child
+    execution is not over: it goes on behind its `before`, and its `finally` comes at its end.
+4.  What a try came to is judged by the task's rules: poll, then `retry`, then its policy; the first
+    that holds decides (`rules`). A repetition writes what its rule writes, counts, is reported, and
+    waits. Any other directive settles the call.
+5.  A settled call is put to the event rules of the step, before what the policy writes is
+    applied. The chain of actions that they set off is followed before the pipeline goes on. It may
+    run tasks (each settled like any other, but without event rules of its own), collect, write,
+    say what the step yields, ask for another call, decide where the tokens go, fail or skip.
+    `next`, `fail` and `skip` come before a repetition that was asked for as well.
+6.  A rule of `retry` that keeps or stores something before the next page is such a chain, too; if
+    the call was made by a chain, that one waits in the new one (`Chain.outer`).
+7.  Where no task and no chain is left, the pass ends: after a success with the step's sink, then,
+    in an iteration, with the rules for `step.exit`. Each of them once.
+8.  A wait of up to `SLEEP_MAX` seconds keeps the worker (`Wait`). A longer one gives it back
+    (`Suspend`), as do a child execution and a pause. A pipeline within a try waits where it is.
+9.  A pause is looked at before each call and nowhere else.
+10. `Cancelled` ends whatever is under way. The `finally` hooks of tries that have begun run, the
+    innermost first; then the machine ends.
+11. A template that cannot be evaluated fails the call, or the chain, that it belongs to. No input
+    makes the machine raise.
+
+Within, it is a generator: `happened = yield do` says what to do and comes back with what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import msgspec
+
+from noetl.engine.failures import error_from
+from noetl.engine.pipeline.actions import (
+    RetryProgram,
+    advanced,
+    rendered,
+    suppressed,
+    winner,
+)
+from noetl.engine.pipeline.calls import asserted, child_request, jumps_of
+from noetl.engine.pipeline.frame import FRESH, Frame
+from noetl.engine.pipeline.results import Body, large_names, recorded
+from noetl.engine.pipeline.rules import (
+    GO_ON,
+    SINK,
+    CaseProgram,
+    Directive,
+    Happening,
+    Repeat,
+    RuleProgram,
+    RunProgram,
+    TaskProgram,
+    called,
+    decide,
+    entering,
+    exiting,
+    following,
+    outside,
+)
+from noetl.engine.program import Program
+from noetl.errors import EvaluationFailed
+from noetl.model import refs
+from noetl.model.chains import SERVER_STAGES, Again, Chain, Inner, Tries
+from noetl.model.commands import ChildRequest, Command, Ending, Suspension
+from noetl.model.events import Event, PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
+from noetl.model.facts import Undefined
+from noetl.model.ids import derive
+from noetl.model.outcome import Outcome, TaskError, error_value, failed, ok
+from noetl.model.rule_events import (
+    CaseEvaluated,
+    CaseUnmatched,
+    ChainRestarted,
+    PollFinished,
+    PollIteration,
+    PollStarted,
+    RetryProcessed,
+    SinkProcessed,
+    SinkStarted,
+    StepPatched,
+)
+from noetl.model.toolshape import ToolShape
+from noetl.templates import view
+
+SLEEP_MAX = 5.0
+"""Waits up to this long keep the worker; longer ones give it back."""
+PASSES = ("continue", "jump", "break")
+"""After these the pipeline goes past the task, so its `set` applies."""
+NOTHING_TO_CALL = TaskError(
+    kind="client_error",
+    code="nothing_to_call",
+    message="a rule for step.enter, step.exit or an external event asks for a `call`, but the step"
+    " has no tool, or is a loop, whose calls belong to its iterations. Use `call` on call.done or"
+    " call.error.",
+)
+NO_RETRY = TaskError(
+    kind="client_error",
+    code="retry_without_call",
+    message="a rule for step.enter, step.exit or an external event asks for a `retry`, but there is"
+    " no call to repeat. Retry on call.done or call.error, or use `call`.",
+)
+CANCELLED_ENDING = Ending(error=TaskError(kind="cancelled", message="the run was cancelled"))
+
+
+# --- What happened -----------------------------------------------------------------------------
+
+
+class Printed(NamedTuple):
+    """What a call printed: the end of it, and how much of that was in `task.log` before."""
+
+    text: str = ""
+    told: int = 0
+
+
+NOTHING = Printed()
+
+
+class Entered(msgspec.Struct, frozen=True):
+    """The machine may begin, or go on where its progress says."""
+
+
+class CallEnded(msgspec.Struct, frozen=True):
+    """A call came to an outcome."""
+
+    outcome: Outcome
+    printed: Printed = NOTHING
+    hide: Callable[[str], str] | None = None
+    """Masks the secrets that the call used."""
+
+
+class ChildAsked(msgspec.Struct, frozen=True):
+    """A workbook entry that was called waits for a child execution. It goes on at `inner`."""
+
+    child: ChildRequest
+    inner: Inner
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """A wait is over."""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What references in a value stand for is there."""
+
+    value: Any
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What was to be kept, or recorded, is."""
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The run is no longer wanted, or what was to be done could not be."""
+
+
+Happened = Entered | CallEnded | ChildAsked | Woken | Fetched | Kept | Cancelled
+
+
+# --- What to do --------------------------------------------------------------------------------
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Report this fact."""
+
+    fact: Event
+    held: bool = False
+    """Not before the next fact that says how far the run has come, or its end: what reads a value
+    and writes it back would otherwise be done twice after a crash."""
+
+
+class Flush(msgspec.Struct, frozen=True):
+    """Have what was said so far recorded, without waiting for it."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Make this call once."""
+
+    answers: ClassVar = (CallEnded, ChildAsked)
+    program: TaskProgram
+    frame: Frame
+    action_id: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Come back after so many seconds."""
+
+    answers: ClassVar = (Woken,)
+    seconds: float
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """Read what references in this value stand for."""
+
+    answers: ClassVar = (Fetched,)
+    value: Any
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Keep a body that is too large for an event."""
+
+    answers: ClassVar = (Kept,)
+    body: Body
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Have all that was said recorded, and come back then."""
+
+    answers: ClassVar = (Kept,)
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """Give the worker back until a time, a child's end, or the end of a pause. The last word."""
+
+    answers: ClassVar = ()
+    suspension: Suspension
+
+
+class End(msgspec.Struct, frozen=True):
+    """The pass is over. The last word."""
+
+    answers: ClassVar = ()
+    ending: Ending
+
+
+Asked = Call | Wait | Fetch | Keep | Record
+Do = Say | Flush | Asked | Suspend | End
+_AT_FIRST = (Entered,)
+T = TypeVar("T")
+Steps = Generator[Asked, Any, T]
+"""Says what to do, is sent what happened, and comes to something."""
+
+
+# --- The machine -------------------------------------------------------------------------------
+
+
+class StepRun:
+    """What the passes of one command share."""
+
+    __slots__ = ("_warned", "child_shape", "command", "limits", "program", "result_max", "step")
+
+    def __init__(
+        self, program: Program, command: Command, child_shape: ToolShape, result_max: int
+    ) -> None:
+        self.program = program
+        self.command = command
+        self.step = program.steps[command.step]
+        self.limits = program.net.executor.limits
+        self.child_shape = child_shape
+        """The kind of tasks that are child executions."""
+        self.result_max = result_max
+        """Bytes that a result may have."""
+        self._warned: set[str] = set()
+
+    def has_warned(self, what: str) -> bool:
+        """Whether this was pointed out under this command before; from now on it was."""
+        if what in self._warned:
+            return True
+        self._warned.add(what)
+        return False
+
+
+class _Stopped(BaseException):
+    """Unwinds the machine when it is cancelled. Not an error: nobody may take it for one."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What a call came to, and what its policy makes of that."""
+
+    outcome: Outcome
+    stored: Outcome
+    """As it is recorded: a large result is a reference."""
+    directive: Directive
+    tries: Tries
+    page: int
+    action_id: str
+    printed: Printed = NOTHING
+
+
+class Pipeline:
+    """A frame on its way through tasks."""
+
+    __slots__ = (
+        "_at",
+        "_awaited",
+        "_case",
+        "_doing",
+        "_has_left",
+        "_has_stored",
+        "_inside",
+        "_is_paused",
+        "_run",
+        "_steps",
+        "_top",
+        "frame",
+        "tasks",
+    )
+
+    def __init__(
+        self,
+        run: StepRun,
+        tasks: tuple[TaskProgram, ...],
+        frame: Frame,
+        *,
+        top: bool = False,
+        inside: bool = False,
+    ) -> None:
+        """`top`: not in a loop. `inside`: of a workbook entry or a hook, which can only wait where
+        it is, and which no event rules answer.
+        """
+        self._run = run
+        self.tasks = tasks
+        self.frame = frame
+        self._top = top
+        self._inside = inside
+        self._case = None if inside or run.command.undoes else run.step.case
+        self._has_stored = False
+        """The step's sink has run for this pass."""
+        self._has_left = False
+        """The rules for the end of this iteration have been followed."""
+        self._steps = self._pass()
+        self._awaited: tuple[type, ...] = _AT_FIRST
+        self._at: float
+        self._is_paused: bool
+        self._doing: list[Do]
+        """Of the input under way."""
+
+    def on(self, happened: Happened, at: float, is_paused: bool = False) -> list[Do]:
+        """What to do next. Nothing if this is not what the machine waits for."""
+        doing: list[Do] = []
+        self._at, self._is_paused, self._doing = at, is_paused, doing
+        kind = type(happened)
+        last: Asked | Suspend | End
+        try:
+            if kind in self._awaited:
+                last = self._steps.send(None if kind is Entered else happened)
+            elif kind is Cancelled and self._awaited:
+                last = self._steps.throw(_Stopped())
+            else:
+                return doing
+        except StopIteration as over:
+            ended = over.value
+            last = End(ended) if type(ended) is Ending else Suspend(ended)
+        except _Stopped:
+            last = End(CANCELLED_ENDING)
+        self._awaited = last.answers
+        doing.append(last)
+        return doing
+
+    def _say(self, fact: Event, *, held: bool = False) -> None:
+        self._doing.append(Say(fact, held))
+
+    def _is_only(self, program: TaskProgram) -> bool:
+        """Whether this is the only task of the step: what it yields, the step yields."""
+        return not self._inside and len(self.tasks) == 1 and self.tasks[0] is program
+
+    # --- From task to task ---
+
+    def _pass(self) -> Steps[Ending | Suspension]:
+        """Tasks and chains until none is left, or until a long wait."""
+        frame = self.frame
+        if frame.local or frame.stored or frame.stored_previous is not None:
+            yield from self._recall()
+        ended: Ending | Suspension | None
+        while True:
+            if frame.chain is not None:
+                stage = frame.chain.stage
+                self._has_stored = self._has_stored or stage == "sink"
+                self._has_left = self._has_left or stage == "iteration"
+                ended = yield from self._follow(frame.chain)
+                if stage in SERVER_STAGES and isinstance(ended, Ending):
+                    return ended
+            elif frame.position < len(self.tasks):
+                ended = yield from self._task(self.tasks[frame.position])
+            else:
+                ended = Ending(result=frame.result)
+            if ended is None:
+                continue
+            if type(ended) is Suspension:
+                if self._top:
+                    self._say_writes()
+                return ended
+            assert type(ended) is Ending
+            chain = self._last_chain(self._case, ended) if self._case is not None else None
+            if chain is None:
+                return ended if len(self.tasks) < 2 else self._with_tasks(ended)
+            frame.position = len(self.tasks)
+            frame.chain = chain
+
+    def _recall(self) -> Steps[None]:
+        """After an interruption: the results of the tasks that were done before it."""
+        frame = self.frame
+        for name, value in frame.local.items():
+            frame.local[name] = frame.names[name] = yield from self._real(value)
+        if not frame.stored and frame.stored_previous is None:
+            return
+        tasks = {program.task.name: program.task for program in self.tasks}
+        if self._case is not None:
+            tasks |= self._case.tasks
+        values = {}
+        for name, stored in frame.stored.items():
+            values[name] = yield from self._real(stored)
+        previous = yield from self._real(frame.stored_previous)
+        frame.recall(tasks, values, previous)
+
+    def _real(self, value: Any) -> Steps[Any]:
+        """The value with what references in it stand for; any other value as it is."""
+        if not refs.holds_reference(value, self._run.command.seal):
+            return value
+        return (yield Fetch(value)).value
+
+    def _task(self, program: TaskProgram) -> Steps[Ending | Suspension | None]:
+        frame = self.frame
+        if program.reads_output:
+            frame.show_last()
+        settled = yield from self._settle(program)
+        if type(settled) is Suspension:
+            return settled
+        assert type(settled) is Settled
+        frame.last = program.task.kind, settled.outcome
+        chain = None
+        if settled.directive.rule:
+            chain = self._page_chain(program, settled)
+        elif self._case is not None:
+            chain = self._answer(self._case, program, settled)
+        self._write(settled)
+        ended = self._move(program, settled) if not settled.directive.rule else None
+        if chain is not None:
+            chain.fails = ended.error if ended is not None else None
+            frame.chain = chain
+        self._report(program, settled)
+        if chain is None:
+            if settled.tries.attempt > 1:
+                self._say_processed(program.task.name, settled.outcome, settled.tries)
+            return ended
+        if self._case is not None and chain.stage == "call":
+            self._say_evaluated(self._case, chain)
+        return None
+
+    def _move(self, program: TaskProgram, settled: Settled) -> Ending | None:
+        """Go where the directive says; an ending if there is nowhere to go."""
+        frame, directive = self.frame, settled.directive
+        if settled.outcome.is_ok:
+            frame.keep(program.task, settled.outcome.result, settled.stored.result)
+        frame.tries = FRESH
+        match directive.kind:
+            case "jump":
+                return self._jump(program, directive.to)
+            case "break":
+                frame.position = len(self.tasks)
+                return Ending(result=frame.result)
+            case "fail":
+                return Ending(error=directive.error or TaskError(kind="unknown", message="failed"))
+            case _:
+                frame.position += 1
+        return None
+
+    def _jump(self, program: TaskProgram, to: str) -> Ending | None:
+        frame = self.frame
+        target = next(i for i, one in enumerate(self.tasks) if one.task.name == to)
+        frame.jumps += 1
+        try:
+            limit = jumps_of(program, frame) if target <= frame.position else None
+        except EvaluationFailed as error:
+            return Ending(error=error_from(error))
+        if limit is not None and frame.jumps > limit:
+            message = f'task "{program.task.name}" jumped more than {limit} times (`max_jumps`)'
+            return Ending(error=TaskError(kind="client_error", code="jumps", message=message))
+        frame.position = target
+        return None
+
+    def _with_tasks(self, ended: Ending) -> Ending:
+        """Of several tasks, the step also yields the result of each."""
+        if ended.error is not None:
+            return ended
+        return msgspec.structs.replace(ended, tasks=dict(self.frame.stored))
+
+    # --- One call, until it is settled ---
+
+    def _settle(self, program: TaskProgram, *, sink: bool = False) -> Steps[Settled | Suspension]:
+        """Call until the rules say something else than to call again, or until a long wait."""
+        frame, task = self.frame, program.task
+        while True:
+            if not self._inside and self._is_paused and not (frame.inner or frame.pending):
+                # A call that has begun ends first, with the entry or the hooks it consists of.
+                return Suspension(progress=frame.progress())
+            frame.enter(task.name)
+            if program.starts_child and frame.pending is None:
+                asked = child_request(program, frame, self._run.child_shape)
+                if isinstance(asked, ChildRequest):
+                    return Suspension(progress=frame.progress(), child=asked)
+                frame.pending = asked
+            tries, page, action_id = frame.tries, frame.page, frame.action_id(task)
+            printed = NOTHING
+            if frame.pending is not None:
+                stored, frame.pending = frame.pending, None
+                value = yield from self._real(stored.result)
+                outcome = asserted(program, msgspec.structs.replace(stored, result=value))
+                if not outcome.is_ok:
+                    stored = outcome
+            else:
+                if frame.inner is None:
+                    self._say_started(program, action_id, tries, page, sink=sink)
+                    if self._run.program.counts_calls:
+                        # Whoever is beyond a quota is cancelled here, before the call.
+                        yield Record()
+                tried: CallEnded | ChildAsked
+                if program.has_hooks:
+                    tried = yield from self._with_hooks(program, action_id)
+                else:
+                    tried = yield Call(program, frame, action_id)
+                if type(tried) is ChildAsked:
+                    frame.inner = tried.inner
+                    return Suspension(progress=frame.progress(), child=tried.child)
+                assert type(tried) is CallEnded
+                printed = tried.printed
+                outcome = stored = tried.outcome
+                if program.promises:
+                    outcome = stored = asserted(program, outcome)
+                if outcome.result is not None:
+                    run = self._run
+                    outcome, stored, body = recorded(
+                        outcome, run.command, action_id, run.result_max, tried.hide, task
+                    )
+                    if body is not None:
+                        yield Keep(body)
+            directive = GO_ON
+            # Otherwise nobody looks at the outcome here.
+            if not program.judges_nothing or self._case is not None or not outcome.is_ok:
+                try:
+                    directive = self._judge(program, outcome, action_id)
+                except EvaluationFailed as error:
+                    directive = Directive(kind="fail", error=error_from(error))
+                tries = frame.tries
+            settled = Settled(outcome, stored, directive, tries, page, action_id, printed)
+            if directive.kind != "retry" or directive.rule:
+                return settled
+            self._write(settled)
+            frame.tries = _next_tries(settled)
+            self._report(program, settled, sink=sink)
+            suspension = yield from self._wait(directive.delay)
+            if suspension is not None:
+                return suspension
+
+    def _wait(self, delay: float) -> Steps[Suspension | None]:
+        """Sleep for a short while; for a long one, say when to go on."""
+        if delay > SLEEP_MAX and not self._inside:
+            return Suspension(progress=self.frame.progress(), until=self._at + delay)
+        if delay > 0:
+            yield Wait(delay)
+        return None
+
+    def _with_hooks(self, program: TaskProgram, action_id: str) -> Steps[CallEnded | ChildAsked]:
+        """`before`, the task, `after`; `finally` whatever happens, also on cancellation."""
+        frame = self.frame
+        try:
+            goes_on = frame.inner is not None
+            broken = None if goes_on else (yield from self._hook(program, "before", action_id))
+            if broken is not None:
+                ended = CallEnded(broken)
+            else:
+                ended = yield Call(program, frame, action_id)
+                if type(ended) is ChildAsked:
+                    return ended
+                frame.show_outcome(program.task.kind, ended.outcome)
+                if ended.outcome.is_ok:
+                    broken = yield from self._hook(program, "after", action_id)
+                    if broken is not None:
+                        ended = CallEnded(broken, ended.printed, ended.hide)
+        except _Stopped:
+            yield from self._hook(program, "finally", action_id)
+            raise
+        broken = yield from self._hook(program, "finally", action_id)
+        if broken is not None and ended.outcome.is_ok:
+            return CallEnded(broken, ended.printed, ended.hide)
+        return ended
+
+    def _hook(self, program: TaskProgram, name: str, action_id: str) -> Steps[Outcome | None]:
+        """Run one hook; what it failed with, if it did."""
+        tasks = {"before": program.before, "after": program.after, "finally": program.finally_}
+        if not tasks[name]:
+            return None
+        frame = self.frame
+        inner = frame.around(derive(action_id, name))
+        around = self.frame, self.tasks, self._case, self._top, self._inside
+        self.frame, self.tasks, self._case = inner, tasks[name], None
+        self._top, self._inside = False, True
+        try:
+            ended = yield from self._pass()
+        finally:
+            self.frame, self.tasks, self._case, self._top, self._inside = around
+        frame.names.update(frame.local)
+        frame.scope.tainted |= inner.scope.tainted
+        if isinstance(ended, Suspension):
+            message = f'a hook (`{name}`) of task "{program.task.name}" calls a playbook, for which'
+            message += " it cannot wait. Call it from a task."
+            return failed("client_error", message, code="no_suspension")
+        return None if ended.error is None else Outcome(status="error", error=ended.error)
+
+    def _judge(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
+        """What the task's rules make of the outcome, with its own `set` where it is passed."""
+        frame = self.frame
+        frame.show_outcome(program.task.kind, outcome)
+        if self._is_only(program):
+            frame.show_own(program.task.kind, outcome)
+        frame.show_page(program.task.kind, outcome)
+        frame.show_tries(frame.tries)
+        polls = program.task.poll is not None
+        if polls and frame.tries.poll_began is None:
+            self._say(PollStarted(at=self._at, **self._names(program)))
+            frame.tries = msgspec.structs.replace(frame.tries, poll_began=self._at)
+        directive = None
+        try:
+            directive = decide(
+                program,
+                outcome,
+                frame.scope,
+                tries=frame.tries,
+                seed=action_id,
+                limits=self._run.limits,
+                at=self._at,
+            )
+        finally:
+            frame.hide_page()
+            if polls:
+                self._say_poll(program, outcome, directive)
+        if program.task.patch is not None and directive.kind in PASSES:
+            place = f"set of task {program.task.name}"
+            parts = program.patch
+            if outcome.is_ok:
+                frame.show_result(program.task.kind)
+            else:
+                parts = program.patch_after_error
+            frame.write(*(rendered(part, frame.scope, place) for part in parts))
+        return directive
+
+    def _write(self, settled: Settled) -> None:
+        """Apply what the policy writes, and forget the outcome."""
+        directive, frame = settled.directive, self.frame
+        if directive is not GO_ON or frame.is_tainted:
+            frame.write(directive.ctx, directive.iter, directive.local, directive.vars)
+        if "outcome" in frame.names:
+            frame.hide_outcome()
+
+    # --- Chains: what event rules lead to ---
+
+    def _answer(self, case: CaseProgram, program: TaskProgram, settled: Settled) -> Chain | None:
+        """The chain that a call sets off; None if no rule answers it."""
+        if not case.answers("call"):
+            return None
+        frame, outcome, limits = self.frame, settled.outcome, self._run.limits
+        ends = settled.directive.kind in ("break", "fail")
+        last = ends or frame.position == len(self.tasks) - 1
+        if program.task.origin and not last:
+            return None  # What sugar is made of is nobody's call, except for how it ends.
+        chain = self._chain_after(program, settled)
+        frame.show_outcome(program.task.kind, outcome)
+        if self._is_only(program):
+            frame.show_own(program.task.kind, outcome)
+
+        def exhausted(one: Repeat) -> bool:
+            return one.is_exhausted(frame.scope, one.used(settled.tries), limits)
+
+        return self._begun(case, chain, called(ok=outcome.is_ok, last=last), outcome, exhausted)
+
+    def _last_chain(self, case: CaseProgram, ended: Ending) -> Chain | None:
+        """What comes at the end of a pass: the step's sink, then the rules for its exit."""
+        if ended.skipped is not None:
+            return None
+        if SINK in case.by_label and not self._has_stored and ended.error is None:
+            return Chain(
+                stage="sink",
+                event="step.done",
+                rules=(SINK,),
+                outcome=ok(ended.result),
+                call=Tries(),
+                routes=(ended.next,) if ended.next is not None else (),
+                losers=ended.suppressed,
+                position=self.frame.position,
+            )
+        if self._has_left or self.frame.iteration is None or ended.next is not None:
+            return None
+        self._has_left = True
+        return self._leave(case, ended)
+
+    def _leave(self, case: CaseProgram, ended: Ending) -> Chain | None:
+        """The chain that the end of an iteration sets off; None if no rule answers it."""
+        if not case.answers("exit"):
+            return None
+        frame = self.frame
+        outcome = (
+            ok(ended.result) if ended.error is None else Outcome(status="error", error=ended.error)
+        )
+        chain = Chain(
+            stage="iteration",
+            event="",
+            rules=(),
+            outcome=outcome,
+            position=frame.position,
+            fails=ended.error,
+        )
+        kind = self.tasks[-1].task.kind if self.tasks else ""
+        frame.show_outcome(kind, outcome)
+        frame.show_own(kind, outcome)
+        happening = exiting(ok=ended.error is None, looped=False)
+        begun = self._begun(case, chain, happening, outcome, _never)
+        if begun is not None and begun.rules:
+            self._say_evaluated(case, begun)
+        return begun
+
+    def _begun(
+        self,
+        case: CaseProgram,
+        chain: Chain,
+        happening: Happening,
+        outcome: Outcome,
+        exhausted: Callable[[Repeat], bool],
+    ) -> Chain | None:
+        """The chain with the rules that answer, or with the error that kept them from it."""
+        frame = self.frame
+        chain.event = happening.name
+        event = {
+            "step": self._run.command.step,
+            "data": outcome.result,
+            "payload": outcome.result,
+            "error": error_value(outcome.error),
+        }
+        try:
+            rules = case.selected(happening, frame.scope, event, exhausted)
+        except EvaluationFailed as error:
+            chain.error = error_from(error)
+            return chain
+        if not rules:
+            self._say_misspelt(case.misspelt(happening, frame.scope, event), happening)
+            self._hide()
+            return None
+        chain.rules = tuple(rule.label for rule in rules)
+        return chain
+
+    def _page_chain(self, program: TaskProgram, settled: Settled) -> Chain:
+        """A rule of `retry` that keeps or stores something before it makes the call again."""
+        directive = settled.directive
+        chain = self._chain_after(program, settled)
+        chain.outer = self.frame.chain
+        chain.stage, chain.event, chain.rules = "page", "call.done", (directive.rule,)
+        chain.again = Again(
+            overrides=directive.overrides, delay=directive.delay, new_page=directive.new_page
+        )
+        return chain
+
+    def _chain_after(self, program: TaskProgram, settled: Settled) -> Chain:
+        return Chain(
+            stage="call",
+            event="",
+            rules=(),
+            outcome=settled.stored,
+            task=program.task.name,
+            position=self.frame.position,
+            call=settled.tries,
+        )
+
+    def _follow(self, chain: Chain) -> Steps[Ending | Suspension | None]:
+        """Perform what is left of the chain; how the pass ends, or None if it goes on."""
+        frame, outcome = self.frame, chain.outcome
+        if outcome is not None:
+            value = yield from self._real(outcome.result)
+            outcome = msgspec.structs.replace(outcome, result=value)
+        policy = self._case.settings.next_policy if self._case is not None else "end_step"
+        try:
+            for rule, action in following(
+                chain, self._rule, frame, policy, lambda: self._show(chain, outcome)
+            ):
+                if isinstance(action, RetryProgram):
+                    self._ask_again(chain, action, outcome)
+                    chain.action += 1
+                    continue
+                suspension = yield from self._run_task(chain, rule, action)
+                if suspension is not None:
+                    return suspension
+                if frame.chain is not chain:
+                    return None  # the task's own `retry` comes first
+        except EvaluationFailed as error:
+            chain.error = error_from(error)
+        self._hide()
+        return (yield from self._conclude(chain))
+
+    def _rule(self, chain: Chain) -> RuleProgram:
+        label = chain.rules[chain.branch]
+        if chain.stage == "page":
+            rules = self._called(chain).rules
+            return next(one for one in rules if one.label == label and one.origin != "poll")
+        assert self._case is not None
+        return self._case.by_label[label]
+
+    def _called(self, chain: Chain) -> TaskProgram:
+        """The task whose call the chain is about."""
+        if chain.outer is None:
+            return self.tasks[chain.position]
+        action = self._rule(chain.outer).actions[chain.outer.action]
+        assert isinstance(action, RunProgram)
+        return action.task
+
+    def _show(self, chain: Chain, outcome: Outcome | None) -> None:
+        """What the actions see: the event, and the call or the step it is about."""
+        frame, step = self.frame, self._run.command.step
+        kind = self._called(chain).task.kind if chain.stage in ("call", "page") else ""
+        if chain.stage == "iteration" and self.tasks:
+            kind = self.tasks[-1].task.kind
+        elif chain.stage in ("exit", "sink"):
+            kind = self._run.step.kind
+        if outcome is not None:
+            frame.show_outcome(kind, outcome)
+            if chain.stage in ("exit", "iteration") or (
+                chain.stage in ("call", "page") and self._is_only(self._called(chain))
+            ):
+                frame.show_own(kind, outcome)
+            frame.show_page(kind, outcome)
+        if frame.yields and chain.recovered:
+            frame.names["result"] = view("", frame.yields[0])
+        frame.show_tries(chain.call)
+        data = chain.data if outcome is None else outcome.result
+        error = error_value(outcome.error) if outcome is not None else None
+        event = {"name": chain.event, "step": step, "data": data, "payload": data, "error": error}
+        frame.show_event(event, self._other_names(chain))
+
+    def _other_names(self, chain: Chain) -> frozenset[str]:
+        """The other names of the event."""
+        fine = chain.outcome is None or chain.outcome.is_ok
+        match chain.stage:
+            case "enter":
+                found = entering()
+            case "iteration":
+                found = exiting(ok=fine, looped=False)
+            case "exit" | "sink":
+                found = exiting(ok=fine, looped=self._run.step.step.loop is not None)
+            case "event":
+                found = outside(chain.event)
+            case _:
+                found = called(ok=fine, last=True)
+        return found.aliases | found.general
+
+    def _hide(self) -> None:
+        self.frame.hide_outcome()
+        self.frame.hide_page()
+        self.frame.names.pop("event", None)
+
+    def _ask_again(self, chain: Chain, action: RetryProgram, outcome: Outcome | None) -> None:
+        if chain.stage == "page":
+            return  # decided already: that is why the chain is followed
+        if chain.stage != "call":
+            chain.error = NO_RETRY
+            return
+        error = outcome.error if outcome is not None else None
+        seed = derive(self.frame.cause, chain.task, chain.call.page)
+        delay = action.delay(self.frame.scope, chain.call.attempt, error, seed)
+        chain.again = chain.again or Again(delay=delay, new_page=False)
+
+    def _run_task(
+        self, chain: Chain, rule: RuleProgram, action: RunProgram
+    ) -> Steps[Suspension | None]:
+        """Run a task of the chain until it is settled, and move on."""
+        frame = self.frame
+        if rule.restart is not None and chain.action == 0 and not chain.tries.calls:
+            chain.before = dict(frame.local)
+        settled = yield from self._settle(action.task, sink=action.sink)
+        if isinstance(settled, Suspension):
+            return settled
+        self._write(settled)
+        chain.tries = Tries()
+        yield from self._put_away()
+        task, directive = action.task.task, settled.directive
+        if settled.outcome.is_ok:
+            frame.name_result(task, settled.outcome.result, settled.stored.result)
+        again = None
+        if directive.rule:
+            frame.chain = self._page_chain(action.task, settled)
+        elif directive.kind == "fail":
+            message = f'task "{task.name}" failed'
+            error = directive.error or TaskError(kind="unknown", message=message)
+            again = self._restart_after(chain, rule, error)
+        else:
+            advanced(chain, "next branch" if directive.kind == "break" else "go on")
+        self._report(action.task, settled, sink=action.sink)
+        if not directive.rule:
+            self._say_processed(task.name, settled.outcome, settled.tries)
+        if again is None:
+            return None
+        return (yield from self._restart(chain, again))
+
+    def _put_away(self) -> Steps[None]:
+        """Keep the step's own large names by reference."""
+        for body in large_names(self.frame):
+            yield Keep(body)
+
+    def _restart_after(self, chain: Chain, rule: RuleProgram, error: TaskError) -> float | None:
+        """A task of the chain failed: the wait before the chain begins again, if it is to."""
+        scope, used = self.frame.scope, chain.restarts + 1
+        if rule.restart is None or rule.restart.is_exhausted(scope, used, self._run.limits):
+            chain.error = error
+            return None
+        return rule.restart.delay(scope, used, error, derive(self.frame.cause, rule.label))
+
+    def _restart(self, chain: Chain, delay: float) -> Steps[Suspension | None]:
+        frame = self.frame
+        label = chain.rules[chain.branch]
+        chain.restarts, chain.action = chain.restarts + 1, 0
+        chain.routes = tuple(one for one in chain.routes if one.branch != label)
+        frame.restore(chain.before)
+        self._say(
+            ChainRestarted(
+                at=self._at,
+                step_run_id=frame.command.step_run_id,
+                step=frame.command.step,
+                branch=label,
+                attempt=chain.restarts + 1,
+                delay=delay,
+                iteration=frame.iteration,
+                progress=frame.progress() if self._top else None,
+            )
+        )
+        return (yield from self._wait(delay))
+
+    # --- What a chain came to ---
+
+    def _conclude(self, chain: Chain) -> Steps[Ending | Suspension | None]:
+        frame = self.frame
+        # A copy: what was reported of this chain must not change with the one that goes on.
+        frame.chain = msgspec.structs.replace(chain.outer) if chain.outer is not None else None
+        yield from self._put_away()
+        yield from self._tell(chain)
+        if frame.chain is not None and chain.error is not None:
+            return (yield from self._broken(frame.chain, chain.error))
+        if chain.stage in SERVER_STAGES:
+            return self._heard(chain)
+        if chain.stage == "call" and (chain.again is None or chain.again.new_page):
+            self._say_processed(chain.task, chain.outcome, chain.call)
+        if chain.error is not None:
+            return Ending(error=chain.error)
+        if chain.skipped is not None:
+            return Ending(skipped=chain.skipped)
+        fails = None if chain.recovered else chain.fails
+        if chain.routes:
+            won = winner(chain.routes)
+            losers = (*suppressed(chain), *chain.losers)
+            return Ending(error=fails, result=frame.result, next=won, suppressed=losers)
+        if chain.again is not None and chain.stage == "iteration":
+            self._begin_again(chain.again)
+            return None
+        if chain.again is not None:
+            return (yield from self._again(chain, chain.again))
+        if chain.fails is not None and chain.recovered:
+            frame.position += 1
+        return Ending(error=fails) if fails is not None else None
+
+    def _broken(self, chain: Chain, error: TaskError) -> Steps[Suspension | None]:
+        """A page of this chain's task could not be kept or stored: that task has failed."""
+        try:
+            delay = self._restart_after(chain, self._rule(chain), error)
+        except EvaluationFailed as wrong:
+            chain.error = error_from(wrong)
+            return None
+        return None if delay is None else (yield from self._restart(chain, delay))
+
+    def _tell(self, chain: Chain) -> Steps[None]:
+        """Report what the rules wrote that is not in the progress of a call."""
+        frame, run = self.frame, self._run
+        if chain.recovered and frame.yields:
+            key = derive(frame.cause, chain.event, *chain.rules, chain.position, chain.call.page)
+            said = ok(frame.yields[0])
+            _, stored, body = recorded(said, run.command, key, run.result_max)
+            if body is not None:
+                yield Keep(body)
+            frame.yields = (stored.result,)
+        if not self._top:
+            return
+        if frame.ctx_writes:
+            self._say(frame.ctx_patch(self._at), held=True)
+        if frame.vars_writes:
+            self._say(frame.vars_patch(self._at))
+        # If a call follows, its report will tell.
+        local = frame.recorded_local() if chain.again is None else {}
+        if local or (chain.recovered and frame.yields):
+            patched = StepPatched(
+                at=self._at,
+                step_run_id=run.command.step_run_id,
+                step=run.command.step,
+                local=local,
+                yields=frame.yields if chain.recovered else (),
+            )
+            self._say(patched, held=True)
+
+    def _again(self, chain: Chain, again: Again) -> Steps[Suspension | None]:
+        """Make the call once more: the next page, or the same one."""
+        frame, tries = self.frame, chain.call
+        fine = chain.outcome is not None and chain.outcome.is_ok
+        frame.position = chain.position
+        frame.tries = Tries(
+            attempt=1 if again.new_page else tries.attempt + 1,
+            page=tries.page + again.new_page,
+            calls=tries.calls + 1,
+            rounds=tries.rounds + fine,
+            overrides=again.overrides if again.new_page else tries.overrides,
+        )
+        if chain.stage == "call" and not again.new_page:  # of a page the report of its call tells
+            self._say(
+                RetryStarted(
+                    at=self._at,
+                    step_run_id=frame.command.step_run_id,
+                    step=frame.command.step,
+                    task=chain.task,
+                    attempt=frame.tries.attempt,
+                    action_id=chain.outcome.meta.action_id if chain.outcome is not None else "",
+                    page=frame.tries.page,
+                    delay=again.delay,
+                    iteration=frame.iteration,
+                )
+            )
+        return (yield from self._wait(again.delay))
+
+    def _begin_again(self, again: Again) -> None:
+        """`call` at the end of a pass: its tasks once more, the first with some config changed."""
+        frame = self.frame
+        frame.position = 0
+        frame.jumps += 1  # calls of this round are other calls than those before
+        frame.tries = Tries(overrides=again.overrides)
+        self._has_left = False
+
+    def _heard(self, chain: Chain) -> Ending | None:
+        """The rules answered what the server heard: it goes on from here, unless they `call`."""
+        decided = chain.error is not None or chain.skipped is not None or chain.routes
+        if chain.again is not None and not decided:
+            step = self._run.step.step
+            if step.loop is not None or not step.tasks:
+                return Ending(error=NOTHING_TO_CALL)
+            self._begin_again(chain.again)
+            return None
+        won = winner(chain.routes) if chain.routes else None
+        return Ending(
+            error=chain.error,
+            next=won,
+            suppressed=suppressed(chain),
+            skipped=chain.skipped,
+            recovered=chain.recovered,
+        )
+
+    # --- Facts ---
+
+    def _names(self, program: TaskProgram) -> dict[str, Any]:
+        """What every fact about a call says of where it was made."""
+        command = self._run.command
+        return {
+            "step_run_id": command.step_run_id,
+            "step": command.step,
+            "task": program.task.name,
+            "iteration": self.frame.iteration,
+        }
+
+    def _say_started(
+        self, program: TaskProgram, action_id: str, tries: Tries, page: int, *, sink: bool
+    ) -> None:
+        frame, task = self.frame, program.task
+        started = SinkStarted if sink else TaskStarted
+        fact = started(
+            at=self._at,
+            step_run_id=frame.command.step_run_id,
+            step=frame.command.step,
+            task=task.name,
+            kind=task.kind,
+            attempt=tries.attempt,
+            action_id=action_id,
+            iteration=frame.iteration,
+            page=page,
+        )
+        if task.origin and not sink:
+            fact = msgspec.structs.replace(fact, origin=task.origin)
+        self._doing.append(Say(fact))
+
+    def _report(self, program: TaskProgram, settled: Settled, *, sink: bool = False) -> None:
+        """Say what a call came to, and where whoever goes on would go on."""
+        frame, directive, now = self.frame, settled.directive, self._at
+        done = SinkProcessed if sink else TaskDone
+        fact = done(
+            at=now,
+            step_run_id=frame.command.step_run_id,
+            step=frame.command.step,
+            task=program.task.name,
+            outcome=settled.stored,
+            attempt=settled.tries.attempt,
+            action_id=settled.action_id,
+            iteration=frame.iteration,
+            page=settled.page,
+            directive=directive.kind,
+            log=settled.printed.text,
+            told=settled.printed.told,
+            progress=frame.progress() if self._top else None,
+        )
+        self._doing.append(Say(fact))
+        if directive.unmatched:
+            undefined = directive.undefined
+            if undefined and self._run.has_warned(program.task.name):
+                undefined = {}
+            status = settled.outcome.status
+            self._say(
+                PolicyUnmatched(at=now, status=status, undefined=undefined, **self._names(program))
+            )
+        if directive.kind == "retry":
+            self._say_repeated(program, settled)
+        if self._top:
+            self._say_writes()
+            if program.task.kind != "noop":
+                self._doing.append(Flush())
+
+    def _say_writes(self) -> None:
+        frame = self.frame
+        if frame.ctx_writes:
+            self._say(frame.ctx_patch(self._at))
+        if frame.vars_writes:
+            self._say(frame.vars_patch(self._at))
+
+    def _say_repeated(self, program: TaskProgram, settled: Settled) -> None:
+        directive, where = settled.directive, self._names(program)
+        if directive.poll:
+            looks = settled.tries.polls + 1
+            self._say(PollIteration(at=self._at, number=looks, delay=directive.delay, **where))
+            return
+        self._say(
+            RetryStarted(
+                at=self._at,
+                attempt=1 if directive.new_page else settled.tries.attempt + 1,
+                action_id="" if directive.new_page else settled.action_id,
+                page=settled.tries.page + directive.new_page,
+                delay=directive.delay,
+                **where,
+            )
+        )
+
+    def _say_poll(
+        self, program: TaskProgram, outcome: Outcome, directive: Directive | None
+    ) -> None:
+        """What became of a poll, unless it looks again or a rule repeats the call."""
+        if directive is None or (directive.kind == "fail" and not outcome.is_ok):
+            status = "error"
+        elif directive.poll and directive.kind == "fail":
+            status = "exhausted"
+        elif outcome.is_ok and not directive.poll:
+            status = "reached"
+        else:
+            return
+        number = self.frame.tries.polls + 1
+        self._say(PollFinished(at=self._at, status=status, number=number, **self._names(program)))
+
+    def _say_processed(self, task: str, outcome: Outcome | None, tries: Tries) -> None:
+        """A call that was tried more than once is settled for good."""
+        if tries.attempt < 2 or outcome is None:
+            return
+        command = self._run.command
+        self._say(
+            RetryProcessed(
+                at=self._at,
+                step_run_id=command.step_run_id,
+                step=command.step,
+                task=task,
+                status=outcome.status,
+                attempts=tries.attempt,
+                action_id=outcome.meta.action_id,
+                iteration=self.frame.iteration,
+            )
+        )
+
+    def _say_evaluated(self, case: CaseProgram, chain: Chain) -> None:
+        """The server records which rules answered."""
+        command = self._run.command
+        self._say(
+            CaseEvaluated(
+                at=self._at,
+                step_run_id=command.step_run_id,
+                step=command.step,
+                trigger_event=chain.event,
+                matched=tuple(label for label in case.source if label in chain.rules),
+                order=chain.rules,
+                case_mode=case.settings.mode,
+                eval_mode="on_event" if case.settings.wait else "on_entry",
+                iteration=self.frame.iteration,
+                page=chain.call.page,
+            )
+        )
+
+    def _say_misspelt(self, undefined: Undefined, happening: Happening) -> None:
+        """Once under a command is enough: the next iteration makes the same mistake."""
+        if not undefined or self._run.has_warned(happening.name):
+            return
+        command = self._run.command
+        self._say(
+            CaseUnmatched(
+                at=self._at,
+                step_run_id=command.step_run_id,
+                step=command.step,
+                trigger_event=happening.name,
+                undefined=undefined,
+                iteration=self.frame.iteration,
+            )
+        )
+
+
+def _next_tries(settled: Settled) -> Tries:
+    """The counters after a call that will be repeated: as it was, or as a new page."""
+    tries, directive = settled.tries, settled.directive
+    counted = msgspec.structs.replace(
+        tries, calls=tries.calls + 1, rounds=tries.rounds + settled.outcome.is_ok
+    )
+    if not directive.new_page:
+        return msgspec.structs.replace(counted, attempt=tries.attempt + 1)
+    return msgspec.structs.replace(
+        counted,
+        attempt=1,
+        page=tries.page + 1,
+        polls=tries.polls + directive.poll,
+        overrides=tries.overrides if directive.poll else directive.overrides,
+    )
+
+
+def _never(_: Repeat) -> bool:
+    return False

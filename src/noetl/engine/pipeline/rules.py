@@ -1,0 +1,678 @@
+"""Rules: when this happened and this holds, do these actions. One form, one evaluator.
+
+A playbook has six ways to say such a thing. When a program is made, each becomes a `RuleProgram`,
+which names where it came from:
+
+    origin   written as                      answers                        goes first
+    poll     `poll` of a task                a success that is not the      ┐
+                                             one waited for                 │ one call: the first
+    retry    `retry` of a task or step       an outcome of the task         │ rule that holds
+    policy   `spec.policy.rules` of a task   an outcome of the task         ┘
+    case     `case` of a step                the events that it names       after the policy has
+                                                                            settled the call
+    sink     `sink` of a step                each success of its pipeline   after `case`
+    hook     `before after finally`          each try of a task             pipelines of their own,
+                                                                            which the machine runs
+
+`answering` asks the rules of one task, or of one `case`, which of them answer. A rule whose tries
+are used up does not. Of a policy, `else` then does not either, because a rule did match.
+The net keeps the written forms apart; its bytes name it (decision 0031).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.engine.pipeline.actions import (
+    CallProgram,
+    FailProgram,
+    MoveProgram,
+    PatchProgram,
+    Paths,
+    PlainProgram,
+    RetryProgram,
+    Writing,
+    advanced,
+    next_branch,
+    number,
+    perform,
+    program_of,
+    rendered,
+)
+from noetl.model import schemas
+from noetl.model.chains import Chain, NextPolicy, Tries
+from noetl.model.facts import Undefined, near_misses, sentence
+from noetl.model.net import (
+    Break,
+    CaseSettings,
+    Collect,
+    EventRule,
+    Jump,
+    Limits,
+    Patch,
+    Poll,
+    Rule,
+    Run,
+    Step,
+    Task,
+    Values,
+)
+from noetl.model.outcome import Outcome, TaskError
+from noetl.templates import Condition, EventView, Scope, compile_condition, compile_value
+
+Origin = Literal["poll", "retry", "policy", "case", "sink"]
+Kind = Literal["enter", "call", "exit", "external"]
+Repeat = RetryProgram | CallProgram
+"""What asks for another call."""
+SINK = "sink"
+"""The label under which a step's own `sink` is followed, as if it were a rule."""
+
+
+# --- A rule, and a task with its rules ---------------------------------------------------------
+
+
+class RunProgram:
+    """Runs a task: a named one, or a sink."""
+
+    is_plain = False
+    reads: Paths = frozenset()
+
+    def __init__(self, action: Run) -> None:
+        self.task = TaskProgram(action.task)
+        self.sink = action.sink
+
+
+class PollProgram:
+    """Looks again until what is waited for is there, or until it has looked often enough."""
+
+    is_plain = False
+
+    reads: Paths = frozenset()
+
+    def __init__(self, poll: Poll, until: Condition, task: str) -> None:
+        self._task = task
+        self._until = until
+        self._interval = compile_value(poll.interval)
+        self._most = compile_value(poll.max_attempts)
+        self._deadline = compile_value(poll.deadline)
+
+    def wait(self, scope: Scope, looks: int, waited: float) -> float | None:
+        """Seconds until the next look; None if there were enough of them, or it took too long."""
+        interval = number(self._interval, scope, f"poll.interval of {self._task}", 5)
+        most = number(self._most, scope, f"poll.max_attempts of {self._task}", math.inf)
+        deadline = number(self._deadline, scope, f"poll.deadline of {self._task}", math.inf)
+        return None if looks >= most or waited + interval > deadline else interval
+
+    def exhausted(self, scope: Scope, looks: int) -> TaskError:
+        undefined = self._until.undefined(scope)
+        why = f" {sentence(undefined)}" if undefined else ""
+        message = f'task "{self._task}" was polled {looks} times, and what it waits for'
+        message += f" did not come.{why}"
+        return TaskError(kind="timeout", code="poll_exhausted", message=message)
+
+
+ActionProgram = PlainProgram | RunProgram | PollProgram
+
+
+class RuleProgram:
+    """A rule with its templates compiled."""
+
+    def __init__(self, rule: Rule, origin: Origin, step: str) -> None:
+        self.rule = rule
+        self.label = rule.label
+        self.origin: Origin = origin
+        self.when: Condition | None = None if rule.when is None else compile_condition(rule.when)
+        self.unless = False
+        """It answers while its condition does not hold."""
+        of_task = origin in ("retry", "policy")
+        self.actions: tuple[ActionProgram, ...] = tuple(
+            RunProgram(action)
+            if isinstance(action, Run)
+            else program_of(action, rule.label, f"{step}#{rule.label}.{index}", of_task=of_task)
+            for index, action in enumerate(rule.actions)
+        )
+        self.repeats: tuple[Repeat, ...] = tuple(
+            one for one in self.actions if isinstance(one, RetryProgram | CallProgram)
+        )
+        """What asks for another call, which may be one too many."""
+        events = rule.events if isinstance(rule, EventRule) else None
+        self.names = frozenset(events) if events is not None else None
+        """The events that it answers; None: those of the place where it stands."""
+        self.events = frozenset(_SAME.get(name, name) for name in self.names or ())
+        """The same, whichever of an event's names is written; nothing if none is."""
+        self.priority = rule.priority if isinstance(rule, EventRule) else 0
+        again = rule.retry if isinstance(rule, EventRule) else None
+        self.restart = RetryProgram(again, rule.label) if again is not None else None
+        """Its chain begins again when one of its tasks fails."""
+        self.extras = any(isinstance(action, Collect | Run) for action in rule.actions)
+        """It keeps or stores something before it goes on."""
+
+    @classmethod
+    def of_poll(cls, poll: Poll, task: str) -> RuleProgram:
+        """A success that is not the one waited for is followed by another look."""
+        made = cls(Rule(label="poll", when=poll.until), "poll", task)
+        assert made.when is not None
+        made.unless = True
+        made.actions = (PollProgram(poll, made.when, task),)
+        return made
+
+    def holds(self, scope: Scope) -> bool:
+        return self.when is None or self.when.holds(scope) is not self.unless
+
+    @cached_property
+    def reads_error(self) -> bool:
+        return self.when is not None and any(path[0] == "error" for path in self.when.reads)
+
+    @cached_property
+    def reads_event(self) -> bool:
+        return self.when is not None and any(path[0] == "event" for path in self.when.reads)
+
+    @cached_property
+    def needs_worker(self) -> bool:
+        return any(not action.is_plain for action in self.actions)
+
+    @cached_property
+    def reads(self) -> Paths:
+        """The paths that choosing it and following its plain actions may read."""
+        found: Paths = self.when.reads if self.when is not None else frozenset()
+        for action in self.actions:
+            found |= action.reads
+        return found
+
+
+class TaskProgram:
+    """A task with its templates compiled."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "config",
+        "finally_",
+        "has_hooks",
+        "inputs",
+        "is_literal",
+        "judges_nothing",
+        "max_jumps",
+        "patch",
+        "patch_after_error",
+        "promises",
+        "reads_output",
+        "rules",
+        "schema",
+        "starts_child",
+        "task",
+        "timeout",
+    )
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.schema = schemas.compiled(task.schema.schema) if task.schema is not None else None
+        self.timeout = compile_value(task.timeout)
+        self.max_jumps = compile_value(task.max_jumps)
+        self.config = compile_value(task.config)
+        self.inputs = compile_value(task.inputs)
+        self.starts_child = task.kind == "playbook"
+        """It is another execution, which the run waits for without a worker."""
+        self.is_literal = self.config.is_literal and self.inputs.is_literal
+        self.reads_output = any(
+            path[0] in ("outcome", "output") for path in self.config.reads | self.inputs.reads
+        )
+        """It wants the outcome of the task before it."""
+        polls = [RuleProgram.of_poll(task.poll, task.name)] if task.poll is not None else []
+        self.rules = (
+            *polls,
+            *(RuleProgram(rule, "retry", task.name) for rule in task.retries),
+            *(RuleProgram(rule, "policy", task.name) for rule in task.rules),
+        )
+        """What its outcomes lead to, in the order in which they are asked."""
+        self.judges_nothing = not (self.rules or task.patch)
+        """A success is simply followed by the next task."""
+        patch = task.patch or Patch()
+        written = (patch.ctx, patch.iter, patch.local, patch.vars)
+        self.patch = tuple(compile_value(part) for part in written)
+        self.patch_after_error = tuple(
+            compile_value(_without_result(part, task.name)) for part in written
+        )
+        """After an error that the policy tolerates: entries that read the result are left out."""
+        self.before = tuple(TaskProgram(hook) for hook in task.before)
+        self.after = tuple(TaskProgram(hook) for hook in task.after)
+        self.finally_ = tuple(TaskProgram(hook) for hook in task.finally_)
+        self.promises = "assert" in task.spec or self.schema is not None
+        """Its result is looked at before anybody else sees it."""
+        self.has_hooks = bool(task.before or task.after or task.finally_)
+
+
+_RESULT_PATHS = {
+    *(("outcome", "result"), ("output", "result"), ("output", "data"), ("outcome", "data")),
+    *(("this", "result"), ("this", "data")),
+}
+
+
+def _without_result(values: Values, task: str) -> Values:
+    """Those entries of a `set` that do not read the result of their task."""
+
+    def reads_result(value: Any) -> bool:
+        return any(
+            path[0] in ("result", "response", task) or path[:2] in _RESULT_PATHS
+            for path in compile_value(value).reads
+        )
+
+    return {name: value for name, value in values.items() if not reads_result(value)}
+
+
+# --- Asking them -------------------------------------------------------------------------------
+
+
+def answering(
+    rules: Iterable[RuleProgram],
+    scope: Scope,
+    *,
+    offered: Callable[[RuleProgram, list[RuleProgram]], bool],
+    has_tries: Callable[[RuleProgram], bool],
+    first_only: bool,
+) -> list[RuleProgram]:
+    """The rules that answer what has just happened, in their order.
+
+    `offered`: whether this rule is asked at all, beside those found so far. `has_tries`: whether
+    the calls that it asks for are not used up. A rule without condition is an `else`: it answers
+    what no rule before it does. Raises EvaluationFailed.
+    """
+    found: list[RuleProgram] = []
+    for rule in rules:
+        if not offered(rule, found) or (rule.when is None and found):
+            continue
+        if rule.holds(scope) and (not rule.repeats or has_tries(rule)):
+            found.append(rule)
+            if first_only:
+                break
+    return found
+
+
+# --- The policy of a task ----------------------------------------------------------------------
+
+
+class Directive(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pipeline goes, and what is written on the way."""
+
+    kind: Literal["continue", "retry", "jump", "break", "fail"]
+    to: str = ""
+    delay: float = 0.0
+    error: TaskError | None = None
+    ctx: Values = {}
+    iter: Values = {}
+    local: Values = {}
+    vars: Values = {}
+    overrides: Values = {}
+    new_page: bool = False
+    """A retry that is another logical call: the next page, or the next look of a poll."""
+    poll: bool = False
+    """What is polled for is not there: look again, or fail because there were enough looks."""
+    rule: str = ""
+    """A rule of `retry` that keeps or stores something before it repeats the call."""
+    unmatched: bool = False
+    undefined: Undefined = {}
+    """No rule held: names that they nearly spelt right."""
+
+
+GO_ON = Directive(kind="continue")
+
+
+def decide(
+    program: TaskProgram,
+    outcome: Outcome,
+    scope: Scope,
+    *,
+    tries: Tries,
+    seed: str,
+    limits: Limits,
+    at: float = 0.0,
+) -> Directive:
+    """What this outcome leads to. Raises EvaluationFailed if a rule cannot be evaluated.
+
+    Without a policy: ok goes on, an error fails. With a policy of which no rule holds: the
+    pipeline goes on, and that is recorded. After a `retry` whose tries are used up, rules that have
+    a condition are asked, but not `else`, because a rule did match; if none of them says otherwise
+    the task fails with its last error.
+    """
+    is_ok = outcome.is_ok
+    spent = False
+
+    def offered(rule: RuleProgram, _: list[RuleProgram]) -> bool:
+        if rule.origin == "poll":
+            return is_ok
+        return rule.when is not None or not spent
+
+    def has_tries(rule: RuleProgram) -> bool:
+        nonlocal spent
+        again = rule.actions[-1]
+        if not isinstance(again, RetryProgram):
+            return True
+        if not again.is_exhausted(scope, again.used(tries), limits):
+            return True
+        # Further pages of a success (`retry` of the task) may simply run out.
+        spent = spent or not is_ok or rule.origin == "policy"
+        return False
+
+    found = answering(program.rules, scope, offered=offered, has_tries=has_tries, first_only=True)
+    if found:
+        return _directive(found[0], outcome, scope, tries, seed, at)
+    if spent or (not program.task.rules and not is_ok):
+        return Directive(kind="fail", error=outcome.error or _exhausted(program, tries.attempt))
+    if not program.task.rules:
+        return GO_ON
+    return Directive(kind="continue", unmatched=True, undefined=_misspelt(program, scope))
+
+
+def _misspelt(program: TaskProgram, scope: Scope) -> Undefined:
+    found: Undefined = {}
+    for rule in program.rules:
+        if rule.when is not None and rule.origin != "poll":
+            found |= near_misses(rule.when.undefined(scope))
+    return found
+
+
+def _exhausted(program: TaskProgram, attempt: int) -> TaskError:
+    return TaskError(
+        kind="client_error",
+        code="retries_exhausted",
+        message=f'task "{program.task.name}" succeeded, but after {attempt} tries its policy still'
+        " asked for another.",
+    )
+
+
+class _Written:
+    """What a policy rule writes: gathered, and applied when the call is settled."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.values: dict[str, Any] = {"ctx": {}, "iter": {}, "local": {}, "vars": {}}
+
+    def write(
+        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
+    ) -> None:
+        written = (ctx, iteration, local, variables or {})
+        for kept, more in zip(self.values.values(), written, strict=True):
+            kept |= more
+
+    def say_result(self, value: Any) -> None:
+        raise AssertionError("a policy rule does not say what the step yields")
+
+
+def _directive(
+    rule: RuleProgram, outcome: Outcome, scope: Scope, tries: Tries, seed: str, at: float
+) -> Directive:
+    """What the actions of a rule amount to."""
+    written = _Written(scope)
+    for action in rule.actions:
+        if isinstance(action, PatchProgram):
+            action.perform(written)
+    match rule.actions[-1] if rule.actions else None:
+        case RetryProgram() as again:
+            return Directive(
+                kind="retry",
+                delay=again.delay(scope, again.used(tries), outcome.error, seed),
+                **written.values,
+                overrides=rendered(again.overrides, scope, f"next_call of {rule.label}"),
+                new_page=bool(again.action.overrides),
+                rule=rule.label if rule.extras else "",
+            )
+        case PollProgram() as poll:
+            looks = tries.polls + 1
+            delay = poll.wait(scope, looks, at - (tries.poll_began or at))
+            if delay is None:
+                return Directive(kind="fail", error=poll.exhausted(scope, looks), poll=True)
+            return Directive(kind="retry", delay=delay, new_page=True, poll=True)
+        case FailProgram() as fails:
+            error = fails.error(scope, outcome.error)
+            return Directive(kind="fail", error=error, **written.values)
+        case MoveProgram(action=Jump(to=to)):
+            return Directive(kind="jump", to=to, **written.values)
+        case MoveProgram(action=Break()):
+            return Directive(kind="break", **written.values)
+        case _:
+            return Directive(kind="continue", **written.values)
+
+
+# --- The event rules of a step -----------------------------------------------------------------
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that the rules of a step may answer."""
+
+    kind: Kind
+    name: str
+    aliases: frozenset[str] = frozenset()
+    general: frozenset[str] = frozenset()
+    """Names that mean this failure only to rules that read `error`."""
+    failed: bool = False
+    last: bool = True
+    """No other call of this pass follows."""
+
+
+def entering() -> Happening:
+    return Happening(
+        kind="enter", name="step.enter", aliases=frozenset({"step.started", "StepStarted"})
+    )
+
+
+def called(*, ok: bool, last: bool) -> Happening:
+    """A call of the step is settled."""
+    both = {"task.done", "tool.processed"}
+    if ok:
+        names = frozenset({*both, "ToolCompleted"})
+        return Happening(kind="call", name="call.done", aliases=names, last=last)
+    return Happening(
+        kind="call",
+        name="call.error",
+        aliases=frozenset({*both, "ToolErrored"}),
+        general=frozenset({"call.done"}),
+        failed=True,
+    )
+
+
+def exiting(*, ok: bool, looped: bool) -> Happening:
+    """The body of the step is through; with `looped`, the whole loop is.
+
+    In a looped step `step.exit` is the end of each iteration, and `loop.done` that of the loop.
+    """
+    if looped:
+        loop = frozenset({"loop.finished", "LoopFinished", "LoopDone"})
+        if ok:
+            return Happening(kind="exit", name="loop.done", aliases=loop)
+        return Happening(kind="exit", name="loop.failed", general=loop | {"loop.done"}, failed=True)
+    general = frozenset({"step.exit", "step.finished", "StepFinished"})
+    if ok:
+        return Happening(kind="exit", name="step.done", aliases=general)
+    return Happening(
+        kind="exit",
+        name="step.failed",
+        aliases=frozenset({"StepFailed"}),
+        general=general,
+        failed=True,
+    )
+
+
+def outside(name: str) -> Happening:
+    """The world said something to a step that waits for it."""
+    return Happening(kind="external", name=name)
+
+
+_SAME = {
+    **dict.fromkeys(("call.error", "task.done", "tool.processed"), "call.done"),
+    **dict.fromkeys(("ToolCompleted", "ToolErrored"), "call.done"),
+    **dict.fromkeys(("step.done", "step.failed", "step.finished", "StepFinished"), "step.exit"),
+    **dict.fromkeys(("loop.finished", "LoopFinished", "LoopDone"), "loop.done"),
+}
+"""Names under which the same event is known, where several rules answer it."""
+
+
+class CaseProgram:
+    """The event rules of a step, in the order they are tried."""
+
+    def __init__(self, step: Step) -> None:
+        self.settings: CaseSettings = step.case
+        written = [RuleProgram(rule, "case", step.name) for rule in step.rules]
+        self.rules = tuple(rule for rule in written if rule.when is not None)
+        self.otherwise = next((rule for rule in written if rule.when is None), None)
+        if self.settings.order == "priority":
+            self.rules = tuple(sorted(self.rules, key=lambda one: -one.priority))
+        self._asked = self.rules if self.otherwise is None else (*self.rules, self.otherwise)
+        self.by_label = {rule.label: rule for rule in written}
+        self.source = tuple(self.by_label)
+        if step.sink is not None:
+            actions = (Run(task=step.sink, sink=True),)
+            self.by_label[SINK] = RuleProgram(Rule(label=SINK, actions=actions), "sink", step.name)
+        self._home: set[Kind] = set()
+        """What rules answer that name no event."""
+        if step.tasks:
+            self._home.add("call")
+        elif not step.case.wait:
+            self._home.add("exit")
+        if step.case.wait:
+            self._home.add("external")
+        self._named = frozenset().union(*(rule.names or () for rule in self.rules), frozenset())
+
+    @cached_property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        return frozenset().union(*(rule.reads for rule in self.by_label.values()), frozenset())
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks that its rules run, by name."""
+        return {
+            action.task.task.name: action.task.task
+            for rule in self.by_label.values()
+            for action in rule.actions
+            if isinstance(action, RunProgram)
+        }
+
+    def answers(self, kind: Kind) -> bool:
+        """Whether any rule could answer an event of this kind at all."""
+        return kind in self._answered
+
+    @cached_property
+    def _answered(self) -> frozenset[Kind]:
+        possible = {
+            "enter": (entering(),),
+            "call": (called(ok=True, last=True), called(ok=False, last=True)),
+            "exit": tuple(
+                exiting(ok=ok, looped=looped) for ok in (True, False) for looped in (True, False)
+            ),
+        }
+        found: set[Kind] = {"external"} if self.settings.wait else set()
+        for kind, happenings in possible.items():
+            if any(self._considers(rule, one) for rule in self._asked for one in happenings):
+                found.add(kind)  # type: ignore[arg-type]
+        return frozenset(found)
+
+    def selected(
+        self,
+        happening: Happening,
+        scope: Scope,
+        event: dict[str, Any],
+        exhausted: Callable[[Repeat], bool],
+    ) -> list[RuleProgram]:
+        """The rules that answer, in the order in which they are followed.
+
+        A rule whose `retry` or `call` has no tries left does not hold. Raises EvaluationFailed.
+        """
+
+        def offered(rule: RuleProgram, found: list[RuleProgram]) -> bool:
+            if not self._considers(rule, happening) or self._excluded(rule, found):
+                return False
+            scope.roots["event"] = _shown(happening, event, rule)
+            return True
+
+        found = answering(
+            self._asked,
+            scope,
+            offered=offered,
+            has_tries=lambda rule: rule.when is None or not any(map(exhausted, rule.repeats)),
+            first_only=False,
+        )
+        scope.roots["event"] = _shown(happening, event, None)
+        return found
+
+    def misspelt(self, happening: Happening, scope: Scope, event: dict[str, Any]) -> Undefined:
+        """Of rules none of which answered: names that are nearly those that are there."""
+        found: Undefined = {}
+        for rule in self.rules:
+            if self._considers(rule, happening) and rule.when is not None:
+                scope.roots["event"] = _shown(happening, event, rule)
+                found |= near_misses(rule.when.undefined(scope))
+        scope.roots["event"] = _shown(happening, event, None)
+        return found
+
+    def _excluded(self, rule: RuleProgram, found: list[RuleProgram]) -> bool:
+        """Exclusive: another rule has answered. Mapping-form rules exclude those of their event."""
+        if self.settings.mode == "inclusive":
+            return False
+        if not self.settings.independent:
+            return bool(found)
+        events = rule.events
+        return any(not events or not one.events or events & one.events for one in found)
+
+    def _considers(self, rule: RuleProgram, happening: Happening) -> bool:
+        if rule.when is None:
+            return self._falls_through(happening)
+        if rule.names is None:
+            shown = not happening.failed or rule.reads_error or rule.reads_event
+            return shown and self._is_home(happening)
+        return not rule.names.isdisjoint(_names(happening, rule))
+
+    def _falls_through(self, happening: Happening) -> bool:
+        """`else` answers what rules without a name do; if all rules name other events, those."""
+        homeless = all(rule.names is not None for rule in self.rules) and self._named
+        calls = {"call.done", "call.error", "task.done", "tool.processed"}
+        if homeless and "call" in self._home and not self._named & calls:
+            every = {happening.name, *happening.aliases, *happening.general}
+            return happening.kind != "enter" and not self._named.isdisjoint(every)
+        return self._is_home(happening)
+
+    def _is_home(self, happening: Happening) -> bool:
+        return happening.kind in self._home and happening.last
+
+
+def _names(happening: Happening, rule: RuleProgram | None) -> frozenset[str]:
+    names = happening.aliases | {happening.name}
+    return names | happening.general if rule is None or rule.reads_error else names
+
+
+def _shown(happening: Happening, event: dict[str, Any], rule: RuleProgram | None) -> EventView:
+    """The event as this rule sees it; as the actions of all rules see it, if none is given."""
+    return EventView({**event, "name": happening.name}, _names(happening, rule))
+
+
+# --- Following them ----------------------------------------------------------------------------
+
+
+def following(
+    chain: Chain,
+    rule_of: Callable[[Chain], RuleProgram],
+    writing: Writing,
+    default: NextPolicy,
+    show: Callable[[], None],
+) -> Iterator[tuple[RuleProgram, RunProgram | RetryProgram]]:
+    """Perform what is left of a chain. Server and worker follow chains by this and nothing else.
+
+    What takes a call is left to whoever follows, who also moves the chain on behind it. `show` is
+    called before each action: the one before may have changed what it sees. Raises
+    EvaluationFailed.
+    """
+    while not chain.is_over and chain.error is None:
+        rule = rule_of(chain)
+        if chain.action >= len(rule.actions):
+            next_branch(chain)
+            continue
+        action = rule.actions[chain.action]
+        show()
+        if isinstance(action, RunProgram | RetryProgram):
+            yield rule, action
+        else:
+            assert not isinstance(action, PollProgram)
+            advanced(chain, perform(action, chain, writing, default))

@@ -1,0 +1,190 @@
+"""What the world says to an execution: taken in, kept, and offered to the steps that wait.
+
+A signal goes to every step that waits when it comes. If a rule of one of them holds it is taken.
+If not, nothing is lost: it is kept, and offered to the steps that begin to wait later. A step that
+is at work on the last signal is offered the next one when it waits again, so signals never overtake
+each other.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from noetl.engine.event_rules import end_by_rule, hear
+from noetl.engine.evolve import KEPT_MAX
+from noetl.engine.pipeline.rules import outside
+from noetl.engine.program import Program
+from noetl.engine.scope import ALIASES, server_scope
+from noetl.engine.turn import Turn
+from noetl.engine.waits import OWN_PREFIXES
+from noetl.errors import EvaluationFailed, SignalRefused
+from noetl.model import fields as forms
+from noetl.model.facts import Actor
+from noetl.model.net import FormField
+from noetl.model.signals import (
+    APPROVAL,
+    ApprovalReceived,
+    MessageReceived,
+    SignalConsidered,
+    SignalReceived,
+)
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import ExecutionState, Run, Signal
+from noetl.templates import EventView
+
+TIMER = "timer.fired"
+DATA_BYTES_MAX = 64 * 1024
+_NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,199}")
+_OURS = frozenset(ALIASES).union(*ALIASES.values())
+
+
+def received(
+    at: float,
+    signal_id: str,
+    name: str,
+    data: object,
+    step: str | None,
+    actor: Actor | None = None,
+) -> MessageReceived | ApprovalReceived:
+    """The fact that a signal came."""
+    kind = ApprovalReceived if name == APPROVAL else MessageReceived
+    return kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
+
+
+def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
+    """Record a signal, unless it is known. Raises before anything has changed."""
+    if signal.signal_id in turn.state.heard:
+        return
+    _check_sender(signal)
+    _check_address(turn.program, turn.state, signal)
+    form = _form_for(turn.program, turn.state, signal)
+    if form:
+        answered = forms.answer(form, signal.data)
+        if answered.problems:
+            raise SignalRefused("; ".join(answered.problems) + ". Nothing was changed.")
+        signal = msgspec.structs.replace(signal, data=answered.values)
+    turn.record(signal)
+
+
+def _check_sender(signal: SignalReceived) -> None:
+    """Only we say what happens inside; and what comes from outside has its limits."""
+    name = signal.name
+    if not _NAME.fullmatch(name):
+        raise SignalRefused(
+            f'"{name[:60]}" is no name for an event. Write letters, digits and dots,'
+            " such as message.received or order.shipped."
+        )
+    if name.startswith(OWN_PREFIXES) or name in _OURS:
+        raise SignalRefused(
+            f'"{name}" is what the system itself says. Call it message.received,'
+            " approval.received, or a name of your own such as order.shipped."
+        )
+    size = len(msgspec.json.encode(signal.data))
+    if size > DATA_BYTES_MAX:
+        raise SignalRefused(
+            f"the data of the event has {size} bytes, and {DATA_BYTES_MAX} may be sent."
+            " Put it where the playbook can fetch it, and send its address."
+        )
+
+
+def _check_address(program: Program, state: ExecutionState, signal: SignalReceived) -> None:
+    if signal.step and signal.step not in program.steps:
+        hint = did_you_mean(signal.step, program.steps)
+        raise SignalRefused(f'the playbook has no step "{signal.step}".{hint}')
+    somebody = any(_is_for(signal, run) for run in state.runs.values())
+    if len(state.signals) >= KEPT_MAX and not somebody:
+        raise SignalRefused(
+            f"the execution keeps {KEPT_MAX} events that no step has waited for, and takes no"
+            " more until one does. `noetl executions why` shows what it waits for."
+        )
+
+
+def _is_for(signal: SignalReceived, run: Run) -> bool:
+    return run.listens is not None and signal.step in ("", run.step)
+
+
+def _form_for(
+    program: Program, state: ExecutionState, signal: SignalReceived
+) -> tuple[FormField, ...]:
+    """The form that an approval answers, if that can be told by now."""
+    if signal.name != APPROVAL:
+        return ()
+    asking = [
+        (run.step, run.listens.form)
+        for run in state.runs.values()
+        if run.listens is not None and run.listens.form and signal.step in ("", run.step)
+    ]
+    if len({step for step, _ in asking}) > 1:
+        steps = ", ".join(step for step, _ in asking)
+        raise SignalRefused(f"several steps wait for an answer: {steps}. Name the step.")
+    return asking[0][1] if asking else ()
+
+
+# --- Offering ----------------------------------------------------------------------------------
+
+
+def deliver(turn: Turn) -> bool:
+    """Offer the oldest signal that some free step has not been offered. Says whether one was."""
+    runs = turn.state.runs
+    for signal in turn.state.signals.values():
+        for run_id in signal.due:
+            if is_free(runs[run_id]):
+                _offer(turn, runs[run_id], signal)
+                return True
+    return False
+
+
+def is_free(run: Run) -> bool:
+    """Whether it waits, and nobody works on what it heard last."""
+    return run.listens is not None and not run.commands and run.following is None
+
+
+def _offer(turn: Turn, run: Run, signal: Signal) -> None:
+    """Let the rules of a step answer, and end it if that is what they say."""
+    data, reason = signal.data, ""
+    form = run.listens.form if run.listens is not None else ()
+    if signal.name == APPROVAL and form:
+        answered = forms.answer(form, data)
+        data, reason = answered.values, "; ".join(answered.problems)
+    if not reason and signal.name != TIMER:
+        reason = _mismatch(turn, run, signal.name, data)
+    chain = hear(turn, run, outside(signal.name), data=data) if not reason else None
+    if chain is not None and not chain.rules and chain.error is not None:
+        # No rule could be asked. Whatever strangers send must not make the execution fail.
+        reason, chain = chain.error.message, None
+    turn.record(
+        SignalConsidered(
+            at=turn.at,
+            signal_id=signal.signal_id,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            taken=chain is not None,
+            reason=reason,
+        )
+    )
+    if chain is not None and chain.is_over:
+        end_by_rule(turn, run, chain)
+
+
+def _mismatch(turn: Turn, run: Run, name: str, data: object) -> str:
+    """Why an external event does not concern this step; empty if it does."""
+    match = turn.program.steps[run.step].match
+    if match is None:
+        return ""
+    event = {"name": name, "step": run.step, "data": data, "payload": data, "error": None}
+    scope = server_scope(
+        turn.program,
+        turn.state,
+        turn.execution_id,
+        run.step,
+        at=turn.at,
+        seed=run.step_run_id,
+        args=run.args,
+        names={"event": EventView(event, ALIASES.get(name, frozenset()))},
+    )
+    try:
+        return "" if match.holds(scope) else "`match` does not hold"
+    except EvaluationFailed as error:
+        return str(error)

@@ -1,0 +1,133 @@
+"""Waiting for the world: a step that holds no worker until it hears something.
+
+A step with `eval_mode: on_event` does what its body says, if it has one, and then waits. What it
+hears are external events and its own timers (`engine.signals` offers them to its rules). It
+waits until a rule ends it, or its timeout does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from noetl.engine.durations import duration
+from noetl.engine.failures import error_from
+from noetl.engine.program import StepProgram
+from noetl.engine.runs import let_go
+from noetl.engine.scope import server_scope
+from noetl.engine.turn import Turn
+from noetl.errors import EvaluationFailed
+from noetl.model.events import StepWaiting, TimerSet
+from noetl.model.fields import options
+from noetl.model.ids import derive
+from noetl.model.net import EventRule, FormField
+from noetl.model.outcome import TaskError
+from noetl.model.signals import ANY, Listening
+from noetl.model.state import Run
+from noetl.templates import Compiled, Scope
+
+OWN_PREFIXES = (
+    *("playbook.", "workflow.", "token.", "step.", "task.", "tool.", "call.", "loop.", "case."),
+    *("next.", "retry.", "poll.", "sink.", "policy.", "ctx.", "vars.", "command.", "timer."),
+    *("child.", "signal."),
+)
+"""What names of events begin with that only the system itself may say."""
+
+
+def is_to_wait(program: StepProgram, run: Run) -> bool:
+    """Whether the run, its body being through, has to wait before it can end.
+
+    Not if a rule has said where to go already; and what is being undone waits for nobody.
+    """
+    if not program.step.case.wait:
+        return False
+    return run.listens is None and run.next is None and run.compensates is None
+
+
+def begin_waiting(turn: Turn, run: Run, result: Any) -> TaskError | None:
+    """Let the run wait, its body having come to this; or the reason why it cannot."""
+    program = turn.program.steps[run.step]
+    scope = server_scope(
+        turn.program,
+        turn.state,
+        turn.execution_id,
+        run.step,
+        at=turn.at,
+        seed=run.step_run_id,
+        args=run.args,
+    )
+    try:
+        timers = [
+            (name, _moment(run, name, after, at, scope)) for name, after, at in program.timers
+        ]
+        listens = Listening(events=listened(program.step.rules), form=_form(program, scope))
+    except EvaluationFailed as error:
+        return error_from(error)
+    let_go(turn, run)
+    turn.record(
+        StepWaiting(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            listens=listens,
+            yields=(result,) if program.step.tasks else (),
+        )
+    )
+    for index, (name, fires_at) in enumerate(timers):
+        turn.record(
+            TimerSet(
+                at=turn.at,
+                timer_id=derive(run.step_run_id, "timer", index),
+                fires_at=fires_at,
+                purpose="listener",
+                step_run_id=run.step_run_id,
+                name=name,
+            )
+        )
+    return None
+
+
+def listened(rules: tuple[EventRule, ...]) -> tuple[str, ...]:
+    """The external events that these rules speak of."""
+    names: dict[str, None] = {}
+    for rule in rules:
+        for name in (ANY,) if rule.events is None else rule.events:
+            if not name.startswith(OWN_PREFIXES):
+                names[name] = None
+    return tuple(names)
+
+
+def _moment(run: Run, name: str, after: Compiled, at: Compiled, scope: Scope) -> float:
+    """When a timer fires: so long after the step began, or at a moment."""
+    where = f'timer "{name}" of step "{run.step}"'
+    length = duration(after, scope, f"length of {where}")
+    if length is not None:
+        return run.scheduled_at + length
+    written: Any = at.render(scope, where)
+    try:
+        moment = written if isinstance(written, datetime) else datetime.fromisoformat(str(written))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise EvaluationFailed(
+            f"{where} is to fire at {written!r}, which is no moment."
+            " Write one with its zone, such as 2030-01-31T12:00:00Z."
+        )
+    return moment.timestamp()
+
+
+def _form(program: StepProgram, scope: Scope) -> tuple[FormField, ...]:
+    where = f'form of step "{program.step.name}"'
+    try:
+        form = msgspec.convert(program.form.render(scope, where), tuple[FormField, ...])
+    except msgspec.ValidationError as error:
+        raise EvaluationFailed(f"the {where} cannot be shown: {error}.") from None
+    for field in form:
+        if field.type == "choice" and not options(field):
+            raise EvaluationFailed(
+                f'field "{field.name}" of the {where} is a choice, and `options` yields'
+                f" {field.options!r} to choose from. Write a list, or a template that yields one."
+            )
+    return form

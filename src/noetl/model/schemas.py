@@ -1,0 +1,702 @@
+"""JSON Schema (draft 2020-12) for results: what is wrong with a schema, whether a value fits, and
+whether a new version breaks those who read by the old one.
+
+Schemas come from anybody, so they are bounded: `$ref` goes to the same document only, patterns are
+RE2, size and depth are limited, and a check counts what it looks at. A schema is compiled once into
+functions; `docs/decisions/0028-own-schema-validator.md` says why it is our own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from noetl.model.spelling import did_you_mean
+from noetl.model.toolshape import Each, Yielded
+
+BYTES_MAX = 256 * 1024
+DEPTH_MAX = 64
+LOOKS_MAX = 2_000_000
+"""So many values are looked at in one check. A result of some megabytes is far below."""
+DATA_DEPTH_MAX = 400
+
+Path = tuple[str | int, ...]
+Wrong = tuple[Path, str]
+"""Where in the data, and what is wrong there."""
+Check = Callable[[Any, Path, "_Looks"], Wrong | None]
+
+TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
+_ANNOTATIONS = {
+    *("$schema", "$comment", "title", "description", "default", "examples", "deprecated"),
+    *("readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType"),
+}
+_ONE = {"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"}
+_LISTS = {"prefixItems", "allOf", "anyOf", "oneOf"}
+_MAPS = {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+_COUNTS = {
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_OTHERS = {
+    *("type", "enum", "const", "pattern", "uniqueItems", "required", "dependentRequired", "$ref")
+}
+KEYWORDS = _ANNOTATIONS | _ONE | _LISTS | _MAPS | _COUNTS | _NUMBERS | _OTHERS
+_REFUSED = {
+    "unevaluatedProperties": "write `additionalProperties`.",
+    "unevaluatedItems": "write `items` beside `prefixItems`.",
+    "$dynamicRef": "write `$ref`.",
+    "$anchor": "refer by a path: `$ref: '#/$defs/name'`.",
+    "$id": "a schema is known by its path in the catalog.",
+}
+
+
+class _Looks:
+    """How much a check may still look at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = LOOKS_MAX
+
+
+class TooMuch(Exception):
+    """A check looked at too much: the value is too large or too deep for this schema."""
+
+
+# --- What is wrong with a schema ---------------------------------------------------------------
+
+
+def problems(schema: Any) -> Iterator[Wrong]:
+    """Where in a schema something is wrong, and what."""
+    try:
+        size = len(msgspec.json.encode(schema))
+    except (TypeError, ValueError, RecursionError):
+        yield (), "a schema is plain JSON."
+        return
+    if size > BYTES_MAX:
+        yield (), f"the schema has {size} bytes; {BYTES_MAX} are the most."
+        return
+    yield from _problems(schema, (), schema)
+
+
+def _problems(schema: Any, at: Path, root: Any) -> Iterator[Wrong]:
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        yield at, "a schema is a mapping, true or false."
+        return
+    if len(at) > DEPTH_MAX:
+        yield at, f"the schema is nested deeper than {DEPTH_MAX}."
+        return
+    for key, value in schema.items():
+        here = (*at, key)
+        if key in _REFUSED:
+            yield here, f"`{key}` is not supported: {_REFUSED[key]}"
+        elif key not in KEYWORDS and not str(key).startswith("x-"):
+            yield here, f"JSON Schema has no `{key}`.{did_you_mean(str(key), KEYWORDS)}"
+        elif said := _wrong_value(key, value, root):
+            yield here, said
+        else:
+            for below, part in _below(key, value):
+                yield from _problems(part, (*here, *below), root)
+
+
+def _below(key: str, value: Any) -> Iterator[tuple[Path, Any]]:
+    """The schemas under a keyword."""
+    if key in _ONE:
+        yield (), value
+    elif key in _LISTS and isinstance(value, list):
+        yield from (((index,), part) for index, part in enumerate(value))
+    elif key in _MAPS and isinstance(value, dict):
+        yield from (((name,), part) for name, part in value.items())
+
+
+def _wrong_value(key: str, value: Any, root: Any) -> str:
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    match key:
+        case "type":
+            named = value if isinstance(value, list) else [value]
+            wrong = [one for one in named if one not in TYPES]
+            if wrong or not named:
+                hint = did_you_mean(str(wrong[0]), TYPES) if wrong else ""
+                return f"`type` is one of {', '.join(TYPES)}, or a list of them.{hint}"
+        case "required" if not texts:
+            return "`required` is a list of names."
+        case "enum" if not isinstance(value, list):
+            return "`enum` is a list of values."
+        case "uniqueItems" if not isinstance(value, bool):
+            return "`uniqueItems` is true or false."
+        case "pattern" if not isinstance(value, str):
+            return "`pattern` is a text."
+        case "pattern":
+            return _bad_pattern(value)
+        case "patternProperties" if isinstance(value, dict):
+            return next(filter(None, (_bad_pattern(str(name)) for name in value)), "")
+        case "dependentRequired" if not isinstance(value, dict):
+            return "`dependentRequired` maps names to lists of names."
+        case "$ref":
+            if not isinstance(value, str) or not value.startswith("#"):
+                return "`$ref` refers to this document only: `#/$defs/name`. Nothing is fetched."
+            if _target(root, value) is None:
+                return f"there is nothing at {value[:80]}."
+    if key in _COUNTS and (not _is_whole(value) or value < 0):
+        return f"`{key}` is a whole number of at least 0."
+    if key in _NUMBERS and not _is_number(value):
+        return f"`{key}` is a number."
+    if key == "multipleOf" and value <= 0:
+        return "`multipleOf` is greater than 0."
+    if key in _LISTS and not (isinstance(value, list) and value):
+        return f"`{key}` is a list of schemas."
+    if key in _MAPS and not isinstance(value, dict):
+        return f"`{key}` maps names to schemas."
+    return ""
+
+
+def _bad_pattern(pattern: str) -> str:
+    import re2  # loaded by the first pattern: most schemas use none
+
+    try:
+        re2.compile(pattern)
+    except re2.error as error:
+        return f"the pattern cannot be used (RE2): {error}"
+    return ""
+
+
+def _target(root: Any, reference: str) -> Any:
+    found = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+# --- Whether a value fits ----------------------------------------------------------------------
+
+
+class Schema:
+    """A schema that was found good, compiled."""
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self._refs: dict[str, Check] = {}
+        self._check = self._compiled(schema)
+
+    def wrong(self, value: Any) -> str | None:
+        """What is wrong with a value, with its place; None if it fits."""
+        try:
+            found = self._check(value, (), _Looks())
+        except (TooMuch, RecursionError):
+            return "it is too large or too deep to be checked."
+        return None if found is None else f"{place_in(found[0])} {found[1]}"
+
+    def _compiled(self, schema: Any) -> Check:
+        if schema is True:
+            return lambda value, at, looks: None
+        if schema is False:
+            return lambda value, at, looks: (at, "must not be there.")
+        checks = [
+            made
+            for key, value in schema.items()
+            if (made := self._keyword(key, value, schema)) is not None
+        ]
+
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            looks.left -= 1
+            if looks.left < 0 or len(at) > DATA_DEPTH_MAX:
+                raise TooMuch
+            for one in checks:
+                found = one(value, at, looks)
+                if found is not None:
+                    return found
+            return None
+
+        return check
+
+    def _keyword(self, key: str, given: Any, schema: Mapping[str, Any]) -> Check | None:
+        match key:
+            case "type":
+                return _of_type(given if isinstance(given, list) else [given])
+            case "enum":
+                return _one_of(given)
+            case "const":
+                return _one_of([given])
+            case "pattern":
+                return _matching(given)
+            case "required":
+                return _with_keys(given)
+            case "dependentRequired":
+                return _dependent_keys(given)
+            case "uniqueItems" if given:
+                return _unique
+            case "properties" | "patternProperties" | "additionalProperties":
+                first = next(one for one in schema if one in _OBJECT)
+                return self._object(schema) if key == first else None
+            case "items" | "prefixItems":
+                first = next(one for one in schema if one in ("items", "prefixItems"))
+                return self._array(schema) if key == first else None
+            case "contains":
+                return self._containing(schema)
+            case "propertyNames":
+                return self._named(self._compiled(given))
+            case "dependentSchemas":
+                return self._dependent({name: self._compiled(one) for name, one in given.items()})
+            case "allOf":
+                return _all([self._compiled(one) for one in given])
+            case "anyOf":
+                return _some([self._compiled(one) for one in given], exactly=False)
+            case "oneOf":
+                return _some([self._compiled(one) for one in given], exactly=True)
+            case "not":
+                return _none(self._compiled(given))
+            case "if":
+                return self._condition(schema)
+            case "$ref":
+                return self._reference(given)
+        return _bound(key, given) if key in _COUNTS | _NUMBERS else None
+
+    def _reference(self, reference: str) -> Check:
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            made = self._refs.get(reference)
+            if made is None:
+                made = self._refs[reference] = self._compiled(_target(self._root, reference))
+            looks.left -= 1
+            if looks.left < 0:
+                raise TooMuch
+            return made(value, at, looks)
+
+        return check
+
+    def _object(self, schema: Mapping[str, Any]) -> Check:
+        known = {name: self._compiled(one) for name, one in schema.get("properties", {}).items()}
+        patterns = [
+            (_pattern(name), self._compiled(one))
+            for name, one in schema.get("patternProperties", {}).items()
+        ]
+        written = schema.get("additionalProperties", True)
+        others = None if written is True else self._compiled(written)
+
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            if not isinstance(value, dict):
+                return None
+            for name, part in value.items():
+                one = known.get(name)
+                if one is not None and (found := one(part, (*at, name), looks)) is not None:
+                    return found
+                is_known = one is not None
+                for pattern, below in patterns:
+                    if pattern.search(name):
+                        is_known = True
+                        if (found := below(part, (*at, name), looks)) is not None:
+                            return found
+                if not is_known and others is not None:
+                    if written is False:
+                        hint = did_you_mean(name, known)
+                        return (*at, name), f"is not in the schema.{hint}"
+                    if (found := others(part, (*at, name), looks)) is not None:
+                        return found
+            return None
+
+        return check
+
+    def _array(self, schema: Mapping[str, Any]) -> Check:
+        first = [self._compiled(one) for one in schema.get("prefixItems", ())]
+        rest = self._compiled(schema["items"]) if "items" in schema else None
+
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            if not isinstance(value, list):
+                return None
+            for index, part in enumerate(value):
+                one = first[index] if index < len(first) else rest
+                if one is not None and (found := one(part, (*at, index), looks)) is not None:
+                    return found
+            return None
+
+        return check
+
+    def _containing(self, schema: Mapping[str, Any]) -> Check:
+        inner = self._compiled(schema["contains"])
+        least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
+
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            if not isinstance(value, list):
+                return None
+            count = sum(inner(part, at, looks) is None for part in value)
+            if least <= count <= most:
+                return None
+            return at, f"has {count} elements that fit `contains`."
+
+        return check
+
+    @staticmethod
+    def _named(inner: Check) -> Check:
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            for name in value if isinstance(value, dict) else ():
+                if (found := inner(name, at, looks)) is not None:
+                    return at, f'has the name "{name[:60]}", which {found[1]}'
+            return None
+
+        return check
+
+    @staticmethod
+    def _dependent(by_name: dict[str, Check]) -> Check:
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            for name, one in by_name.items() if isinstance(value, dict) else ():
+                if name in value and (found := one(value, at, looks)) is not None:
+                    return found
+            return None
+
+        return check
+
+    def _condition(self, schema: Mapping[str, Any]) -> Check:
+        when = self._compiled(schema["if"])
+        then, otherwise = (self._compiled(schema.get(key, True)) for key in ("then", "else"))
+
+        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            return (then if when(value, at, looks) is None else otherwise)(value, at, looks)
+
+        return check
+
+
+_OBJECT = ("properties", "patternProperties", "additionalProperties")
+
+
+@lru_cache(maxsize=1000)
+def _from_text(text: bytes) -> Schema:
+    return Schema(msgspec.json.decode(text))
+
+
+def compiled(schema: Any) -> Schema:
+    """A good schema, compiled; the same one is compiled once."""
+    return _from_text(msgspec.json.encode(schema, order="sorted"))
+
+
+def place_in(path: Path) -> str:
+    """A place in data, as people write it: `orders[3].price`."""
+    text = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+    return f"`{text.removeprefix('.')[:200]}`" if text else "the value"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and (isinstance(value, int) or value.is_integer())
+
+
+_HAS_TYPE: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "number": _is_number,
+    "integer": _is_whole,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+
+
+def type_of(value: Any) -> str:
+    """What JSON calls it."""
+    return next((name for name in TYPES if _HAS_TYPE[name](value)), type(value).__name__)
+
+
+def _of_type(names: list[str]) -> Check:
+    tests = tuple(_HAS_TYPE[name] for name in names)
+    wanted = " or ".join(names)
+
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        for test in tests:
+            if test(value):
+                return None
+        return at, f"is {type_of(value)}, not {wanted}."
+
+    return check
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality of JSON: 1 is 1.0, and true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _one_of(values: list[Any]) -> Check:
+    shown = ", ".join(msgspec.json.encode(one).decode()[:40] for one in values[:10])
+
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        looks.left -= len(values)
+        if any(_same(value, one) for one in values):
+            return None
+        return at, f"is not {'one of ' if len(values) > 1 else ''}{shown}."
+
+    return check
+
+
+def _pattern(text: str) -> Any:
+    import re2  # loaded by the first pattern: most schemas use none
+
+    return re2.compile(text)
+
+
+def _matching(pattern: str) -> Check:
+    compiled_pattern = _pattern(pattern)
+
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        if not isinstance(value, str) or compiled_pattern.search(value):
+            return None
+        return at, f"does not match {pattern[:80]}."
+
+    return check
+
+
+def _with_keys(names: list[str]) -> Check:
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        if isinstance(value, dict):
+            for name in names:
+                if name not in value:
+                    return at, f"lacks `{name}`."
+        return None
+
+    return check
+
+
+def _dependent_keys(by_name: dict[str, list[str]]) -> Check:
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        for name, needed in by_name.items() if isinstance(value, dict) else ():
+            for other in needed if name in value else ():
+                if other not in value:
+                    return at, f"has `{name}` and lacks `{other}`."
+        return None
+
+    return check
+
+
+def _frozen(value: Any) -> Any:
+    """Equal for equal JSON, and hashable."""
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(part)) for key, part in value.items())
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return (value, isinstance(value, bool))
+
+
+def _unique(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    if not isinstance(value, list):
+        return None
+    looks.left -= len(value)
+    seen: set[Any] = set()
+    for index, part in enumerate(value):
+        frozen = _frozen(part)
+        if frozen in seen:
+            return (*at, index), "stands there twice."
+        seen.add(frozen)
+    return None
+
+
+_AMOUNTS: dict[str, tuple[Callable[[Any], Any], str, bool]] = {
+    "minLength": (lambda v: len(v) if isinstance(v, str) else None, "characters", True),
+    "maxLength": (lambda v: len(v) if isinstance(v, str) else None, "characters", False),
+    "minItems": (lambda v: len(v) if isinstance(v, list) else None, "elements", True),
+    "maxItems": (lambda v: len(v) if isinstance(v, list) else None, "elements", False),
+    "minProperties": (lambda v: len(v) if isinstance(v, dict) else None, "keys", True),
+    "maxProperties": (lambda v: len(v) if isinstance(v, dict) else None, "keys", False),
+}
+
+
+def _bound(key: str, bound: Any) -> Check | None:
+    """A bound of a number, or of a length."""
+    if key in _AMOUNTS:
+        measure, what, is_least = _AMOUNTS[key]
+
+        def check_length(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+            amount = measure(value)
+            if amount is None or (amount >= bound if is_least else amount <= bound):
+                return None
+            return at, f"has {amount} {what}; {bound} are the {'least' if is_least else 'most'}."
+
+        return check_length
+    tests: dict[str, Callable[[Any], bool]] = {
+        "minimum": lambda value: value >= bound,
+        "maximum": lambda value: value <= bound,
+        "exclusiveMinimum": lambda value: value > bound,
+        "exclusiveMaximum": lambda value: value < bound,
+        "multipleOf": lambda value: _is_multiple(value, bound),
+    }
+    test = tests.get(key)
+    if test is None:
+        return None
+
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        if not _is_number(value) or test(value):
+            return None
+        return at, f"is {value}, against `{key}: {bound}`."
+
+    return check
+
+
+def _is_multiple(value: float, of: float) -> bool:
+    if isinstance(value, int) and isinstance(of, int):
+        return value % of == 0
+    quotient = value / of
+    return math.isfinite(quotient) and quotient == round(quotient)
+
+
+def _all(checks: list[Check]) -> Check:
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        for one in checks:
+            if (found := one(value, at, looks)) is not None:
+                return found
+        return None
+
+    return check
+
+
+def _some(checks: list[Check], *, exactly: bool) -> Check:
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        nearest: Wrong | None = None
+        fits = 0
+        for one in checks:
+            found = one(value, at, looks)
+            if found is None:
+                fits += 1
+                if not exactly:
+                    return None
+            elif nearest is None or len(found[0]) > len(nearest[0]):
+                nearest = found
+        if fits == 1:
+            return None
+        if fits:
+            return at, f"fits {fits} schemas of `oneOf`, not one."
+        return nearest
+
+    return check
+
+
+def _none(inner: Check) -> Check:
+    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
+        return (at, "is what `not` excludes.") if inner(value, at, looks) is None else None
+
+    return check
+
+
+# --- What a schema says of a value -------------------------------------------------------------
+
+
+def yielded(schema: Any, root: Any = None, depth: int = 0) -> Yielded:
+    """The keys of a value that fits, as far as the schema lists them; None where it does not."""
+    root = schema if root is None else root
+    if not isinstance(schema, dict) or depth > DEPTH_MAX:
+        return None
+    if "$ref" in schema:
+        return yielded(_target(root, schema["$ref"]), root, depth + 1)
+    if _BRANCHES & schema.keys():
+        return None
+    if isinstance(schema.get("items"), dict) and "prefixItems" not in schema:
+        return Each(yielded(schema["items"], root, depth + 1))
+    is_listed = schema.get("additionalProperties", False) is False
+    if "properties" in schema and is_listed and "patternProperties" not in schema:
+        parts = schema["properties"].items()
+        return {name: yielded(part, root, depth + 1) for name, part in parts}
+    return None
+
+
+_BRANCHES = {"allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas"}
+
+
+# --- Whether a new version breaks its readers --------------------------------------------------
+
+
+def breaks(old: Any, new: Any) -> Iterator[Wrong]:
+    """What those who rely on `old` would lose with `new`: where, and what.
+
+    Readers rely on what is always there and on which values they may meet. So a new version may ask
+    for more (more required keys, fewer types, tighter bounds) and may add keys; it may not ask for
+    less. Parts that combine schemas are compared as a whole: they are the same, or they break.
+    """
+    yield from _breaks(old, new, (), old, new, set())
+
+
+def _breaks(
+    old: Any, new: Any, at: Path, old_root: Any, new_root: Any, seen: set[tuple[int, int]]
+) -> Iterator[Wrong]:
+    old, new = _resolved(old, old_root), _resolved(new, new_root)
+    if not isinstance(old, dict) or (id(old), id(new)) in seen:
+        return  # who was promised nothing loses nothing
+    seen.add((id(old), id(new)))
+    if not isinstance(new, dict):
+        if new is not False:
+            yield at, "may be anything now."
+        return
+    yield from _of_values(old, new, at)
+    lost = [name for name in old.get("required", ()) if name not in new.get("required", ())]
+    properties = new.get("properties", {})
+    for name in lost:
+        yield (*at, name), "is no longer required."
+    for name, part in old.get("properties", {}).items():
+        if name not in properties:
+            if name not in lost:
+                yield (*at, name), "is no longer there."
+        else:
+            yield from _breaks(part, properties[name], (*at, name), old_root, new_root, seen)
+    if isinstance(old.get("items"), dict):
+        inside = new.get("items", True)
+        yield from _breaks(old["items"], inside, (*at, 0), old_root, new_root, seen)
+    for key in sorted(_WHOLE & (old.keys() | new.keys())):
+        if key in old and old[key] != new.get(key):
+            yield at, f"has another `{key}`, and that cannot be compared."
+
+
+_WHOLE = _BRANCHES | {
+    *("patternProperties", "prefixItems", "contains", "propertyNames", "pattern"),
+    *("dependentRequired", "multipleOf", "uniqueItems"),
+}
+
+
+def _resolved(schema: Any, root: Any) -> Any:
+    for _ in range(DEPTH_MAX):
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return schema
+        schema = _target(root, schema["$ref"])
+    return schema
+
+
+def _of_values(old: dict[str, Any], new: dict[str, Any], at: Path) -> Iterator[Wrong]:
+    had, has = _types(old), _types(new)
+    if more := sorted(has - had - ({"integer"} if "number" in had else set())):
+        yield at, f"may be {' or '.join(more)} now, not only {' or '.join(sorted(had))}."
+    promised, given = _values(old), _values(new)
+    if promised is not None:
+        if given is None:
+            yield at, "may have values that were not listed before."
+        elif other := [one for one in given if not any(_same(one, had) for had in promised)]:
+            yield at, f"may be {msgspec.json.encode(other[0]).decode()[:40]} now."
+    for key in sorted((_COUNTS | _NUMBERS) - {"multipleOf"}):
+        if key not in old:
+            continue
+        bound, is_least = new.get(key), key.startswith(("min", "exclusiveMin"))
+        if bound is None or (bound < old[key] if is_least else bound > old[key]):
+            yield at, f"has a weaker `{key}`."
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    written = schema.get("type", list(TYPES))
+    found = set(written if isinstance(written, list) else [written])
+    return found | {"integer"} if "number" in found else found
+
+
+def _values(schema: dict[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    return schema.get("enum")

@@ -1,0 +1,366 @@
+"""Playbooks of earlier and later dialects → the canonical form, where it says exactly the same.
+
+What has no exact equivalent stays as it is, and a remark says why; the compiler goes on accepting
+it. A playbook that is canonical already comes back byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noetl.dsl.compile import compile_text
+from noetl.dsl.older import rewrite as rewrite_older_forms
+from noetl.dsl.shapes import API_VERSION
+from noetl.dsl.step_shapes import STEP
+from noetl.model.problems import Place
+from noetl.model.rewrites import Migration
+from noetl.model.toolshape import ToolShape
+from noetl.rewrite.edit import (
+    TreeWritten,
+    Work,
+    children,
+    gather,
+    has_room,
+    is_null,
+    items,
+    listing,
+    located,
+    make_room,
+    mapping,
+    mapping_at,
+    merges,
+    pair,
+    remove,
+    rename,
+    scalar,
+    text_at,
+    text_in,
+)
+from noetl.rewrite.fmt import read_data, write_canonical
+from noetl.rewrite.routing import migrate_case, migrate_next
+from noetl.rewrite.tasks import (
+    migrate_condition,
+    migrate_own_retry,
+    migrate_pipeline,
+    migrate_task,
+    move_retry,
+    tasks_of,
+)
+from noetl.rewrite.templates import rewrite, take_out
+from noetl.rewrite.tree import Branch, Entry, Leaf, parse_tree
+
+
+def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
+    """Rewrite what has an exact canonical equivalent. Raises PlaybookRejected for broken YAML."""
+    read_data(text)
+    root = parse_tree(text)
+    work = Work(tools)
+    rewrite_older_forms(TreeWritten(work, root, "a playbook"), tools)
+    _migrate_root(work, root)
+    for entry in items(root.get("workflow")):
+        _migrate_step(work, entry)
+    _migrate_workbook(work, root)
+    migrated = write_canonical(root) if work.changes else text
+    if _take_out_absent_names(work, root, migrated):
+        migrated = write_canonical(root)
+    return Migration(migrated, tuple(sorted(work.changes)), tuple(sorted(work.remarks)))
+
+
+def _take_out_absent_names(work: Work, root: Branch, migrated: str) -> bool:
+    """Reserved names that do not exist where templates read them: what the guards answer stays."""
+    compiled = compile_text(migrated, tools=work.tools)
+    if not compiled.absent:
+        return False
+    done = len(work.changes)
+    entries = dict(located(root))
+    for problem in compiled.problems:
+        names = compiled.absent.get(Place(problem.line, problem.column), frozenset())
+        entry = entries.get(problem.path)
+        if problem.code != "guarded-name" or entry is None or not isinstance(entry.value, Leaf):
+            continue
+        listed = " and ".join(f"`{name}`" for name in sorted(names))
+        if take_out(work, entry.value, names):
+            work.changed(entry, f"{listed}: not there in this place, so its guard answered for it.")
+        else:
+            work.kept(entry, f"{listed}: not there in this place. Write what the template means.")
+    return len(work.changes) > done
+
+
+# --- The document ------------------------------------------------------------------------------
+
+
+def _migrate_root(work: Work, root: Branch) -> None:
+    if merges(root):
+        return
+    version = root.find("apiVersion")
+    if version is not None and text_in(version.value) not in (API_VERSION, None):
+        version.value = scalar(API_VERSION)
+        work.changed(version, f"`apiVersion` is {API_VERSION} today.")
+    for name in ("name", "path"):
+        _hoist(work, root, name)
+    steps = root.find("steps")
+    if steps is not None and root.find("workflow") is None:
+        rename(steps, "workflow")
+        work.changed(steps, "`steps` is `workflow`.")
+    _migrate_root_vars(work, root)
+
+
+def _hoist(work: Work, root: Branch, name: str) -> None:
+    entry = root.find(name)
+    if entry is None:
+        return
+    metadata = mapping_at(root, "metadata")
+    if not has_room(root, "metadata") or (metadata is not None and metadata.find(name)):
+        work.kept(entry, f"`{name}` belongs into `metadata`, which has one already.")
+        return
+    remove(root, entry)
+    make_room(root, "metadata").entries.append(entry)
+    work.changed(entry, f"`{name}` belongs into `metadata`.")
+
+
+def _migrate_root_vars(work: Work, root: Branch) -> None:
+    """Root `vars` are inputs; templates that read them read `workload` from now on."""
+    entry = root.find("vars")
+    moved = mapping_at(root, "vars")
+    if entry is None or moved is None:
+        return
+    names = {part.name for part in moved.entries}
+    taken = {part.name for part in children(root.get("workload"))}
+    for step in items(root.get("workflow")):
+        taken |= {part.name for part in children(mapping_at(step.value, "vars"))}
+    if names & taken or merges(moved) or moved.props or not has_room(root, "workload"):
+        work.kept(
+            entry,
+            "root `vars` belong into `workload`, but some of these names are used there or by a"
+            " step's `vars` already. Rename them by hand.",
+        )
+        return
+    remove(root, entry)
+    workload = make_room(root, "workload")
+    if moved.entries:
+        moved.entries[0].lead[:0] = [line for line in gather(entry, moved.entries) if line]
+    workload.entries += moved.entries
+
+    def in_workload(path: list[str]) -> list[str]:
+        is_moved = path[0] == "vars" and path[1:2] and path[1] in names
+        return ["workload", *path[1:]] if is_moved else path
+
+    for section in ("workflow", "workbook"):
+        rewrite(root.get(section), in_workload)
+    work.changed(entry, "root `vars` belong into `workload`; templates read them there.")
+
+
+def _migrate_workbook(work: Work, root: Branch) -> None:
+    workbook = root.get("workbook")
+    tasks = mapping_at(workbook, "tasks")
+    for entry in children(tasks if tasks is not None else workbook):
+        block = entry.value
+        if not isinstance(block, Branch) or merges(block):
+            continue
+        if not block.is_map:
+            migrate_pipeline(work, entry)
+            continue
+        _migrate_loop(work, block)
+        if block.find("kind") is not None:
+            migrate_task(work, entry)
+            continue
+        for name in ("input", "with"):
+            _rename_to_args(work, block, name, "a workbook entry")
+        tool = block.find("tool")
+        if tool is not None:
+            migrate_pipeline(work, tool)
+
+
+# --- Steps -------------------------------------------------------------------------------------
+
+
+def _migrate_step(work: Work, holder: Entry) -> None:
+    step = holder.value
+    if not isinstance(step, Branch) or not step.is_map:
+        return
+    if merges(step):
+        work.kept(holder, "this step takes keys from elsewhere with `<<`. Change it by hand.")
+        return
+    _migrate_type(work, step)
+    pipe = step.find("pipe")
+    if pipe is not None and step.find("tool") is None:
+        rename(pipe, "tool")
+        work.changed(pipe, "`pipe` is `tool`.")
+    _rename_to_args(work, step, "input", "a step")
+    _rename_to_args(work, step, "with", "a step")
+    _migrate_when(work, step)
+    for rule in items((mapping_at(step, "spec", "policy", "admit") or mapping()).get("rules")):
+        migrate_condition(work, rule.value)
+    _migrate_loop(work, step)
+    tool = step.find("tool")
+    if tool is not None:
+        migrate_pipeline(work, tool, inherits=_hands_down_retry(step))
+    _migrate_step_retry(work, step)
+    _migrate_event_tasks(work, step)
+    migrate_case(work, step)
+    migrate_next(work, step)
+    _remark_on_rest(work, step)
+
+
+def _rename_to_args(work: Work, branch: Branch, name: str, what: str) -> None:
+    entry = branch.find(name)
+    if entry is None:
+        return
+    if branch.find("args") is not None:
+        work.kept(entry, f"`{name}` is `args`, which stands here too. Join them by hand.")
+        return
+    rename(entry, "args")
+    work.changed(entry, f"`{name}` of {what} is `args`.")
+
+
+def _migrate_type(work: Work, step: Branch) -> None:
+    """`type: http` (or `tool: http`) with the tool's keys beside it → `tool: {kind: http, …}`."""
+    entry = step.find("type") or step.find("tool")
+    kind = text_in(entry.value) if entry is not None else None
+    if entry is None or kind is None:
+        return
+    tool = work.tools.get(kind)
+    if tool is None or (entry.name == "type" and step.find("tool") is not None):
+        work.kept(
+            entry,
+            f"`{entry.name}: {kind}` names no tool kind, or there is a `tool` beside it. Write"
+            " `tool: {kind: …}` by hand.",
+        )
+        return
+    moved = [
+        part
+        for part in step.entries
+        if part.name == "with" or (tool.takes(part.name) and part.name not in STEP.fields)
+    ]
+    for part in moved:
+        remove(step, part)
+        part.lead = [line for line in part.lead if line]
+    named = pair("kind", entry.value)
+    named.side = entry.side
+    made = pair("tool", mapping(named, *moved))
+    made.lead, made.line = entry.lead, entry.line
+    step.entries = [made if part is entry else part for part in step.entries]
+    work.changed(entry, f"`{entry.name}: {kind}` is `tool: {{kind: {kind}, …}}`.")
+
+
+def _migrate_when(work: Work, step: Branch) -> None:
+    """`when` on a step → its admission policy."""
+    entry = step.find("when")
+    if entry is None:
+        return
+    if not has_room(step, "spec", "policy") or mapping_at(step, "spec", "policy", "admit"):
+        work.kept(entry, "`when` belongs into `spec.policy.admit`, which is there already.")
+        return
+    remove(step, entry)
+    allow = mapping(pair("when", entry.value, entry), _allow(True))
+    make_room(step, "spec", "policy").entries.append(
+        pair(
+            "admit",
+            mapping(pair("rules", listing(allow, mapping(pair("else", mapping(_allow(False))))))),
+        )
+    )
+    work.changed(entry, "`when` of a step is a rule of `spec.policy.admit`.")
+
+
+def _allow(value: bool) -> Entry:
+    return pair("then", mapping(pair("allow", value), flow=True))
+
+
+def _migrate_loop(work: Work, step: Branch) -> None:
+    loop = mapping_at(step, "loop")
+    if loop is None or merges(loop):
+        return
+    for old, new in (("collection", "in"), ("element", "iterator")):
+        entry = loop.find(old)
+        if entry is not None and loop.find(new) is None:
+            rename(entry, new)
+            work.changed(entry, f"`{old}` of a loop is `{new}`.")
+    mode = loop.find("mode")
+    if mode is None:
+        return
+    if not has_room(loop, "spec") or text_at(loop.get("spec"), "mode") is not None:
+        work.kept(mode, "`mode` of the loop belongs into its `spec`, which has one already.")
+        return
+    remove(loop, mode)
+    make_room(loop, "spec").entries.append(mode)
+    work.changed(mode, "`mode` of a loop belongs into its `spec`.")
+
+
+def _hands_down_retry(step: Branch) -> bool:
+    on_error = text_at(step.get("spec"), "on_error")
+    return step.find("retry") is not None or on_error == "retry"
+
+
+def _migrate_step_retry(work: Work, step: Branch) -> None:
+    """A step's retry moves to every task that has none; then those that have one can follow."""
+    tasks = tasks_of(step.get("tool")) or []
+    own = [t for t in tasks if isinstance(t.value, Branch) and t.value.find("retry") is not None]
+    entry = step.find("retry")
+    if entry is not None:
+        reason = _why_step_retry_stays(step, tasks)
+        others = [t for t in tasks if t not in own]
+        if reason is not None:
+            work.kept(entry, f"`retry` of a step stays: {reason}. Write policy rules on its tasks.")
+        elif not others:
+            work.kept(entry, "`retry` of a step stays: every task has its own. Remove it.")
+        elif move_retry(work, entry, others):
+            remove(step, entry)
+    if entry is None and not _hands_down_retry(step):
+        return
+    for task in own:
+        if _hands_down_retry(step):
+            assert isinstance(task.value, Branch)
+            retry = task.value.find("retry")
+            assert retry is not None
+            work.kept(retry, "`retry` stays: without it the task would inherit the step's.")
+        else:
+            migrate_own_retry(work, task)
+
+
+def _why_step_retry_stays(step: Branch, tasks: list[Entry]) -> str | None:
+    if not tasks:
+        return "the step's tasks are generated, written elsewhere, or not there"
+    if step.find("case") is not None:
+        return "tasks of its event rules inherit it too"
+    if text_at(step.get("spec"), "on_error") == "retry":
+        return "`on_error: retry` asks for the default retry where there is no other"
+    return None
+
+
+def _migrate_event_tasks(work: Work, step: Branch) -> None:
+    """Tasks inside `sink` and `case` keep their place, but not their aliases."""
+    sink = mapping_at(step, "sink")
+    actions = [sink] if sink is not None else []
+    for rule in items(step.get("case")):
+        for entry in children(rule.value):
+            for action in [entry, *children(entry.value), *_grandchildren(entry)]:
+                actions += [branch] if (branch := mapping_at(action.value)) is not None else []
+    for branch in actions:
+        tool = branch.find("tool")
+        if tool is not None and mapping_at(tool.value) is not None:
+            migrate_task(work, tool, inherits=True)
+
+
+def _grandchildren(entry: Entry) -> list[Entry]:
+    return [inner for child in children(entry.value) for inner in children(child.value)]
+
+
+_STAYS = {
+    "sink": "`sink` stays: as a last task of the pipeline it would change what the step yields. If"
+    " nothing reads this step's result, list its tool as the last task instead.",
+    "vars": "`vars` stays: its values are readable as `vars.*` and through the API. Values only"
+    " needed in this playbook can be written with `set_ctx`.",
+    "set": "`set` of a step stays: it is written once the step is done. Inside the pipeline"
+    " `set_ctx` of a policy rule does it task by task.",
+    "run": "`run` is no longer understood and its meaning is not certain. List the tasks under"
+    " `tool`.",
+    "eval": "`eval` belongs to a task, as `spec.policy.rules`. Say there what should happen.",
+    "expr": "`expr` says no more what it is a condition of. Use `spec.policy.admit` or a guard.",
+}
+
+
+def _remark_on_rest(work: Work, step: Branch) -> None:
+    for name, message in _STAYS.items():
+        entry = step.find(name)
+        if entry is not None and not is_null(entry.value):
+            work.kept(entry, message)

@@ -1,0 +1,79 @@
+"""Result bodies that are kept by reference, whole or in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from noetl.model.ids import ExecutionId
+
+PIECE = 1 << 20
+
+
+class Pieces(NamedTuple):
+    """A body that is read as it is needed."""
+
+    size: int
+    pieces: AsyncIterator[bytes]
+
+
+class BodyCopies(Protocol):
+    """Copies of large bodies that spare the database. Any of them may be missing."""
+
+    async def get(self, sha256: str, size: int) -> bytes | None:
+        """The copy of the body with this checksum, perhaps damaged; None if there is none."""
+
+    def offer(self, sha256: str, body: bytes) -> None:
+        """This body was read: a copy may be made of it."""
+
+
+class Bodies(Protocol):
+    """What every store promises about bodies."""
+
+    copies: BodyCopies | None
+    """Where large bodies are looked for before the database is asked for them, if anywhere."""
+
+    async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        """Keep a body; its checksum (sha256, hex). The same key again changes nothing."""
+
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        """As `put`, for a body that comes in pieces, so that it need not be in memory.
+
+        `check` is given checksum and size of what came, and raises if it is not to be kept. Then,
+        and if `pieces` raises, nothing is.
+        """
+
+    async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        """The body, verified against its checksum; raises Corrupted if it does not agree."""
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        """As `get`, in pieces. It is verified before the first one comes."""
+
+
+async def gathered(pieces: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of this size; the last one may be smaller."""
+    held = bytearray()
+    async for piece in pieces:
+        held += piece
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)
+
+
+async def one_piece(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def checked(body: bytes, check: Callable[[str, int], None]) -> bytes:
+    """The body, after `check` has seen its checksum and size."""
+    check(sha256(body).hexdigest(), len(body))
+    return body

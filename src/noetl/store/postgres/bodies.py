@@ -1,0 +1,105 @@
+"""Result bodies in PostgreSQL, as rows. The promise is written in `noetl.store.bodies`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
+from typing import Any
+
+from noetl.errors import TooLarge
+from noetl.model.ids import ExecutionId
+from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, one_piece
+from noetl.store.checksums import damaged_result
+from noetl.store.postgres.database import BODY_SECONDS, Database
+
+BODY_MAX = 256 << 20
+"""Larger results would take several times their size of memory on both sides."""
+COPIED_MAX = 32 * 1024 * 1024
+"""Larger bodies have no copies in NATS."""
+
+
+class PostgresBodies:
+    """See `noetl.store.bodies.Bodies`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.copies: BodyCopies | None = None
+
+    async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
+        new = result_row(execution_id, key, body)
+        await self._database.change("put_result", new, BODY_SECONDS)
+        chosen = {"execution_id": execution_id, "key": key}
+        row = await self._database.one("result_checksum", chosen)
+        assert row is not None, "it is there now, and results are never removed"
+        return str(row["sha256"])
+
+    async def put_pieces(
+        self,
+        execution_id: ExecutionId,
+        key: str,
+        pieces: AsyncIterator[bytes],
+        check: Callable[[str, int], None],
+    ) -> str:
+        # A row is sent as a whole, so here the body is in memory once.
+        body = bytearray()
+        async for piece in pieces:
+            body += piece
+            allow_size(execution_id, key, len(body))
+        return await self.put(execution_id, key, checked(bytes(body), check))
+
+    async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
+        chosen = {"execution_id": execution_id, "key": key}
+        row = await self._database.one("result_checksum", chosen)
+        if row is None:
+            return None
+        size = row["size"]
+        if size <= (PIECE if self.copies is None else COPIED_MAX):
+            body = await self.get(execution_id, key)
+            assert body is not None, "it was there, and results are never removed"
+            return Pieces(size, one_piece(body))
+        whole = await self._database.one("result_is_whole", chosen, BODY_SECONDS)
+        if whole is None or not whole["is_whole"]:
+            raise damaged_result(execution_id, key, row["sha256"])
+        return Pieces(size, self._read_on(chosen, size))
+
+    async def _read_on(self, chosen: dict[str, str], size: int) -> AsyncIterator[bytes]:
+        for first in range(0, size, PIECE):
+            place = {"first": first + 1, "count": PIECE}
+            row = await self._database.one("result_piece", chosen | place, BODY_SECONDS)
+            assert row is not None, "it was there, and results are never removed"
+            yield bytes(row["piece"])
+
+    async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
+        chosen = {"execution_id": execution_id, "key": key}
+        if self.copies is not None:
+            row = await self._database.one("result_checksum", chosen)
+            if row is None:
+                return None
+            copy = await self.copies.get(row["sha256"], row["size"])
+            if copy is not None and sha256(copy).hexdigest() == row["sha256"]:
+                return copy
+        row = await self._database.one("result", chosen, BODY_SECONDS)
+        if row is None:
+            return None
+        body = bytes(row["body"])
+        if sha256(body).hexdigest() != row["sha256"]:
+            raise damaged_result(execution_id, key, row["sha256"])
+        if self.copies is not None:
+            self.copies.offer(row["sha256"], body)
+        return body
+
+
+def allow_size(execution_id: ExecutionId, key: str, size: int) -> None:
+    if size > BODY_MAX:
+        raise TooLarge(
+            f"Result {key!r} of execution {execution_id} has {size:,} bytes or more, and PostgreSQL"
+            f" keeps up to {BODY_MAX:,} here. Nothing was kept. Write it to a file or an object"
+            " store in the task, and return where it is."
+        )
+
+
+def result_row(execution_id: ExecutionId, key: str, body: bytes) -> dict[str, Any]:
+    allow_size(execution_id, key, len(body))
+    digest = sha256(body).hexdigest()
+    values = {"execution_id": execution_id, "key": key}
+    return values | {"sha256": digest, "size": len(body), "body": body}

@@ -1,0 +1,91 @@
+"""Looks at everything there is and names what is damaged, for `noetl db check`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+
+from noetl.errors import Corrupted, StoreError
+from noetl.store.catalog import verified_entry, verified_net
+from noetl.store.checksums import (
+    Head,
+    agrees,
+    chain_start,
+    damaged_result,
+    first_sentence,
+    verified_command,
+)
+from noetl.store.postgres.catalog import entry_of
+from noetl.store.postgres.database import Database
+from noetl.store.postgres.log import events_between
+
+SECONDS = 600.0
+"""A statement here may read a whole table."""
+
+
+async def problems(database: Database) -> list[str]:
+    """All of it; a part that cannot even be read is itself a finding."""
+    found: list[str] = []
+    for part in (logs, snapshots, commands, results, nets, catalog):
+        try:
+            found += [problem async for problem in part(database)]
+        except StoreError as error:
+            found.append(f"The {part.__name__} cannot be read to their end: {error}")
+    return found
+
+
+async def logs(database: Database) -> AsyncIterator[str]:
+    """Events that are missing, changed, out of order or of no execution, snapshots or not."""
+    for row in await database.all("check_heads", seconds=SECONDS):
+        execution_id = row["execution_id"]
+        try:
+            await _verify_log(database, execution_id)
+        except Corrupted as error:
+            yield first_sentence(error)
+    for row in await database.all("check_strays", seconds=SECONDS):
+        yield f"Events belong to execution {row['execution_id']}, which is not there"
+
+
+async def _verify_log(database: Database, execution_id: str) -> None:
+    end = await database.one("heads_to_chain", {"executions": [execution_id]}, seconds=SECONDS)
+    if end is None:
+        return
+    start = Head(0, chain_start(execution_id))
+    await events_between(database, execution_id, start, Head(end["seq"], end["checksum"]))
+
+
+async def snapshots(database: Database) -> AsyncIterator[str]:
+    for row in await database.all("check_snapshots", seconds=SECONDS):
+        if not agrees(row["body"], row["checksum"]):
+            yield f"The snapshot of execution {row['execution_id']} is not what was written"
+
+
+async def commands(database: Database) -> AsyncIterator[str]:
+    for row in await database.all("open_commands", seconds=SECONDS):
+        if verified_command(row["body"], row["checksum"]) is None:
+            where = f"Command {row['command_id']} of execution {row['execution_id']}"
+            yield f"{where} is not what was written"
+
+
+async def results(database: Database) -> AsyncIterator[str]:
+    for key in await database.all("check_results", seconds=SECONDS):
+        row = await database.one("result", key, seconds=SECONDS)
+        if row is not None and sha256(row["body"]).hexdigest() != row["sha256"]:
+            error = damaged_result(key["execution_id"], key["key"], row["sha256"])
+            yield first_sentence(error)
+
+
+async def nets(database: Database) -> AsyncIterator[str]:
+    for row in await database.all("check_nets", seconds=SECONDS):
+        try:
+            verified_net(row["body"], row["digest"])
+        except Corrupted as error:
+            yield first_sentence(error)
+
+
+async def catalog(database: Database) -> AsyncIterator[str]:
+    for entry in await database.rows("check_catalog", entry_of, seconds=SECONDS):
+        try:
+            verified_entry(*entry)
+        except Corrupted as error:
+            yield first_sentence(error)

@@ -1,0 +1,251 @@
+"""One connection for the statement that is sent all the time, without what any statement may need.
+
+A commit goes out for every step, and its caller waits for nothing else. A pool that lends, cursors
+that adapt, a task per statement: around one short statement they take four times as long as libpq
+itself (docs/decisions/0015). So this sends text, reads text, and does one thing at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+
+from noetl.store.postgres.queries import QUERIES
+
+Value = bytes | None
+"""A parameter as it travels: a text in UTF-8, or bytes that are stored as they are."""
+
+BINARY, TEXT = pq.Format.BINARY, pq.Format.TEXT
+BYTES = frozenset({"events", "body"})
+"""Parameters that are bytes and no text."""
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+STATEMENT_SECONDS = 10.0
+"""For so long a statement may go without an answer. A commit takes milliseconds."""
+CONNECT_SECONDS = 5.0
+
+
+class Silence(psycopg.OperationalError):
+    """No answer came in time. The connection was cut; whether the statement was done is unknown."""
+
+
+@contextmanager
+def limited(db: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Cut the connection if the body takes longer; whoever waits for it gets Silence.
+
+    A connection whose other end is gone without a word never answers, and psycopg waits for ever:
+    to cancel a statement it asks the other end. A socket that is shut down wakes whoever waits.
+    """
+    is_late = False
+
+    def end() -> None:
+        nonlocal is_late
+        is_late = True
+        cut(db)
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if is_late:
+            raise Silence(f"no answer within {seconds:g} s") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def cut(db: psycopg.AsyncConnection[Any]) -> None:
+    """Shut the socket of a connection down, whatever is under way on it."""
+    if not db.closed:
+        with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
+async def configure(db: psycopg.AsyncConnection[Any]) -> None:
+    """Set up a new connection.
+
+    Our statements walk indexes, and a plan outlives the size of the tables it was made for. We stop
+    waiting after a while; PostgreSQL then stops, too, to wait for a lock, and to keep the locks of
+    a transaction whose client says nothing any more.
+    """
+    with limited(db, CONNECT_SECONDS):
+        await db.execute(
+            "SELECT set_config('enable_seqscan', 'off', false),"
+            " set_config('lock_timeout', '10s', false),"
+            " set_config('idle_in_transaction_session_timeout', '30s', false)"
+        )
+
+
+class Statement(NamedTuple):
+    """A statement that is prepared once for a connection, and its parameters in order."""
+
+    name: bytes
+    preparing: bytes
+    parameters: tuple[str, ...]
+    formats: tuple[pq.Format, ...]
+    texts: tuple[int, ...]
+    """Which of the parameters are texts."""
+
+    @classmethod
+    def of(cls, query: str, parameters: tuple[str, ...]) -> Statement:
+        """The query of that name, whose parameters are given in this order."""
+        numbered = _PARAMETER.sub(lambda at: f"${parameters.index(at[1]) + 1}", QUERIES[query])
+        formats = tuple(BINARY if name in BYTES else TEXT for name in parameters)
+        texts = tuple(n for n, name in enumerate(parameters) if name not in BYTES)
+        preparing = f"PREPARE {query} AS {numbered}".encode()
+        return cls(query.encode(), preparing, parameters, formats, texts)
+
+    def named(self, values: Sequence[Value]) -> dict[str, str | Value]:
+        """The parameters as psycopg takes them."""
+        return {
+            name: value.decode() if value is not None and name not in BYTES else value
+            for name, value in zip(self.parameters, values, strict=True)
+        }
+
+
+class CommitConnection:
+    """Asks one statement at a time. Opens itself when needed, and anew after a break."""
+
+    def __init__(self, conninfo: str, statements: Mapping[str, Statement]) -> None:
+        self._conninfo = conninfo
+        self._statements = statements
+        self._connection: psycopg.AsyncConnection | None = None
+        self._socket = -1
+        self._is_open = self._is_opening = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Looks whether the statement under way has taken too long. One for many statements:
+        nearly all are answered long before it rings."""
+        self._sent_at = 0.0
+        self._answer: asyncio.Future[pq.abc.PGresult] | None = None
+        """To the statement that is under way."""
+        self._result: pq.abc.PGresult | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._answer is None and not self._is_opening
+
+    async def ask(self, query: str, values: Sequence[Value]) -> list[str]:
+        """The first column of the answer; the connection must be free.
+
+        Whoever asks may stop waiting: the statement goes on, and the connection is free at its end.
+        """
+        assert self.is_free
+        if not self._is_open:
+            await self._open()
+        result = await self._send(query, values)
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise error_from_result(result)
+        return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
+
+    async def close(self, seconds: float = STATEMENT_SECONDS) -> None:
+        """Let go when nobody waits any more; after so many seconds, even so."""
+        if self._answer is not None:
+            await asyncio.wait([self._answer], timeout=seconds)
+        self._break(psycopg.OperationalError("the connection was closed"))
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _open(self) -> None:
+        self._is_opening = True
+        try:
+            await self._let_go()
+            self._connection = db = await psycopg.AsyncConnection.connect(
+                self._conninfo, autocommit=True
+            )
+            await configure(db)
+            with limited(db, STATEMENT_SECONDS):
+                for statement in [one.preparing for one in self._statements.values()]:
+                    await db.execute(statement)
+        finally:
+            self._is_opening = False
+        self._is_open, self._socket = True, db.pgconn.socket
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+
+    def _send(self, query: str, values: Sequence[Value]) -> asyncio.Future[pq.abc.PGresult]:
+        assert self._connection is not None
+        statement = self._statements[query]
+        if b"\0" in b"".join([values[n] or b"" for n in statement.texts]):
+            # libpq would end the text there and say nothing.
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        try:
+            self._connection.pgconn.send_query_prepared(statement.name, values, statement.formats)
+        except psycopg.OperationalError as error:
+            self._break(error)
+            raise
+        loop = asyncio.get_running_loop()
+        self._answer = answer = loop.create_future()
+        self._sent_at = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(STATEMENT_SECONDS, self._look_at_clock)
+        self._write()
+        return answer
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._answer is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._sent_at + STATEMENT_SECONDS - loop.time()
+        if left > 0:
+            self._timer = loop.call_later(left, self._look_at_clock)
+        else:
+            self._break(Silence(f"no answer within {STATEMENT_SECONDS:g} s"))
+
+    def _write(self, *, is_waiting: bool = False) -> None:
+        """Send on. What the socket does not take now, it takes when it is ready."""
+        assert self._connection is not None
+        pgconn, loop = self._connection.pgconn, asyncio.get_running_loop()
+        try:
+            is_left = pgconn.flush() == 1
+        except psycopg.OperationalError as error:
+            self._break(error)
+            return
+        if is_left and not is_waiting:
+            loop.add_writer(self._socket, partial(self._write, is_waiting=True))
+        elif is_waiting and not is_left:
+            loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        """Take what has come; when it is all, hand it over."""
+        assert self._connection is not None
+        pgconn = self._connection.pgconn
+        try:
+            pgconn.consume_input()
+            while self._answer is not None and not pgconn.is_busy():
+                if (result := pgconn.get_result()) is not None:
+                    self._result = result
+                    continue
+                answer, self._answer = self._answer, None
+                assert self._result is not None
+                if not answer.done():
+                    answer.set_result(self._result)
+        except psycopg.OperationalError as error:
+            self._break(error)
+
+    def _break(self, error: psycopg.OperationalError) -> None:
+        """This connection is over. Whoever waits is told; the next one opens another."""
+        if self._is_open:
+            self._is_open = False
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket)
+            loop.remove_writer(self._socket)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)

@@ -1,0 +1,323 @@
+"""The pool through which every statement goes, and what happens when a connection breaks.
+
+A statement that met a broken connection is sent again for a while: everything here has the effect
+of once however often it is sent, so a database that restarts costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from noetl.errors import NoetlError, StoreBusy, StoreError, StoreFull
+from noetl.store.postgres.commit_connection import (
+    CONNECT_SECONDS,
+    STATEMENT_SECONDS,
+    CommitConnection,
+    Silence,
+    Statement,
+    Value,
+    configure,
+    cut,
+    limited,
+)
+from noetl.store.postgres.faults import CLOSED, FORESEEN, fault, is_passing
+from noetl.store.postgres.queries import QUERIES
+from noetl.store.queries import fields_of
+
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[DictRow]
+Job = Callable[[Connection], Awaitable[T]]
+
+CONNECTIONS_MAX = 10
+PATIENCE_SECONDS = 15.0
+"""So long a statement that met a broken connection is tried again."""
+BODY_SECONDS = 60.0
+"""For so long a statement may take that carries what may be large: a result, a whole log."""
+CHECK_SECONDS = 2.0
+"""For so long a connection from the pool may take to show that it works."""
+CLOSE_SECONDS = 3.0
+"""For so long `close` waits for what is under way."""
+PROBE_BYTES = 1 << 20
+PAUSE_FIRST, PAUSE_MAX = 0.05, 1.0
+
+SETTINGS = {
+    "application_name": "noetl",
+    "connect_timeout": f"{CONNECT_SECONDS:.0f}",
+    # A machine that vanished is noticed within about ten seconds instead of two hours.
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+
+COMMITS = {
+    query: Statement.of(query, parameters)
+    for query, parameters in {
+        "commit": (
+            *("executions", "log", "commands", "closed", "timers", "timers_cleared", "audit"),
+            *("ids", "home"),
+        ),
+        "commit_one": (
+            *("execution_id", "seq_before", "checksum_before", "seq", "checksum", "events"),
+            *("status", "ended_at", "current_steps", "error", "failed_step", "waits", "closed"),
+            *("command_id", "pool", "priority", "turn", "body", "body_checksum", "worker_id"),
+            *("lease_expires_at", "home"),
+        ),
+    }.items()
+}
+"""What has a connection of its own, with the parameters in the order in which they are given."""
+
+
+def conninfo_of(url: str) -> str:
+    """How to connect: what the URL says, and what it leaves open."""
+    try:
+        said = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StoreError(
+            f"The URL of the database cannot be read: {error}."
+            " Write it as postgresql://user:password@host/database."
+        ) from None
+    left_open = {key: value for key, value in SETTINGS.items() if key not in said}
+    return make_conninfo(url, client_encoding="UTF8", **left_open)
+
+
+def place_of(conninfo: str) -> str:
+    """The database as people may see it: without its password."""
+    said = conninfo_to_dict(conninfo)
+    host = said.get("host") or said.get("hostaddr") or "this machine"
+    return f"PostgreSQL database {said.get('dbname') or said.get('user') or ''} on {host}"
+
+
+async def connect(conninfo: str) -> Connection:
+    """A connection beside the pool, in autocommit."""
+    try:
+        return await psycopg.AsyncConnection.connect(
+            conninfo, autocommit=True, row_factory=dict_row
+        )
+    except FORESEEN as error:
+        raise fault(error, place_of(conninfo)) from error
+
+
+class _Pool(AsyncConnectionPool[Connection]):
+    """A pool that does not wait for ever when it looks whether a connection works."""
+
+    @staticmethod
+    async def check_connection(conn: Connection) -> None:
+        with limited(conn, CHECK_SECONDS):
+            await AsyncConnectionPool.check_connection(conn)
+
+
+class Database:
+    """All access to the tables. Whatever it asks is answered in time, or fails."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.place = place_of(conninfo)
+        self.home = secrets.token_hex(8)
+        """Tells the commands that this process opened from those of others."""
+        self._pool = _Pool(
+            conninfo,
+            connection_class=psycopg.AsyncConnection[DictRow],
+            # One statement is one transaction and one round trip; several say so themselves.
+            kwargs={"autocommit": True, "row_factory": dict_row, "prepare_threshold": 1},
+            min_size=1,
+            max_size=CONNECTIONS_MAX,
+            timeout=PATIENCE_SECONDS,
+            # Its pauses double until it gives up, and begin anew with the next statement: without
+            # this, a database that was gone for minutes would be missed for minutes more.
+            reconnect_timeout=PATIENCE_SECONDS,
+            configure=configure,
+            open=False,
+        )
+        self._commits = CommitConnection(conninfo, COMMITS)
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._lent: set[Connection] = set()
+        self._renewed_at = 0.0
+        """When all connections of the pool were last replaced, because one was silent."""
+        self._closed = False
+        self._has_failed = False
+        """The database was out of reach or full, and nothing was written since."""
+
+    async def open(self) -> None:
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Finish what is under way, then let go. A database that is silent is not waited for."""
+        self._closed = True
+        late: set[asyncio.Task[Any]] = set()
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=CLOSE_SECONDS)
+        if late:
+            for db in list(self._lent):
+                cut(db)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late, timeout=1.0)
+        await self._commits.close(0.0 if late else CLOSE_SECONDS)
+        await self._pool.close(timeout=1.0)
+
+    async def run(self, job: Job[T], seconds: float = STATEMENT_SECONDS) -> T:
+        """Do this on a connection, within so many seconds; again, if the connection breaks.
+
+        Whoever asked may stop waiting; the statement goes on to its end. The pool would lose a
+        connection for good to whoever is cancelled while it is handed over, and may swallow that.
+        """
+        if self._closed:
+            raise StoreError(CLOSED)
+        doing = asyncio.create_task(self._patiently(job, seconds))
+        self._under_way.add(doing)
+        doing.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(doing)
+
+    async def _patiently(self, job: Job[T], seconds: float) -> T:
+        now = asyncio.get_running_loop().time
+        deadline = now() + PATIENCE_SECONDS
+        pause = PAUSE_FIRST
+        while True:
+            began = now()
+            try:
+                # Within what is left: a broken connection was met before, or the pool is used up.
+                async with self._pool.connection(timeout=max(deadline - began, 1.0)) as db:
+                    self._lent.add(db)
+                    try:
+                        with limited(db, seconds):
+                            return await job(db)
+                    finally:
+                        self._lent.discard(db)
+            except FORESEEN as error:
+                is_over = isinstance(error, PoolTimeout) or self._closed or now() >= deadline
+                if is_over or not is_passing(error):
+                    raise self.fault(error) from error
+                is_silent = isinstance(error, Silence)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX)
+            # Its neighbours in the pool are probably broken, too.
+            if is_silent:
+                await self._renew(began)
+            else:
+                await self._pool.check()
+
+    async def _renew(self, began: float) -> None:
+        """A statement that began then got no answer: replace all connections, if nobody has yet."""
+        if self._renewed_at < began:
+            self._renewed_at = asyncio.get_running_loop().time()
+            await self._pool.drain()
+
+    def fault(self, error: Exception) -> NoetlError:
+        """The error to raise instead."""
+        found = fault(error, self.place)
+        if isinstance(found, StoreBusy | StoreFull):
+            self._has_failed = True
+        return found
+
+    async def column(self, query: str, values: Sequence[Value]) -> list[str]:
+        """The first column of the answer to a commit, which has a connection of its own."""
+        if self._commits.is_free and not self._closed:
+            began = asyncio.get_running_loop().time()
+            try:
+                found = await self._commits.ask(query, values)
+            except FORESEEN as error:
+                if not is_passing(error):
+                    raise
+                if isinstance(error, Silence):
+                    await self._renew(began)
+            else:
+                self._has_failed = False
+                return found
+        # It is in use, or broke: there are others, and patience.
+        return first_column(await self.all(query, COMMITS[query].named(values)))
+
+    async def probe(self) -> None:
+        """Raise StoreError if the database cannot be asked, or written since that last failed.
+
+        PostgreSQL does not tell how much room there is. A body that is written and taken back does.
+        """
+        if not self._has_failed:
+            await self.one("time")
+            return
+
+        async def write(db: Connection) -> None:
+            body = os.urandom(PROBE_BYTES)
+            row = {"execution_id": "", "key": "probe", "sha256": sha256(body).hexdigest()}
+            async with db.transaction() as transaction:
+                await change(db, "put_result", row | {"size": len(body), "body": body})
+                raise psycopg.Rollback(transaction)
+
+        await self.run(write)
+        self._has_failed = False
+
+    async def all(
+        self,
+        query: str,
+        values: Mapping[str, Any] | None = None,
+        seconds: float = STATEMENT_SECONDS,
+    ) -> list[DictRow]:
+        """Every row of one statement's answer."""
+        return await self.run(lambda db: rows(db, query, values), seconds)
+
+    async def rows(
+        self,
+        query: str,
+        kind: Callable[..., T],
+        values: Mapping[str, Any] | None = None,
+        seconds: float = STATEMENT_SECONDS,
+    ) -> list[T]:
+        """What a statement finds, each row as one of this kind."""
+        return [kind(**fields_of(row)) for row in await self.all(query, values, seconds)]
+
+    async def row(
+        self, query: str, kind: Callable[..., T], values: Mapping[str, Any] | None = None
+    ) -> T | None:
+        return next(iter(await self.rows(query, kind, values)), None)
+
+    async def one(
+        self,
+        query: str,
+        values: Mapping[str, Any] | None = None,
+        seconds: float = STATEMENT_SECONDS,
+    ) -> DictRow | None:
+        found = await self.all(query, values, seconds)
+        return found[0] if found else None
+
+    async def change(
+        self,
+        query: str,
+        values: Mapping[str, Any] | None = None,
+        seconds: float = STATEMENT_SECONDS,
+    ) -> int:
+        """Send a statement that has no answer; how many rows it changed."""
+        return await self.run(lambda db: change(db, query, values), seconds)
+
+    async def together(self, job: Job[T]) -> T:
+        """Several statements in one transaction."""
+
+        async def whole(db: Connection) -> T:
+            async with db.transaction():
+                return await job(db)
+
+        return await self.run(whole)
+
+
+async def rows(
+    db: Connection, query: str, values: Mapping[str, Any] | None = None
+) -> list[DictRow]:
+    cursor = await db.execute(QUERIES[query].encode(), values, binary=True)
+    return await cursor.fetchall()
+
+
+def first_column(found: list[DictRow]) -> list[Any]:
+    return [next(iter(row.values())) for row in found]
+
+
+async def change(db: Connection, query: str, values: Mapping[str, Any] | None = None) -> int:
+    return (await db.execute(QUERIES[query].encode(), values)).rowcount

@@ -1,0 +1,400 @@
+"""The log of executions in PostgreSQL: commits, and reading what they wrote.
+
+A commit is the check that nobody was faster and all rows, in one round trip as a rule. What is read
+is verified on the way out. The promise is written in `noetl.store.log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import psycopg
+from psycopg.rows import DictRow
+
+from noetl.errors import StoreError
+from noetl.model.ids import ExecutionId
+from noetl.store import log
+from noetl.store.checksums import (
+    Head,
+    agrees,
+    chain_start,
+    damaged_command,
+    damaged_log,
+    verified_command,
+)
+from noetl.store.log import EventRow, Heads, Loaded, Write
+from noetl.store.postgres import commit_rows
+from noetl.store.postgres.bodies import result_row
+from noetl.store.postgres.commit_connection import Value
+from noetl.store.postgres.database import (
+    BODY_SECONDS,
+    COMMITS,
+    Connection,
+    Database,
+    change,
+    first_column,
+    rows,
+)
+from noetl.store.postgres.faults import FORESEEN
+from noetl.store.postgres.triggers import write_change
+
+ROWS_AT_ONCE = 100
+RUNS = frozenset({"RUNNING", "PAUSED"})
+"""In these an execution holds its slots."""
+
+
+class PostgresLog:
+    """See `noetl.store.log.Log`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._heads: Heads[Head] = Heads()
+
+    async def commit(
+        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+    ) -> list[ExecutionId]:
+        if not writes:
+            return []
+        try:
+            return await commit(self._database, writes, self._heads, tied)
+        except FORESEEN as error:
+            raise self._database.fault(error) from error
+
+    async def load(self, execution_id: ExecutionId) -> Loaded | None:
+        """Snapshot and events after it, checked against each other and the end of the log."""
+        chosen = {"execution_id": execution_id}
+        found = await self._database.all("load", chosen, BODY_SECONDS)
+        last = next((row for row in found if row["part"] == "end"), None)
+        if last is None:
+            return None
+        start = Head(0, chain_start(execution_id))
+        if last["body"] is not None:
+            if not agrees(last["body"], last["body_checksum"]):
+                raise damaged_log(execution_id, "its snapshot has changed")
+            start = Head(last["snapshot_seq"], last["event_checksum"])
+        end = Head(last["seq"], last["checksum"])
+        written = [
+            log.LogRow(row["seq"], row["body"], row["checksum"])
+            for row in found
+            if row["part"] == "log"
+        ]
+        events = list(log.whole(sorted(written), execution_id, start, end))
+        verify_commands([row for row in found if row["part"] == "command"], execution_id)
+        self._heads.remember(execution_id, end)
+        return Loaded(start.seq, last["body"], events)
+
+    async def events(
+        self,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        step: str | None = None,
+        size: int | None = None,
+    ) -> list[EventRow]:
+        """A selection of events, verified together with what is before them."""
+        database, wanted = self._database, log.Selection(after, limit, types, step, size)
+        chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
+        before = await database.one("log_before", chosen) if after else None
+        last = Head(**before) if before else Head(0, chain_start(execution_id))
+        found: list[EventRow] = []
+        taken = 0
+        while len(found) < limit and (size is None or taken < size):
+            page = await database.all("log_page", chosen | {"after": last.seq})
+            verified = log.follow((log.LogRow(**row) for row in page), execution_id, last)
+            left = None if size is None else size - taken
+            more = log.selected(verified, wanted._replace(limit=limit - len(found), size=left))
+            found += more
+            taken += sum(len(event.body) for event in more)
+            if len(page) < ROWS_AT_ONCE:
+                break
+            last = Head(page[-1]["seq"], page[-1]["checksum"])
+        return found
+
+    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
+        found = await self._database.all("heads_to_chain", {"executions": list(execution_ids)})
+        return {row["execution_id"]: row["seq"] for row in found}
+
+    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
+        found = await self._database.all("openings", {"executions": list(execution_ids)})
+        return {row["execution_id"]: row["events"] for row in found}
+
+    async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
+        found = await self._database.all("vars", {"execution_id": execution_id})
+        return {read_name(row["name"]): row["value"] for row in found}
+
+
+async def events_between(
+    database: Database, execution_id: ExecutionId, start: Head, end: Head
+) -> list[bytes]:
+    """The events of a part of the log, in arrays; raises Corrupted where the chain breaks."""
+    chosen = {"execution_id": execution_id, "after": start.seq, "until": end.seq}
+    found = await database.all("log_between", chosen, BODY_SECONDS)
+    written = [log.LogRow(**row) for row in found]
+    return list(log.whole(written, execution_id, start, end))
+
+
+def verify_commands(found: Iterable[DictRow], execution_id: ExecutionId) -> None:
+    """Raise Corrupted if one of these open commands is not what was written."""
+    for row in found:
+        if row["is_corrupted"] or verified_command(row["body"], row["checksum"]) is None:
+            raise damaged_command(row["command_id"], execution_id)
+
+
+async def commit(
+    database: Database,
+    writes: Sequence[Write],
+    heads: Heads[Head],
+    tied: Sequence[Collection[ExecutionId]] = (),
+) -> list[ExecutionId]:
+    """Write all of these except those whose execution has moved; the ids of the latter."""
+    if len(writes) == 1 and (head := _head_of_step(writes[0], heads)) is not None:
+        # As nearly always: one statement, and nothing to read before it.
+        [write] = writes
+        end, values = commit_rows.one(write, head, database.home)
+        if not await database.column("commit_one", values):
+            return [write.execution_id]
+        heads.remember(write.execution_id, end)
+        return []
+    bound = {execution_id for group in tied for execution_id in group}
+    # What was started by a schedule or its kin is kept together with that row.
+    apart = [write for write in writes if write.trigger is not None]
+    bound.update(write.execution_id for write in apart)
+    loose = [write for write in writes if write.execution_id not in bound]
+    moved = await _commit(database, loose, heads) if loose else []
+    groups = [set(group) for group in tied]
+    inside = set().union(*groups)
+    groups += [{write.execution_id} for write in apart if write.execution_id not in inside]
+    for group in groups:
+        together = [write for write in writes if write.execution_id in group]
+        moved += await _commit(
+            database,
+            together,
+            heads,
+            all_or_none=len(together) > 1 or together[0].trigger is not None,
+        )
+    return moved
+
+
+def _head_of_step(write: Write, heads: Heads[Head]) -> Head | None:
+    """Where the log ends that this write continues, if that is known and it is a plain step."""
+    if write.trigger is not None or commit_rows.has_more(write) or not commit_rows.is_one(write):
+        return None
+    head = heads.get(write.execution_id)
+    return head if head is not None and head.seq == write.seq_before else None
+
+
+async def _commit(
+    database: Database, writes: Sequence[Write], heads: Heads[Head], *, all_or_none: bool = False
+) -> list[ExecutionId]:
+    ends: dict[ExecutionId, Head] = {}
+    rounds = commit_rows.rounds(writes)
+    if len(rounds) == 1 and not all_or_none and not any(map(commit_rows.has_more, writes)):
+        # One statement is a transaction by itself.
+        moved = await _round(database, rounds[0], heads, ends)
+    else:
+        moved = await database.run(
+            lambda db: _together(db, database.home, rounds, heads, ends, all_or_none), BODY_SECONDS
+        )
+    if moved and all_or_none:
+        return [write.execution_id for write in writes]
+    for execution_id, end in ends.items():
+        heads.remember(execution_id, end)
+    return moved
+
+
+class _Transaction:
+    """Asks within one transaction what a database asks each in its own."""
+
+    def __init__(self, db: Connection, home: str) -> None:
+        self._db = db
+        self.home = home
+
+    async def all(self, query: str, values: Mapping[str, Any]) -> list[DictRow]:
+        return await rows(self._db, query, values)
+
+    async def column(self, query: str, values: Sequence[Value]) -> list[str]:
+        return first_column(await self.all(query, COMMITS[query].named(values)))
+
+
+async def _together(
+    db: Connection,
+    home: str,
+    rounds: list[list[Write]],
+    heads: Heads[Head],
+    ends: dict[ExecutionId, Head],
+    all_or_none: bool,
+) -> list[ExecutionId]:
+    moved: list[ExecutionId] = []
+    ends.clear()  # If the connection broke, this is not the first time.
+    async with db.transaction() as transaction:
+        asking = _Transaction(db, home)
+        await _lock_slots(db, rounds)
+        for round_ in rounds:
+            for write in round_:
+                if write.trigger is not None and not await write_change(db, write.trigger):
+                    moved.append(write.execution_id)
+                    raise psycopg.Rollback(transaction)
+            moved += await _round(asking, [one for one in round_ if not one.slots], heads, ends)
+            for write in round_:
+                # One by one: each counts for the next.
+                if write.slots:
+                    write.full = await _full(db, write)
+                    moved += (
+                        [write.execution_id]
+                        if write.full
+                        else await _round(asking, [write], heads, ends)
+                    )
+                    if write.execution_id not in moved:
+                        await _use_slots(db, write)
+            for write in filter(commit_rows.has_more, round_):
+                if write.execution_id not in moved:
+                    await _write_more(db, write, ends[write.execution_id])
+        if moved and all_or_none:
+            raise psycopg.Rollback(transaction)
+    return moved
+
+
+async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
+    """One transaction at a time finds out whether there is room, and takes it."""
+    names = {
+        slot.name
+        for round_ in rounds
+        for write in round_
+        if write.summary is not None and write.summary.status in RUNS
+        for slot in write.slots
+    }
+    for name in sorted(names):
+        await rows(db, "lock_slots", {"name": name})
+
+
+async def _full(db: Connection, write: Write) -> tuple[str, ...]:
+    """The limits of an execution that leave it no room to run."""
+    if write.summary is None or write.summary.status not in RUNS:
+        return ()
+    asked = {
+        "names": [slot.name for slot in write.slots],
+        "capacities": [slot.capacity for slot in write.slots],
+        "execution_id": write.execution_id,
+        "is_new": write.seq_before == 0,
+        "priority": write.slots[0].priority,
+    }
+    return tuple(first_column(await rows(db, "full_slots", asked)))
+
+
+async def _use_slots(db: Connection, write: Write) -> None:
+    """It waits, runs, or has ended."""
+    assert write.summary is not None
+    if write.summary.ended_at is not None:
+        await change(db, "free_slots", {"execution_id": write.execution_id})
+        return
+    for slot in write.slots:
+        values = {
+            **slot._asdict(),
+            "execution_id": write.execution_id,
+            "held": write.summary.status in RUNS,
+            "requested_at": write.summary.requested_at,
+        }
+        await change(db, "put_slot", values)
+
+
+async def _round(
+    asking: Database | _Transaction,
+    writes: list[Write],
+    heads: Heads[Head],
+    ends: dict[ExecutionId, Head],
+) -> list[ExecutionId]:
+    """One write per execution. `ends` has, and gets, what this transaction has written."""
+    if not writes:
+        return []
+    known = await _known_heads(asking, writes, heads, ends)
+    continuing = [write for write in writes if _continues(write, known.get(write.execution_id))]
+    if len(continuing) == 1 and commit_rows.is_one(continuing[0]):
+        return await _one(asking, writes, continuing[0], known, ends)
+    if not continuing:
+        return [write.execution_id for write in writes]
+    lines = commit_rows.rows_of(continuing, known)
+    kept = set(await asking.column("commit", lines.values(asking.home)))
+    for line in lines.executions:
+        if line.execution_id in kept:
+            ends[line.execution_id] = Head(line.seq, line.checksum)
+    return [write.execution_id for write in writes if write.execution_id not in kept]
+
+
+async def _one(
+    asking: Database | _Transaction,
+    writes: list[Write],
+    write: Write,
+    known: dict[ExecutionId, Head],
+    ends: dict[ExecutionId, Head],
+) -> list[ExecutionId]:
+    """The same for the one write that continues its execution."""
+    end, values = commit_rows.one(write, known[write.execution_id], asking.home)
+    if not await asking.column("commit_one", values):
+        return [one.execution_id for one in writes]
+    ends[write.execution_id] = end
+    return [one.execution_id for one in writes if one is not write]
+
+
+async def _known_heads(
+    asking: Database | _Transaction,
+    writes: list[Write],
+    heads: Heads[Head],
+    ends: dict[ExecutionId, Head],
+) -> dict[ExecutionId, Head]:
+    """Of those that continue something: where it ends."""
+    known: dict[ExecutionId, Head] = {}
+    unknown = []
+    for write in filter(commit_rows.needs_head, writes):
+        head = ends.get(write.execution_id) or heads.get(write.execution_id)
+        if head is not None and (head.seq == write.seq_before or write.execution_id in ends):
+            known[write.execution_id] = head
+        else:
+            unknown.append(write.execution_id)
+    if unknown:
+        for row in await asking.all("heads_to_chain", {"executions": unknown}):
+            known[row["execution_id"]] = Head(row["seq"], row["checksum"])
+    return known
+
+
+def _continues(write: Write, head: Head | None) -> bool:
+    if head is not None:
+        return head.seq == write.seq_before
+    if write.seq_before == 0 and write.summary is None:
+        raise StoreError(
+            f"Execution {write.execution_id} is new, but its first write has no summary."
+            " Nothing was kept."
+        )
+    return write.seq_before == 0
+
+
+async def _write_more(db: Connection, write: Write, end: Head) -> None:
+    """What few decisions change, sent together."""
+    execution_id = write.execution_id
+    async with db.pipeline():
+        for name, value in write.vars.items():
+            written = {"execution_id": execution_id, "name": written_name(name)}
+            if value is None:
+                await change(db, "delete_var", written)
+            else:
+                await change(db, "set_var", written | {"value": value})
+        for key, body in write.results:
+            await change(db, "put_result", result_row(execution_id, key, body))
+        if write.snapshot is not None:
+            values: dict[str, object] = {"execution_id": execution_id, "seq": end.seq}
+            values["event_checksum"] = end.checksum
+            whole = values | {"body": write.snapshot, "checksum": crc32(write.snapshot)}
+            await change(db, "put_snapshot", whole)
+
+
+def written_name(name: str) -> str:
+    """The name of a variable as a text that PostgreSQL can hold."""
+    return name.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def read_name(written: str) -> str:
+    parts = written.split("\\\\")
+    return "\\".join(part.replace("\\0", "\0") for part in parts)

@@ -1,0 +1,145 @@
+-- Statements about commands, leases and timers.
+
+-- claim --
+-- Lease free commands: those of the highest priority, and of these the ones whose turn it is. What
+-- another server is claiming at this moment is passed over.
+WITH chosen AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue AS command
+     WHERE /* is_free */
+     /* in_turn */
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+/* lease_chosen */
+
+-- claim_own --
+-- The same, of those that this process opened; none of them while one of a higher priority waits.
+WITH chosen AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue AS command
+     WHERE home = %(home)s
+       AND priority >= (SELECT priority
+                          FROM noetl.queue AS command
+                         WHERE /* is_free */
+                         /* in_turn */
+                         LIMIT 1)
+       AND /* is_free */
+     /* in_turn */
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+/* lease_chosen */
+
+-- claim_of --
+-- The same, of a few executions or commands.
+WITH chosen AS (
+    SELECT execution_id, command_id
+      FROM noetl.queue AS command
+     WHERE (%(executions)s::text[] IS NULL OR execution_id = ANY(%(executions)s))
+       AND (%(commands)s::text[] IS NULL OR command_id = ANY(%(commands)s))
+       AND /* is_free */
+     /* in_turn */
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED
+)
+/* lease_chosen */
+
+-- is_free --
+-- What a worker of a pool may be given. Commands of paused executions wait until these are resumed.
+pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+       AND NOT EXISTS (SELECT FROM noetl.execution AS paused
+                        WHERE paused.execution_id = command.execution_id
+                          AND paused.status = 'PAUSED')
+
+-- in_turn --
+ORDER BY priority DESC, turn, position
+
+-- lease_chosen --
+UPDATE noetl.queue AS stored
+   SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
+  FROM chosen
+ WHERE stored.execution_id = chosen.execution_id AND stored.command_id = chosen.command_id
+RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, stored.position,
+          stored.body, stored.checksum
+
+-- set_aside --
+-- A command that is not what was written is nobody's work, and in nobody's way.
+UPDATE noetl.queue
+   SET worker_id = NULL, lease_expires_at = NULL, is_corrupted = true
+ WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
+
+-- renew_leases --
+-- Walks the leases that hold: they are few, and another index would cost every delivery.
+UPDATE noetl.queue
+   SET lease_expires_at = %(expires_at)s
+ WHERE worker_id IS NOT NULL AND lease_expires_at > %(now)s
+   AND command_id = ANY(%(commands)s)
+RETURNING command_id
+
+-- holders --
+SELECT command_id, execution_id, worker_id
+  FROM noetl.queue
+ WHERE worker_id IS NOT NULL AND command_id = ANY(%(commands)s)
+
+-- lapsed --
+SELECT body, checksum, worker_id, lease_expires_at
+  FROM noetl.queue
+ WHERE worker_id IS NOT NULL AND lease_expires_at <= %(now)s AND NOT is_corrupted
+ ORDER BY lease_expires_at, position
+ LIMIT %(limit)s
+
+-- free_pools --
+-- One step through the index per pool, however many commands wait.
+WITH RECURSIVE found (pool) AS (
+    SELECT min(pool) FROM noetl.queue WHERE worker_id IS NULL AND NOT is_corrupted
+    UNION ALL
+    SELECT (SELECT min(queue.pool) FROM noetl.queue AS queue
+             WHERE queue.pool > found.pool AND worker_id IS NULL AND NOT is_corrupted)
+      FROM found
+     WHERE found.pool IS NOT NULL
+)
+SELECT pool, (SELECT turn FROM noetl.queue AS queue
+               WHERE queue.pool = found.pool AND worker_id IS NULL AND NOT is_corrupted
+               ORDER BY priority DESC, turn, position
+               LIMIT 1) AS turn
+  FROM found
+ WHERE pool IS NOT NULL
+
+-- queue_sizes --
+SELECT pool, count(*) FILTER (WHERE worker_id IS NULL) AS free, count(worker_id) AS leased
+  FROM noetl.queue
+ WHERE NOT is_corrupted
+ GROUP BY pool
+
+-- open_commands --
+SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+  FROM noetl.queue
+ ORDER BY position
+
+-- open_commands_of --
+SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+  FROM noetl.queue
+ WHERE execution_id = %(execution_id)s
+ ORDER BY position
+
+-- waiting_commands --
+-- Those that no worker has, oldest first.
+SELECT body, checksum
+  FROM noetl.queue
+ WHERE worker_id IS NULL AND NOT is_corrupted
+ ORDER BY position
+ LIMIT %(limit)s
+
+-- due_timers --
+SELECT execution_id, timer_id, fires_at
+  FROM noetl.timer
+ WHERE fires_at <= %(now)s
+ ORDER BY fires_at, execution_id, timer_id
+ LIMIT %(limit)s
+
+-- timers_of --
+SELECT timer_id, fires_at FROM noetl.timer WHERE execution_id = %(execution_id)s
+
+-- next_timer --
+SELECT min(fires_at) AS fires_at FROM noetl.timer

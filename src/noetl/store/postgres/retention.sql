@@ -1,0 +1,145 @@
+-- Statements about what is kept and what is forgotten.
+
+-- ended --
+SELECT execution_id, path, status, ended_at
+  FROM noetl.execution
+ WHERE parent_execution_id IS NULL AND ended_at IS NOT NULL
+   AND ended_at < %(before)s AND (ended_at, execution_id) > (%(after_at)s, %(after_id)s)
+   AND starts_with(path, %(prefix)s)
+ ORDER BY ended_at, execution_id
+ LIMIT %(limit)s
+
+-- tree --
+-- An execution with all that it called; those that were called last come first.
+WITH RECURSIVE tree (execution_id, depth) AS (
+    SELECT execution_id, 0 FROM noetl.execution WHERE execution_id = %(execution_id)s
+     UNION ALL
+    SELECT called.execution_id, tree.depth + 1
+      FROM tree
+      JOIN noetl.execution AS called ON called.parent_execution_id = tree.execution_id
+)
+SELECT tree.execution_id,
+       execution.ended_at IS NOT NULL AS has_ended,
+       EXISTS (
+           SELECT FROM noetl.hold WHERE hold.execution_id = tree.execution_id
+       ) AS is_held,
+       EXISTS (
+           SELECT FROM noetl.reuse
+             JOIN noetl.execution AS other ON other.execution_id = reuse.execution_id
+            WHERE reuse.source = tree.execution_id
+              AND reuse.execution_id NOT IN (SELECT inside.execution_id FROM tree AS inside)
+       ) AS is_reused,
+       execution.seq
+  FROM tree
+  JOIN noetl.execution AS execution ON execution.execution_id = tree.execution_id
+ ORDER BY tree.depth DESC, tree.execution_id
+
+-- forgettable --
+-- Locked in this order by everybody, so that two servers that forget the same do not wait for each
+-- other in a circle.
+SELECT execution_id FROM noetl.execution
+ WHERE execution_id = ANY(%(execution_ids)s) AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = execution.execution_id)
+ ORDER BY execution_id
+   FOR UPDATE
+
+-- tally --
+INSERT INTO noetl.tally (day, path, status, executions)
+SELECT floor(requested_at / 86400)::integer, path, status, count(*)
+  FROM noetl.execution
+ WHERE execution_id = ANY(%(execution_ids)s)
+ GROUP BY 1, 2, 3
+ ORDER BY 1, 2, 3
+    ON CONFLICT (day, path, status)
+    DO UPDATE SET executions = tally.executions + excluded.executions
+
+-- forget_log --
+DELETE FROM noetl.log WHERE execution_id = ANY(%(execution_ids)s)
+
+-- forget_results --
+DELETE FROM noetl.result WHERE execution_id = ANY(%(execution_ids)s)
+
+-- forget_executions --
+-- With all that is small. Nothing refers to what is left but these rows.
+WITH snapshots AS (
+    DELETE FROM noetl.snapshot WHERE execution_id = ANY(%(execution_ids)s)
+), commands AS (
+    DELETE FROM noetl.queue WHERE execution_id = ANY(%(execution_ids)s)
+), timers AS (
+    DELETE FROM noetl.timer WHERE execution_id = ANY(%(execution_ids)s)
+), variables AS (
+    DELETE FROM noetl.transient WHERE execution_id = ANY(%(execution_ids)s)
+), labels AS (
+    DELETE FROM noetl.label WHERE execution_id = ANY(%(execution_ids)s)
+), reuses AS (
+    DELETE FROM noetl.reuse WHERE execution_id = ANY(%(execution_ids)s)
+)
+DELETE FROM noetl.execution WHERE execution_id = ANY(%(execution_ids)s)
+
+-- forgotten --
+SELECT day, path, status, executions
+  FROM noetl.tally
+ WHERE day >= %(since_day)s
+ ORDER BY day, path, status
+
+-- reuse --
+INSERT INTO noetl.reuse (execution_id, source) VALUES (%(execution_id)s, %(source)s)
+    ON CONFLICT DO NOTHING
+
+-- hold --
+INSERT INTO noetl.hold (execution_id, note, who, at)
+SELECT execution_id, %(note)s, %(who)s, %(at)s
+  FROM noetl.execution
+ WHERE execution_id = %(execution_id)s
+    ON CONFLICT (execution_id) DO UPDATE SET note = excluded.note, who = excluded.who,
+       at = excluded.at
+
+-- release --
+DELETE FROM noetl.hold WHERE execution_id = %(execution_id)s
+
+-- holds --
+SELECT execution_id, note, who, at FROM noetl.hold ORDER BY at DESC, execution_id
+
+-- add_partitions --
+SELECT noetl.add_partitions(%(day)s, %(days)s) AS made
+
+-- spans --
+-- Days of which all executions may go: each has ended long enough ago, nobody holds it, and nothing
+-- outside of the day stands on it, called it or was called by it.
+SELECT span.name
+  FROM noetl.partition AS span
+ WHERE span.last <= noetl.first_id(%(day)s)
+   AND NOT EXISTS (
+    SELECT FROM noetl.execution AS kept
+     WHERE kept.execution_id >= span.first AND kept.execution_id < span.last
+       AND (kept.ended_at IS NULL
+            OR kept.ended_at >= %(before)s
+            OR EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = kept.execution_id)
+            OR EXISTS (SELECT FROM noetl.reuse
+                         JOIN noetl.execution AS other ON other.execution_id = reuse.execution_id
+                        WHERE reuse.source = kept.execution_id
+                          AND (other.execution_id < span.first OR other.execution_id >= span.last))
+            OR EXISTS (SELECT FROM noetl.execution AS caller
+                        WHERE caller.execution_id = kept.parent_execution_id
+                          AND (caller.execution_id < span.first
+                               OR caller.execution_id >= span.last))
+            OR EXISTS (SELECT FROM noetl.execution AS called
+                        WHERE called.parent_execution_id = kept.execution_id
+                          AND (called.execution_id < span.first
+                               OR called.execution_id >= span.last)))
+   )
+ ORDER BY span.first
+
+-- span_executions --
+SELECT execution_id, path, parent_execution_id IS NULL AS is_root, seq
+  FROM noetl.execution
+ WHERE execution_id >= (SELECT first FROM noetl.partition WHERE name = %(name)s)
+   AND execution_id < (SELECT last FROM noetl.partition WHERE name = %(name)s)
+   AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = execution.execution_id)
+ ORDER BY execution_id
+ LIMIT %(limit)s
+   FOR UPDATE
+
+-- drop_partition --
+SELECT noetl.drop_partition(%(name)s) AS dropped

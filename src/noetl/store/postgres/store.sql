@@ -1,0 +1,53 @@
+-- Statements about the database itself: who uses it, and whether it is whole.
+
+-- time --
+SELECT extract(epoch FROM clock_timestamp())::double precision AS now
+
+-- installation --
+SELECT installation_id FROM noetl.installation
+
+-- beat --
+INSERT INTO noetl.runtime (
+    name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
+) VALUES (
+    %(name)s, %(kind)s, %(started_at)s, %(seen_at)s, %(pool)s, %(slots)s, %(host)s, %(version)s,
+    %(draining)s, %(sandbox)s
+)
+    ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
+       pool = excluded.pool, slots = excluded.slots, host = excluded.host,
+       version = excluded.version, draining = excluded.draining, sandbox = excluded.sandbox
+
+-- runtimes --
+SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
+  FROM noetl.runtime
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(since)s::double precision IS NULL OR seen_at >= %(since)s)
+ ORDER BY name
+
+-- leave --
+DELETE FROM noetl.runtime WHERE name = %(name)s
+
+-- check_heads --
+SELECT execution_id FROM noetl.execution ORDER BY execution_id
+
+-- check_snapshots --
+SELECT execution_id, body, checksum FROM noetl.snapshot ORDER BY execution_id
+
+-- check_results --
+SELECT execution_id, key FROM noetl.result ORDER BY execution_id, key
+
+-- check_strays --
+-- There are no foreign keys, so look for rows of executions that do not exist.
+SELECT DISTINCT execution_id FROM noetl.log
+ WHERE NOT EXISTS (
+    SELECT FROM noetl.execution WHERE execution.execution_id = log.execution_id
+ )
+ ORDER BY execution_id
+
+-- check_nets --
+SELECT digest, body FROM noetl.net ORDER BY digest
+
+-- check_catalog --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl.catalog
+ ORDER BY path, version

@@ -1,0 +1,97 @@
+"""The commands that wait for workers, the leases on them, and timers.
+
+A command is inserted and closed by a commit (`noetl.store.log`); here it is found, leased and
+looked at in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from noetl.model.commands import Command, Lease
+from noetl.model.ids import CommandId, ExecutionId
+
+
+class NewCommand(NamedTuple):
+    """A command to insert, perhaps already leased ("leased at birth")."""
+
+    command: Command
+    worker_id: str | None = None
+    expires_at: float | None = None
+
+
+class Holder(NamedTuple):
+    """Who has a command that is not closed."""
+
+    execution_id: ExecutionId
+    worker_id: str
+
+
+class Lapsed(NamedTuple):
+    """A command whose lease has run out, and who held it."""
+
+    command: Command
+    worker_id: str
+    expired_at: float
+
+
+class Queue(Protocol):
+    """What every store promises about work."""
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        pool: str,
+        limit: int,
+        expires_at: float,
+        executions: Collection[ExecutionId] | None = None,
+        commands: Collection[CommandId] | None = None,
+        own: bool = False,
+    ) -> list[Lease]:
+        """Lease up to `limit` free commands of a pool: highest priority first, then lowest turn,
+        then oldest.
+
+        Of these executions only, or of these commands, if some are named. With `own` of those that
+        this process has opened, and none of them while one of a higher priority waits.
+
+        Free: never leased. A command is leased once, under the token `token_of` it. When its lease
+        lapses it stays where it is until a commit closes it: its work goes on under another one.
+        """
+
+    async def renew(
+        self, commands: Collection[CommandId], *, now: float, expires_at: float
+    ) -> set[CommandId]:
+        """Extend these leases; those that still hold (not closed, not lapsed)."""
+
+    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        """Who has each of these that is leased, whether the lease has lapsed or not."""
+
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+        """Commands whose lease has lapsed, oldest first. Changes nothing."""
+
+    async def free_pools(self) -> dict[str, int]:
+        """Pools with commands that wait for a worker, and the turn of the next one."""
+
+    async def sizes(self) -> dict[str, tuple[int, int]]:
+        """For each pool with commands: how many wait for a worker, and how many are leased."""
+
+    async def open_commands(
+        self, execution_id: ExecutionId | None = None
+    ) -> list[tuple[Command, str | None, float | None]]:
+        """Commands not closed, with worker and expiry where leased; of one execution, or all."""
+
+    async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
+        """Commands that no worker has, oldest first; damaged ones are left out."""
+
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
+        """Timers whose time has come, earliest first. They stay until a commit clears them."""
+
+    async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
+        """The timers of an execution, and when each fires."""
+
+    async def next_timer(self) -> float | None:
+        """When the earliest timer fires."""

@@ -1,0 +1,237 @@
+"""Where statements run: on threads of their own, or at once where a simulation wants order.
+
+The parts of a store share one `Database`: a lane that writes and a lane that reads. A job is a
+function of the connection. It runs inside one transaction, sees one state of the database, and may
+be run again if that transaction could not be kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from noetl.errors import StoreError
+from noetl.store.queries import fields_of
+from noetl.store.sqlite.faults import FORESEEN, fault
+from noetl.store.sqlite.queries import QUERIES
+
+T = TypeVar("T")
+Job = Callable[[sqlite3.Connection], T]
+
+
+class Lane(Protocol):
+    """Runs jobs and gives back what they return or raise."""
+
+    async def run(self, job: Job[T]) -> T: ...
+
+    async def close(self) -> None: ...
+
+
+def writing(db: sqlite3.Connection, job: Job[T]) -> T:
+    """Run the job in a transaction that is kept whole or not at all."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        result = job(db)
+        db.execute("COMMIT")
+    finally:
+        # SQLite itself rolls back after some errors, such as a full disk.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    return result
+
+
+def reading(db: sqlite3.Connection, job: Job[T]) -> T:
+    """Run the job on one state of the database, whatever is written meanwhile."""
+    db.execute("BEGIN")
+    try:
+        return job(db)
+    finally:
+        # Nothing to commit; and after damaged pages SQLite refuses to.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+class Call(NamedTuple):
+    """A job on its way to a thread, and where its caller waits."""
+
+    job: Job[Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    call: Call
+    result: Any = None
+    error: Exception | None = None
+
+
+def deliver(answers: Iterable[Answer]) -> None:
+    """Hand answers to the loops that wait for them, with one wake-up for each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
+    for answer in answers:
+        by_loop.setdefault(answer.call.loop, []).append(answer)
+    for loop, mine in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, mine)
+        except RuntimeError:
+            # The loop was closed while its calls were under way: nobody waits for them any more.
+            continue
+
+
+def _settle(answers: list[Answer]) -> None:
+    for call, result, error in answers:
+        if call.future.done():
+            continue  # The caller was cancelled. What it asked for has happened all the same.
+        if error is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(error)
+
+
+class Threads:
+    """Threads that take calls from one queue. What a thread does with them is up to `_work`."""
+
+    def __init__(self, name: str, connections: list[sqlite3.Connection]) -> None:
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        self._closed = False
+        self._threads = [
+            # Daemons: a process that ends in a hurry loses nothing that was acknowledged.
+            Thread(target=self._serve, args=(db,), name=f"{name}-{number}", daemon=True)
+            for number, db in enumerate(connections)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, job: Job[T]) -> T:
+        if self._closed:
+            raise StoreError("The store is closed. Open it again to use it.")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(Call(job, loop, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what is queued, then stop."""
+        if self._closed:
+            return
+        self._closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _serve(self, db: sqlite3.Connection) -> None:
+        try:
+            self._work(db)
+        finally:
+            db.close()
+
+    def _work(self, db: sqlite3.Connection) -> None:
+        raise NotImplementedError
+
+
+class Readers(Threads):
+    """Connections that only read, so that a long answer delays no other and no write."""
+
+    def __init__(self, connections: list[sqlite3.Connection]) -> None:
+        super().__init__("noetl-store-reader", connections)
+
+    def _work(self, db: sqlite3.Connection) -> None:
+        while (call := self._queue.get()) is not None:
+            deliver([attempt(reading, db, call)])
+
+
+def attempt(
+    transaction: Callable[[sqlite3.Connection, Job[Any]], Any], db: sqlite3.Connection, call: Call
+) -> Answer:
+    """Run one call in a transaction of its own."""
+    try:
+        return Answer(call, transaction(db, call.job))
+    except Exception as error:  # noqa: BLE001  (it is the caller's, who waits for it)
+        return Answer(call, error=error)
+
+
+class Inline:
+    """Runs every job at once on the caller's thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db: sqlite3.Connection | None = connection
+
+    async def run(self, job: Job[T]) -> T:
+        if self._db is None:
+            raise StoreError("The store is closed. Open it again to use it.")
+        return writing(self._db, job)
+
+    async def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+class Database:
+    """A database file, or one in memory: how calls reach it, and what is said if it fails."""
+
+    def __init__(
+        self, place: str, *, writer: Lane | None, reader: Lane, threads: bool = True
+    ) -> None:
+        self.place = place
+        self._writer = writer
+        self._reader = reader
+        self._threads = threads
+
+    async def close(self) -> None:
+        await self._reader.close()
+        if self._writer is not None:
+            await self._writer.close()
+
+    def writer(self) -> Lane:
+        """The lane that writes. Raises StoreError if this process only reads."""
+        if self._writer is None:
+            raise StoreError(f"{self.place} was opened for reading only.")
+        return self._writer
+
+    async def read(self, job: Job[T]) -> T:
+        try:
+            return await self._reader.run(job)
+        except FORESEEN as error:
+            raise fault(error, self.place) from error
+
+    async def write(self, job: Job[T]) -> T:
+        try:
+            return await self.writer().run(job)
+        except FORESEEN as error:
+            raise fault(error, self.place) from error
+
+    async def on_disk(self, task: Callable[[], T]) -> T:
+        """Work on files, beside the event loop."""
+        try:
+            return await asyncio.to_thread(task) if self._threads else task()
+        except OSError as error:
+            raise fault(error, self.place) from error
+
+    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+        """What a statement finds, each row as one of this kind."""
+        return await self.read(lambda db: rows(db, query, kind, **values))
+
+    async def row(self, query: str, kind: Callable[..., T], /, **values: Any) -> T | None:
+        return next(iter(await self.rows(query, kind, **values)), None)
+
+    async def tuples(self, query: str, /, **values: Any) -> list[Any]:
+        """What a statement finds, each row as a tuple."""
+        return await self.read(lambda db: db.execute(QUERIES[query], values).fetchall())
+
+    async def change(self, query: str, /, **values: Any) -> bool:
+        """Whether there was something to change."""
+        return await self.write(lambda db: db.execute(QUERIES[query], values).rowcount > 0)
+
+
+def rows(db: sqlite3.Connection, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+    cursor = db.execute(QUERIES[query], values)
+    names = [column[0] for column in cursor.description]
+    return [kind(**fields_of(dict(zip(names, row, strict=True)))) for row in cursor]

@@ -1,0 +1,139 @@
+-- Statements about lists of executions and saved queries of them.
+
+-- summary_columns --
+execution_id, path, version, digest, status, requested_at, ended_at,
+       parent_execution_id, idempotency_key, current_steps, error, labels,
+       failed_step, waits
+
+-- summary --
+SELECT /* summary_columns */
+  FROM noetl_execution
+ WHERE execution_id = :execution_id
+
+-- summary_by_key --
+SELECT /* summary_columns */
+  FROM noetl_execution
+ WHERE idempotency_key = :key
+
+-- summaries --
+-- Newest first. The conditions of a query stand at the mark; so in the next three.
+SELECT /* summary_columns */
+  FROM noetl_execution
+ WHERE (requested_at, execution_id) < (:before_at, :before_id) /* conditions */
+ ORDER BY requested_at DESC, execution_id DESC
+ LIMIT :limit
+
+-- label_counts --
+-- How many executions have each value of a label.
+SELECT value, count(*) AS executions
+  FROM noetl_label
+ WHERE name = :label AND requested_at >= :since
+ GROUP BY value
+ ORDER BY executions DESC, value
+ LIMIT :limit
+
+-- executions_count --
+SELECT count(*) AS count FROM noetl_execution WHERE true /* conditions */
+
+-- executions_span --
+SELECT min(requested_at) AS first, max(requested_at) AS last
+  FROM noetl_execution
+ WHERE true /* conditions */
+
+-- executions_histogram --
+-- In any order: to sort all rows first would take longer than to count them.
+SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
+       count(*) AS count
+  FROM noetl_execution
+ WHERE requested_at >= :begin AND requested_at < :end /* conditions */
+ GROUP BY 1, 2
+
+-- where_status --
+status = :value
+
+-- where_waiting --
+status = 'RUNNING' AND waits <> ''
+
+-- where_waits --
+status = 'RUNNING' AND waits = :value
+
+-- where_waits_unknown --
+status = 'RUNNING' AND waits IS NULL
+
+-- where_path --
+path = :value
+
+-- where_path_like --
+path GLOB :glob
+
+-- where_took_over --
+ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value
+
+-- where_took_under --
+ended_at - requested_at < :value OR ended_at IS NULL AND :now - requested_at < :value
+
+-- where_since --
+requested_at >= :value
+
+-- where_until --
+requested_at < :value
+
+-- where_version --
+version = :value
+
+-- where_version_over --
+version >= :value
+
+-- where_version_under --
+version <= :value
+
+-- where_parent --
+parent_execution_id = :value
+
+-- where_no_parent --
+parent_execution_id IS NULL
+
+-- where_any_parent --
+parent_execution_id IS NOT NULL
+
+-- where_id --
+execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
+
+-- where_exact_id --
+execution_id = :value
+
+-- where_step --
+failed_step = :value OR current_steps LIKE :within ESCAPE '\'
+
+-- where_error --
+error LIKE :within ESCAPE '\'
+
+-- where_any_error --
+error IS NOT NULL
+
+-- where_label --
+execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key AND value = :value)
+
+-- where_any_label --
+execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key)
+
+-- where_text --
+path LIKE :within ESCAPE '\' OR error LIKE :within ESCAPE '\'
+
+-- unfinished --
+SELECT execution_id
+  FROM noetl_execution
+ WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY requested_at, execution_id
+
+-- views --
+SELECT name, q, columns, owner, updated_at FROM noetl_view ORDER BY name
+
+-- put_view --
+INSERT INTO noetl_view (name, q, columns, owner, updated_at)
+VALUES (:name, :q, :columns, :owner, :updated_at)
+    ON CONFLICT (name) DO UPDATE SET q = excluded.q, columns = excluded.columns,
+       owner = excluded.owner, updated_at = excluded.updated_at
+
+-- delete_view --
+DELETE FROM noetl_view WHERE name = :name

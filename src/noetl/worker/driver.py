@@ -1,0 +1,180 @@
+"""Drives the machine of a step run (`engine.pipeline.machine`): performs what it says, tells it
+what happened, and reports what it says.
+
+A command is one pipeline, one for each iteration of a chunk, or a workbook entry that undoes a
+step. Every call and every iteration is reported as it ends, so that whoever goes on after a crash
+goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl.engine.failures import error_from
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.machine import (
+    Call,
+    CallEnded,
+    Cancelled,
+    ChildAsked,
+    End,
+    Entered,
+    Fetch,
+    Fetched,
+    Flush,
+    Happened,
+    Keep,
+    Kept,
+    Pipeline,
+    Record,
+    Say,
+    StepRun,
+    Suspend,
+    Wait,
+    Woken,
+)
+from noetl.engine.pipeline.rules import TaskProgram
+from noetl.engine.program import BlockProgram, Program
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import Progress
+from noetl.model.commands import Command, Ending, Suspension
+from noetl.model.ids import derive
+from noetl.tools.playbook import TOOL as PLAYBOOK
+from noetl.worker.bodies import Bodies
+from noetl.worker.calls import Caller
+from noetl.worker.control import Control
+from noetl.worker.entries import Interrupted, run_entry, run_task
+from noetl.worker.loops import run_chunk
+from noetl.worker.reporter import Reporter
+
+ENTERED, WOKEN, KEPT, CANCELLED = Entered(), Woken(), Kept(), Cancelled()
+
+
+class Driver:
+    """Runs one command under one lease."""
+
+    def __init__(
+        self,
+        command: Command,
+        program: Program,
+        caller: Caller,
+        control: Control,
+        reporter: Reporter,
+        now: Callable[[], float],
+        sleep: Callable[[float], Any],
+        is_paused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.command = command
+        self.program = program
+        self.caller = caller
+        self.call: Callable[..., Awaitable[CallEnded]] = caller.call
+        self.bodies = Bodies(control, command)
+        self.reporter = reporter
+        self.now = now
+        self.sleep = sleep
+        self.is_paused = is_paused
+        """Whether nothing more is to begin under this command."""
+        self.step_run = StepRun(
+            program, command, PLAYBOOK, caller.resources.rules.max_response_bytes
+        )
+        self.step = self.step_run.step
+
+    async def run(self) -> Ending | None:
+        """How the run ended; None if it is a part of a loop, or goes on later."""
+        command = self.command
+        if command.steps:
+            await self.bodies.fetch_results(command)
+        loop = self.step.step.loop
+        if command.chunk is None and self.is_paused():
+            self.reporter.suspend(Suspension(progress=command.progress or Progress()))
+            return None
+        if command.chunk is not None and loop is not None:
+            await run_chunk(self, loop, await self.bodies.with_elements(command.chunk))
+            return None
+        frame = Frame(self.program, command, dict(command.ctx), command.progress)
+        if command.block is not None:
+            return await self._compensate(self.program.blocks[command.block], frame)
+        ended = await self.drive(self.step.tasks, frame, top=True)
+        if isinstance(ended, Ending):
+            return ended
+        self.reporter.suspend(ended)
+        return None
+
+    async def drive(
+        self,
+        tasks: tuple[TaskProgram, ...],
+        frame: Frame,
+        *,
+        top: bool = False,
+        inside: bool = False,
+    ) -> Ending | Suspension:
+        """One pass through a pipeline, from where the frame stands. See `Pipeline`.
+
+        Whatever puts an end to a call (a cancellation, a lost lease) is raised when the machine
+        has come to its end, behind the `finally` hooks.
+        """
+        machine = Pipeline(self.step_run, tasks, frame, top=top, inside=inside)
+        reporter, call = self.reporter, self.call
+        happened: Happened = ENTERED
+        stopped: BaseException | None = None
+        while True:
+            for do in machine.on(happened, self.now(), self.is_paused()):
+                if isinstance(do, Say):
+                    if do.held:
+                        reporter.hold(do.fact)
+                    else:
+                        reporter.say(do.fact)
+                elif isinstance(do, Flush):
+                    reporter.flush_soon()
+                elif isinstance(do, End):
+                    if stopped is not None:
+                        raise stopped
+                    return do.ending
+                elif isinstance(do, Suspend):
+                    return do.suspension
+                else:
+                    asked = do
+            try:
+                if not isinstance(asked, Call):
+                    happened = await self._performed(asked)
+                elif asked.program.task.kind == "workbook":
+                    happened = await self._entered(asked)
+                else:
+                    happened = await call(asked.program, asked.frame, asked.action_id, reporter)
+            except BaseException as error:  # noqa: BLE001  it is raised when the machine has ended
+                happened, stopped = CANCELLED, error
+
+    async def _entered(self, do: Call) -> CallEnded | ChildAsked:
+        try:
+            return CallEnded(await run_task(self, do.program, do.frame, do.action_id))
+        except Interrupted as entry:
+            return ChildAsked(entry.child, entry.inner)
+
+    async def _performed(self, do: Wait | Fetch | Keep | Record) -> Happened:
+        if type(do) is Wait:
+            await self.sleep(do.seconds)
+            return WOKEN
+        if type(do) is Fetch:
+            return Fetched(await self.bodies.real(do.value))
+        if type(do) is Record:
+            await self.reporter.recorded()
+        else:
+            assert type(do) is Keep
+            await self.bodies.keep(do.body)
+        return KEPT
+
+    async def _compensate(self, block: BlockProgram, frame: Frame) -> Ending | None:
+        """Run a workbook entry in the step's place: it undoes what the step did."""
+        cause = derive(self.command.step_run_id, block.name)
+        try:
+            outcome = await run_entry(self, block, frame, {}, cause)
+        except EvaluationFailed as error:
+            return Ending(error=error_from(error))
+        except Interrupted as entry:
+            progress = Progress(inner=entry.inner)
+            self.reporter.suspend(Suspension(progress=progress, child=entry.child))
+            return None
+        if frame.ctx_writes:
+            self.reporter.say(frame.ctx_patch(self.now()))
+        return Ending(error=outcome.error, result=outcome.result)

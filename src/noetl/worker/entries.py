@@ -1,0 +1,269 @@
+"""Workbook entries: a pipeline within a task, perhaps looped, with `iter.parent` one level up.
+
+An entry that calls a sub-playbook waits for it without a worker, and whoever called it waits with
+it. One wait at a time: of a looped entry, passes that want to wait meanwhile have their turn later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.engine.pipeline.actions import rendered
+from noetl.engine.pipeline.calls import overridden, timeout_of, total_seconds, unmet
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.results import recorded
+from noetl.engine.pipeline.rules import TaskProgram
+from noetl.engine.program import BlockProgram
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import Inner, Progress
+from noetl.model.commands import ChildRequest, Suspension
+from noetl.model.ids import derive
+from noetl.model.net import Loop, Values
+from noetl.model.outcome import (
+    LOOP_ERRORS_MAX,
+    Outcome,
+    TaskError,
+    failed,
+    loop_error,
+    ok,
+)
+from noetl.templates import Scope, compile_value
+from noetl.tools.limits import time_limit
+from noetl.tools.workbook import TOOL as WORKBOOK
+
+if TYPE_CHECKING:
+    from noetl.worker.driver import Driver
+
+IN_FLIGHT_DEFAULT = 8
+
+
+class Interrupted(Exception):
+    """An entry waits for a child execution. It goes on where `inner` says."""
+
+    def __init__(self, child: ChildRequest, inner: Inner) -> None:
+        super().__init__("a workbook entry waits")
+        self.child = child
+        self.inner = inner
+
+
+async def run_task(driver: Driver, caller: TaskProgram, frame: Frame, action_id: str) -> Outcome:
+    """Run the entry a task names; its result is the task's result. Raises Interrupted."""
+    name = str(caller.task.config.get("task"))
+    block = driver.program.blocks.get(name)
+    if block is None:
+        return failed("not_found", f'the workbook has no entry "{name}"')
+    try:
+        limit = total_seconds(timeout_of(caller, frame))
+        given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
+        _, given = overridden({}, given, frame.tries.overrides, WORKBOOK)
+        if (lacking := unmet(caller.task, given)) is not None:
+            return lacking
+        async with time_limit(limit):
+            return await run_entry(driver, block, frame, given, action_id)
+    except EvaluationFailed as error:
+        return failed("schema", str(error), code=error.code)
+    except TimeoutError:
+        message = f'"{name}" took longer than {limit:g} seconds'
+        return failed("timeout", message, retryable=True)
+
+
+async def run_entry(
+    driver: Driver, block: BlockProgram, frame: Frame, given: Values, cause: str
+) -> Outcome:
+    """Run an entry with these inputs over its own. Raises EvaluationFailed and Interrupted."""
+    inner, frame.inner = frame.inner, None
+    written = rendered(block.inputs, frame.scope, f"args of {block.name}")
+    computed = {name: written[name] for name in block.computed}
+    inputs = {**written, **given, **computed}
+    if block.loop is None:
+        start = inner.passes[0] if inner is not None else None
+        ended = await _pass(driver, block, frame, inputs, cause, start)
+        if isinstance(ended, Suspension):
+            raise _interruption(ended, Inner(waits=0, passes={0: ended.progress}))
+        return ended
+    # The loop is inside the entry: what is outside of it is its parent already.
+    around = {**frame.iter, "parent": frame.iter}
+    roots = {**frame.scope.roots, "args": {**frame.command.args, **inputs}, "iter": around}
+    scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
+    items = _items(block.loop, scope)
+    passes = Passes(driver, block, block.loop, frame, inputs, items, cause)
+    return await passes.run(inner)
+
+
+def _interruption(suspension: Suspension, inner: Inner) -> Interrupted:
+    assert suspension.child is not None  # other waits are sat through
+    return Interrupted(suspension.child, inner)
+
+
+def _items(loop: Loop, scope: Scope) -> list[Any]:
+    if loop.range is not None:
+        span = (loop.range.start, loop.range.stop, loop.range.step)
+        return list(range(*(_whole(part, scope) for part in span)))
+    found = compile_value(loop.items).render(scope, f"loop over {loop.iterator}")
+    if isinstance(found, dict):
+        return [{"key": key, "value": value} for key, value in found.items()]
+    if not isinstance(found, list):
+        raise EvaluationFailed(f"the loop over {loop.iterator} needs a list, not {found!r:.60}")
+    return found
+
+
+def _whole(written: Any, scope: Scope) -> int:
+    found = compile_value(written).render(scope, "range of a loop")
+    try:
+        return int(found)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        raise EvaluationFailed(f"a range is made of whole numbers, not {found!r:.60}") from None
+
+
+class Passes:
+    """The passes of a looped entry."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        block: BlockProgram,
+        loop: Loop,
+        frame: Frame,
+        inputs: Values,
+        items: list[Any],
+        cause: str,
+    ) -> None:
+        self._driver = driver
+        self._block = block
+        self._loop = loop
+        self._frame = frame
+        self._inputs = inputs
+        self._items = items
+        self._cause = cause
+        self._begun: dict[int, Progress] = {}
+        """Where those stand that had begun before an interruption."""
+        self._ended: dict[int, Outcome] = {}
+        self._waits: dict[int, Suspension] = {}
+
+    async def run(self, inner: Inner | None) -> Outcome:
+        """All of them, going on where they stood; what they came to together."""
+        if inner is not None:
+            self._begun = dict(inner.passes)
+            self._ended = {index: await self._recalled(one) for index, one in inner.ended.items()}
+        loop, count = self._loop, len(self._items)
+        limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
+        todo = iter([index for index in range(count) if index not in self._ended])
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(1 if loop.mode == "sequential" else min(limit, count)):
+                lanes.create_task(self._lane(todo))
+        if self._waits and not self._is_over():
+            first = min(self._waits)
+            begun = {index: one.progress for index, one in self._waits.items()}
+            ended = {index: await self._recorded(index) for index in sorted(self._ended)}
+            raise _interruption(
+                self._waits[first],
+                Inner(waits=first, passes={**self._begun, **begun}, ended=ended),
+            )
+        return self._outcome()
+
+    def _is_over(self) -> bool:
+        """Whether a failure ends the loop."""
+        return self._loop.on_error == "fail" and not all(one.is_ok for one in self._ended.values())
+
+    async def _lane(self, todo: Iterator[int]) -> None:
+        while not self._waits and not self._is_over():
+            index = next(todo, None)
+            if index is None:
+                return
+            ended = await _pass(
+                self._driver,
+                self._block,
+                self._frame,
+                self._inputs,
+                derive(self._cause, index),
+                self._begun.pop(index, None),
+                own={self._loop.iterator: self._items[index], "index": index},
+                position={"index": index, "length": len(self._items)},
+            )
+            if isinstance(ended, Suspension):
+                self._waits[index] = ended
+            else:
+                self._ended[index] = ended
+
+    async def _recorded(self, index: int) -> Outcome:
+        """What a pass came to, fit for the record: another one waits."""
+        key = derive(self._cause, index, "pass")
+        step_run = self._driver.step_run
+        _, stored, body = recorded(self._ended[index], step_run.command, key, step_run.result_max)
+        if body is not None:
+            await self._driver.bodies.keep(body)
+        return stored
+
+    async def _recalled(self, stored: Outcome) -> Outcome:
+        value = await self._driver.bodies.real(stored.result)
+        return msgspec.structs.replace(stored, result=value)
+
+    def _outcome(self) -> Outcome:
+        ended, count = self._ended, len(self._items)
+        errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
+        if errors and self._loop.on_error == "fail":
+            index, first = next(iter(errors.items()))
+            assert first is not None
+            message = f"iteration {index} of {self._block.name} failed: {first.message}"
+            return failed(first.kind, message, code=first.code, retryable=first.retryable)
+        results = [ended[index].result if index in ended else None for index in range(count)]
+        stats = {"total": count, "success": len(ended) - len(errors), "failed": len(errors)}
+        reasons = [loop_error(index, error) for index, error in errors.items() if error is not None]
+        shown = reasons[:LOOP_ERRORS_MAX]
+        result = {"results": results, "stats": stats}
+        return ok({**result, "errors": shown} if shown else result)
+
+
+async def _pass(
+    driver: Driver,
+    block: BlockProgram,
+    outer: Frame,
+    inputs: Values,
+    cause: str,
+    start: Progress | None = None,
+    *,
+    own: Values | None = None,
+    position: Values | None = None,
+) -> Outcome | Suspension:
+    """One pass through the entry's pipeline, in a frame of its own."""
+    frame = Frame(
+        outer.program,
+        outer.command,
+        outer.ctx,
+        iteration=outer.iteration,
+        iter_values={**(own or {}), "parent": outer.iter},
+        loop=position,
+        progress=start,
+        args={**outer.command.args, **inputs},
+        # Calls of different passes are different calls.
+        cause=cause,
+    )
+    if len(block.tasks) == 1:
+        # An entry that is one task is called like that task.
+        frame.given = inputs
+    frame.see(outer)
+    if block.loop is not None and own is not None:
+        frame.names[block.loop.iterator] = own[block.loop.iterator]
+    ended = await driver.drive(block.tasks, frame, inside=True)
+    outer.ctx_writes.update(frame.ctx_writes)
+    outer.vars_writes.update(frame.vars_writes)
+    if isinstance(ended, Suspension):
+        return ended
+    if ended.error is not None:
+        return Outcome(status="error", error=_located(ended.error, block.name))
+    return ok(frame.previous)
+
+
+def _located(error: TaskError, block: str) -> TaskError:
+    return TaskError(
+        kind=error.kind,
+        code=error.code,
+        message=f"{block}: {error.message}",
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        status=error.status,
+    )

@@ -1,0 +1,346 @@
+"""Iterations of a loop on a worker: those of a chunk, or of a frame that a cursor claims.
+
+They run in lanes. A lane takes one iteration after the other until one waits: that one keeps its
+place in flight, so the lane ends.
+
+A frame of a cursor claims its rows by the playbook's statement, and the claim is committed before
+its rows are run. Rows of a worker that dies are not handed out again by us: they belong to whoever
+the statement gives them to next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from noetl.engine.failures import error_from
+from noetl.engine.loops import element
+from noetl.engine.pipeline.actions import rendered
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.rules import TaskProgram
+from noetl.engine.routing import key_digest
+from noetl.errors import EvaluationFailed
+from noetl.model.chains import Progress
+from noetl.model.commands import Chunk, Ending, Suspension
+from noetl.model.events import (
+    CtxPatched,
+    FrameClaimed,
+    IterationDone,
+    IterationFailed,
+    IterationsKeyed,
+    IterationStarted,
+    TaskDone,
+    TaskStarted,
+)
+from noetl.model.ids import derive
+from noetl.model.net import FRAME_ROWS, Cursor, Loop, Task, Values
+from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.templates import Scope, compile_value
+
+if TYPE_CHECKING:
+    from noetl.worker.driver import Driver
+
+Verdict = Literal["go on", "wait", "stop"]
+CLAIM = "claim"
+"""The name of the claiming call in the record."""
+PAUSE = 1.0
+"""Seconds before a claim that failed is tried again, growing with each try."""
+
+
+async def run_chunk(driver: Driver, loop: Loop, chunk: Chunk) -> None:
+    """Run what a command of a loop asks for, and report each end.
+
+    Under a pause no further iteration begins: those that have not are handed out when it is over.
+    """
+    if driver.is_paused() and chunk.claims:
+        return
+    if loop.cursor is not None and chunk.claims:
+        chunk = await _claimed(driver, loop.cursor, chunk)
+    ctx = dict(driver.command.ctx)
+    if chunk.keys:
+        _find_keys(driver, loop, chunk, ctx)
+        return
+    if chunk.chains and driver.command.iteration is None:
+        await _run_chains(driver, loop, chunk, ctx)
+        return
+    alone = driver.command.iteration
+    todo = (
+        [alone]
+        if alone is not None
+        else [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
+    )
+    remaining = iter(todo)
+    in_order = loop.mode == "sequential"
+    lanes = 1 if in_order else min(chunk.concurrency, len(todo))
+    stop = False
+
+    async def lane() -> None:
+        nonlocal stop
+        for index in remaining:
+            # What an iteration did is recorded before the next begins, so that a worker that dies
+            # repeats no iteration that has ended.
+            if in_order and driver.reporter.has_effect and not await driver.reporter.recorded():
+                return
+            if driver.is_paused():
+                if index == alone:
+                    progress = driver.command.progress or Progress()
+                    driver.reporter.suspend(Suspension(progress=progress, iteration=index))
+                return
+            # Parallel iterations do not see each other's writes.
+            own = ctx if in_order else dict(ctx)
+            verdict = await _iteration(driver, loop, chunk, index, own)
+            stop = stop or verdict == "stop"
+            if stop or verdict == "wait":
+                return
+
+    if lanes == 1:
+        await lane()
+        return
+    async with asyncio.TaskGroup() as group:
+        for _ in range(lanes):
+            group.create_task(lane())
+
+
+def _find_keys(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
+    """Report the keys of iterations of a partitioned loop."""
+    command = driver.command
+    keys, error = [], None
+    try:
+        for index in range(chunk.start, chunk.stop):
+            scope = _frame(driver, loop, chunk, index, ctx).scope
+            keys.append(key_digest(driver.step.partition, scope, f"partition of {command.step}"))
+    except EvaluationFailed as failure:
+        error = error_from(failure)
+    driver.reporter.say(
+        IterationsKeyed(
+            at=driver.now(),
+            step_run_id=command.step_run_id,
+            step=command.step,
+            start=chunk.start,
+            keys=tuple(keys),
+            error=error,
+        )
+    )
+
+
+async def _run_chains(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
+    """Run chains side by side, and the iterations of a chain one after the other.
+
+    What an iteration did is recorded before the next of its chain begins: after a crash none runs
+    again behind one that follows it.
+    """
+    remaining = iter(chunk.chains)
+    has_effect = any(task.kind != "noop" for task in driver.step.step.tasks)
+    stop = False
+
+    async def lane() -> None:
+        nonlocal stop
+        for chain in remaining:
+            for number, index in enumerate(chain):
+                if number and has_effect and not await driver.reporter.recorded():
+                    return
+                if stop or driver.is_paused():
+                    return
+                verdict = await _iteration(driver, loop, chunk, index, dict(ctx))
+                stop = stop or verdict == "stop"
+                if stop or verdict == "wait":
+                    return
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(chunk.concurrency, len(chunk.chains))):
+            group.create_task(lane())
+
+
+async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> Verdict:
+    """Run one iteration and report its end; what becomes of the iterations after it."""
+    command = driver.command
+    names: dict[str, Any] = {
+        "step_run_id": command.step_run_id,
+        "step": command.step,
+        "iteration": index,
+    }
+    driver.reporter.say(IterationStarted(at=driver.now(), **names))
+    frame = _frame(driver, loop, chunk, index, ctx)
+    ended: Ending | Suspension
+    try:
+        if driver.step.iteration_args.source:
+            _add_args(driver, frame)
+        ended = await driver.drive(driver.step.tasks, frame)
+    except EvaluationFailed as error:
+        ended = Ending(error=error_from(error))
+    if isinstance(ended, Suspension):
+        # What it wrote is for the reducers, which will hear of it at its end.
+        progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
+        driver.reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
+        return "wait"
+    writes = _writes(driver, loop, frame)
+    if frame.vars_writes:
+        driver.reporter.say(frame.vars_patch(driver.now()))
+    if ended.next is not None:
+        # A rule ends the loop; the sooner the control plane knows, the less is done for nothing.
+        names |= {"next": ended.next, "suppressed": ended.suppressed}
+        driver.reporter.flush_soon()
+    if ended.error is not None:
+        driver.reporter.say(
+            IterationFailed(at=driver.now(), error=ended.error, ctx=writes, **names)
+        )
+        mode = driver.step.step.failure_mode
+        tolerant = loop.on_error == "continue" or mode == "best_effort"
+        return "go on" if tolerant else "stop"
+    driver.reporter.say(IterationDone(at=driver.now(), result=ended.result, ctx=writes, **names))
+    return "stop" if ended.next is not None else "go on"
+
+
+def _frame(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> Frame:
+    command = driver.command
+    # Frames of a cursor all count from 0, so the frame is a part of what calls are named after.
+    cause = derive(command.command_id if chunk.claims else command.step_run_id, index)
+    item = element(loop, index, chunk)
+    frame = Frame(
+        driver.program,
+        command,
+        ctx,
+        iteration=index,
+        iter_values={loop.iterator: item, "index": index},
+        loop={"index": index, "length": chunk.total},
+        progress=command.progress if command.iteration == index else None,
+        cause=cause,
+    )
+    frame.names.setdefault(loop.iterator, frame.iter[loop.iterator])
+    return frame
+
+
+def _add_args(driver: Driver, frame: Frame) -> None:
+    """The step's args that read the iteration; what a token brought stands."""
+    place = f"args of step {driver.command.step}"
+    own = rendered(driver.step.iteration_args, frame.scope, place)
+    frame.names["args"] = {**own, **driver.command.args}
+
+
+def _writes(driver: Driver, loop: Loop, frame: Frame) -> Values:
+    """Writes of a parallel iteration wait for the reducers; others are recorded at once."""
+    if loop.mode == "parallel" or loop.reduce:
+        return frame.ctx_writes
+    if frame.ctx_writes:
+        driver.reporter.say(
+            CtxPatched(
+                at=driver.now(),
+                values=frame.ctx_writes,
+                step_run_id=driver.command.step_run_id,
+                step=driver.command.step,
+                iteration=frame.iteration,
+            )
+        )
+    return {}
+
+
+# --- Frames of a cursor ------------------------------------------------------------------------
+
+
+async def _claimed(driver: Driver, cursor: Cursor, chunk: Chunk) -> Chunk:
+    """The frame with the elements it got: rows, or all rows at once as one element."""
+    command = driver.command
+    frame = Frame(
+        driver.program,
+        command,
+        dict(command.ctx),
+        cause=derive(command.command_id, CLAIM),
+    )
+    rows: list[Any] = []
+    error: TaskError | None = None
+    width = 1
+    try:
+        width = _whole(cursor.row_concurrency, frame.scope, "row_concurrency")
+        outcome = await _claim(driver, cursor, frame)
+        error = outcome.error
+        rows = _rows(outcome) if outcome.is_ok else []
+    except EvaluationFailed as wrong:
+        error = TaskError(kind="schema", code=wrong.code, message=str(wrong))
+    elements = [rows] if rows and cursor.process == "frame" else rows
+    driver.reporter.say(
+        FrameClaimed(
+            at=driver.now(),
+            step_run_id=command.step_run_id,
+            step=command.step,
+            iterations=len(elements),
+            error=error,
+        )
+    )
+    driver.reporter.flush_soon()
+    return msgspec.structs.replace(chunk, items=elements, stop=len(elements), concurrency=width)
+
+
+async def _claim(driver: Driver, cursor: Cursor, frame: Frame) -> Outcome:
+    """Run the statement; what may go better next time is tried again."""
+    if FRAME_ROWS in cursor.claim:
+        frame.names[FRAME_ROWS] = _whole(cursor.max_rows, frame.scope, "max_rows")
+    program = TaskProgram(_task(cursor, frame.scope))
+    action_id = frame.action_id(program.task)
+    tries = _whole(cursor.max_attempts, frame.scope, "max_attempts")
+    outcome = failed("unknown", "the claim statement was not tried")
+    for attempt in range(1, tries + 1):
+        names: dict[str, Any] = {
+            "step_run_id": driver.command.step_run_id,
+            "step": driver.command.step,
+            "task": CLAIM,
+            "attempt": attempt,
+        }
+        driver.reporter.say(TaskStarted(at=driver.now(), kind=cursor.kind, **names))
+        ended = await driver.call(program, frame, action_id, driver.reporter)
+        outcome, printed = ended.outcome, ended.printed
+        again = outcome.error is not None and outcome.error.retryable and attempt < tries
+        # The rows themselves are the business of their iterations.
+        shown = msgspec.structs.replace(outcome, result={"rows": len(_rows(outcome))})
+        driver.reporter.say(
+            TaskDone(
+                at=driver.now(),
+                outcome=shown if outcome.is_ok else outcome,
+                directive="retry" if again else "continue" if outcome.is_ok else "fail",
+                log=printed.text,
+                told=printed.told,
+                **names,
+            )
+        )
+        if not again:
+            break
+        await driver.sleep(PAUSE * attempt)
+    return outcome
+
+
+def _task(cursor: Cursor, scope: Scope) -> Task:
+    """The claim as a task. The statement may bind `max_rows` and `lease_seconds`."""
+    config: dict[str, Any] = {"command": cursor.claim}
+    for name in ("auth", "database"):
+        if getattr(cursor, name) is not None:
+            config[name] = getattr(cursor, name)
+    params = cursor.params
+    if params is None or isinstance(params, dict):
+        ours = {
+            name: _whole(getattr(cursor, name), scope, name)
+            for name in ("max_rows", "lease_seconds")
+            if name in cursor.claim
+        }
+        if FRAME_ROWS in cursor.claim:
+            ours[FRAME_ROWS] = _whole(cursor.max_rows, scope, "max_rows")
+        params = {**ours, **(params or {})}
+    if params:
+        config["params"] = params
+    return Task(name=CLAIM, kind=cursor.kind, config=config)
+
+
+def _rows(outcome: Outcome) -> list[Any]:
+    found = outcome.result.get("rows") if isinstance(outcome.result, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _whole(written: Any, scope: Scope, name: str) -> int:
+    found: Any = compile_value(written).render(scope, f"{name} of a cursor")
+    try:
+        number = int(found)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise EvaluationFailed(f"`{name}` of a cursor is {found!r:.60}; 1 is the least.")
+    return number

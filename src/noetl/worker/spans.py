@@ -1,0 +1,326 @@
+"""OpenTelemetry: a span for what a worker does of a step run, and one below it for each call.
+
+Ids are derived, not drawn. The trace id is that of the execution, which every event shows as well;
+whether an execution is traced follows from it, so all workers agree on that, and a run that goes
+on elsewhere stays in its trace. A span says names, ids, times and how it ended: no results, no
+messages. What a playbook adds (`tracing.attributes`) is rendered with secrets masked.
+
+Nobody waits for a collector. Ended spans stand in a bounded queue, from which a thread sends them
+in batches; those that find it full, or that the collector does not take, are dropped and counted.
+The queue is our own: the SDK's does not say how many it dropped, and may take half a minute to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.machine import CallEnded
+from noetl.engine.pipeline.rules import TaskProgram
+from noetl.errors import NoetlError
+from noetl.model.commands import Ending
+from noetl.model.ids import trace_of
+from noetl.model.outcome import TaskError
+from noetl.templates import mask
+from noetl.worker.reporter import Reporter
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from noetl.worker.driver import Driver
+
+logger = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+QUEUE_MAX = 10_000
+BATCH_MAX = 512
+SEND_EVERY = 1.0
+CLOSE_SECONDS = 2.0
+STOP_SECONDS = 1.0
+"""For the end of the request that is under way when the time to send the rest is over."""
+TEXT_MAX = 1000
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the standard variables name a collector and do not switch tracing off."""
+    return (
+        any(environment.get(name) for name in ENDPOINTS)
+        and environment.get("OTEL_SDK_DISABLED", "").lower() != "true"
+        and environment.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+    )
+
+
+def sample_of(environment: Mapping[str, str]) -> float:
+    """Which part of the executions is traced where a playbook does not say."""
+    sampler = environment.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
+    if sampler == "always_off":
+        return 0.0
+    if sampler != "traceidratio":
+        return 1.0
+    try:
+        return float(environment.get("OTEL_TRACES_SAMPLER_ARG") or 1.0)
+    except ValueError:
+        logger.warning("OTEL_TRACES_SAMPLER_ARG is no number: every execution is traced.")
+        return 1.0
+
+
+def is_sampled(trace_id: str, sample: float) -> bool:
+    """The same for all who ask with the same trace id, here and in other programs (the rule is that
+    of OpenTelemetry's `traceidratio`)."""
+    return int(trace_id[16:], 16) < sample * 2**64
+
+
+class Spans:
+    """The spans of one worker, on their way to a collector."""
+
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        about: Mapping[str, str],
+        sample: float,
+        *,
+        queue_max: int = QUEUE_MAX,
+    ) -> None:
+        """`about`: what is said of the process; `sample`: for steps that say nothing of it."""
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        self._exporter = exporter
+        self._resource = Resource.create(dict(about))
+        self._scope = InstrumentationScope("noetl", about.get("service.version"))
+        self._sample = sample
+        self._queue: deque[ReadableSpan] = deque()
+        self._queue_max = queue_max
+        self.dropped = 0
+        """Spans that no collector got."""
+        self._told = 0
+        self._news = threading.Event()
+        self._is_closing = False
+        self._is_late = False
+        """The time to send the rest is over."""
+        self._sender = threading.Thread(target=self._send_all, name="noetl-spans", daemon=True)
+        self._sender.start()
+
+    async def run(self, driver: Driver) -> Ending | None:
+        """Run the driver's command; within a span, if its execution is traced."""
+        sample = driver.step.step.tracing.sample
+        trace_id = trace_of(driver.command.execution_id)
+        if not is_sampled(trace_id, self._sample if sample is None else sample):
+            return await driver.run()
+        return await _Piece(self, driver, trace_id).run()
+
+    def add(
+        self,
+        name: str,
+        trace_id: str,
+        span_id: str,
+        parent_id: str | None,
+        began: float,
+        ended: float,
+        attributes: Mapping[str, Any],
+        *,
+        is_client: bool = False,
+    ) -> None:
+        """A span has ended. What the queue has no room for is dropped."""
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+        if len(self._queue) >= self._queue_max:
+            self.dropped += 1
+            return
+
+        def context(one: str) -> SpanContext:
+            flags = TraceFlags(TraceFlags.SAMPLED)
+            return SpanContext(int(trace_id, 16), int(one, 16), is_remote=False, trace_flags=flags)
+
+        failed = "error.type" in attributes
+        span = ReadableSpan(
+            name,
+            context(span_id),
+            parent=context(parent_id) if parent_id is not None else None,
+            resource=self._resource,
+            attributes={key: value for key, value in attributes.items() if value is not None},
+            kind=SpanKind.CLIENT if is_client else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR if failed else StatusCode.OK),
+            start_time=int(began * 1e9),
+            end_time=int(ended * 1e9),
+            instrumentation_scope=self._scope,
+        )
+        self._queue.append(span)
+        if len(self._queue) >= BATCH_MAX:
+            self._news.set()
+
+    async def close(self) -> None:
+        """Send what is there, if that can be done soon."""
+        self._is_closing = True
+        self._news.set()
+        await asyncio.to_thread(self._sender.join, CLOSE_SECONDS)
+        self._is_late = True
+        await asyncio.to_thread(self._exporter.shutdown)
+        await asyncio.to_thread(self._sender.join, STOP_SECONDS)
+        self.dropped += len(self._queue)
+        self._tell()
+
+    # --- In the thread ---
+
+    def _send_all(self) -> None:
+        while not self._is_closing:
+            self._news.wait(SEND_EVERY)
+            self._news.clear()
+            self._send_queued()
+        self._send_queued()
+
+    def _send_queued(self) -> None:
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        while self._queue and not self._is_late:
+            batch = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
+            try:
+                taken = self._exporter.export(batch) is SpanExportResult.SUCCESS
+            except Exception:
+                logger.exception("spans could not be sent")
+                taken = False
+            if not taken:
+                self.dropped += len(batch)
+                self._tell()
+
+    def _tell(self) -> None:
+        if self.dropped > self._told:
+            self._told = self.dropped
+            logger.warning(
+                "%d spans were dropped so far: the collector does not take them, or not as fast"
+                " as they come. Executions are not concerned. See OTEL_EXPORTER_OTLP_ENDPOINT.",
+                self.dropped,
+            )
+
+
+class _Piece:
+    """What one worker does of a step run under one lease, as a span with its calls below it."""
+
+    def __init__(self, spans: Spans, driver: Driver, trace_id: str) -> None:
+        command = driver.command
+        self._spans = spans
+        self._driver = driver
+        self._trace_id = trace_id
+        self._id = _span_id(command.command_id, command.deliveries)
+        self._calls = 0
+        self._call = driver.call
+        self._names = {
+            "noetl.execution_id": command.execution_id,
+            "noetl.parent_execution_id": command.parent_execution_id,
+            "noetl.playbook": driver.program.net.path,
+            "noetl.step": command.step,
+            "noetl.step_run_id": command.step_run_id,
+        }
+        self._own: dict[str, Any] | None = None
+
+    async def run(self) -> Ending | None:
+        driver = self._driver
+        driver.call = self._traced
+        began = driver.now()
+        says: dict[str, Any] = _how("cancelled")
+        try:
+            ending = await driver.run()
+            if ending is None:
+                says = _how("part")
+            else:
+                says = _how("skipped" if ending.skipped else "ok", ending.error)
+            return ending
+        except Exception:
+            says = _how("error", TaskError(kind="exception", message=""))
+            raise
+        finally:
+            attributes = {**self._attributes(), **self._names, **says}
+            self._add(f"step {driver.command.step}", self._id, None, began, attributes)
+
+    async def _traced(
+        self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
+    ) -> CallEnded:
+        self._calls += 1
+        span_id = _span_id(self._id, self._calls)
+        began = self._driver.now()
+        says: dict[str, Any] = _how("cancelled")
+        attempt = frame.tries.attempt
+        parent = f"00-{self._trace_id}-{span_id}-01"
+        try:
+            ended = await self._call(program, frame, action_id, reporter, parent)
+            outcome = ended.outcome
+            says = _how(outcome.status, outcome.error)
+            meta = msgspec.structs.replace(outcome.meta, trace_id=self._trace_id)
+            shown = msgspec.structs.replace(outcome, meta=meta)
+            return msgspec.structs.replace(ended, outcome=shown)
+        finally:
+            task = program.task
+            attributes = {
+                **self._attributes(),
+                **self._names,
+                "noetl.task": task.name,
+                "noetl.kind": task.kind,
+                "noetl.attempt": attempt,
+                "noetl.action_id": action_id,
+                "noetl.iteration": frame.iteration,
+                **says,
+            }
+            is_client = task.kind == "http"
+            self._add(f"task {task.name}", span_id, self._id, began, attributes, is_client)
+
+    def _add(
+        self,
+        name: str,
+        span_id: str,
+        parent_id: str | None,
+        began: float,
+        attributes: dict[str, Any],
+        is_client: bool = False,
+    ) -> None:
+        ended = self._driver.now()
+        self._spans.add(
+            name, self._trace_id, span_id, parent_id, began, ended, attributes, is_client=is_client
+        )
+
+    def _attributes(self) -> dict[str, Any]:
+        """What the playbook adds. What cannot be evaluated is left out: it fails no step."""
+        if self._own is None:
+            self._own = {}
+            compiled = self._driver.step.span_attributes
+            if not compiled:
+                return self._own
+            driver = self._driver
+            scope = Frame(driver.program, driver.command, dict(driver.command.ctx)).scope
+            for name, value in compiled.items():
+                try:
+                    self._own[name] = _plain(mask(value.render(scope, f"attribute {name}")))
+                except NoetlError as error:
+                    logger.info("attribute %s of a span is left out: %s", name, error.code)
+        return self._own
+
+
+def _how(outcome: str, error: TaskError | None = None) -> dict[str, Any]:
+    """How it ended. The message of an error is in the log, and nowhere else."""
+    if error is None:
+        return {"noetl.outcome": outcome}
+    code = None if error.code is None else str(error.code)
+    return {"noetl.outcome": "error", "error.type": error.kind, "noetl.error.code": code}
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    """A value as a span can have it; others as JSON. Long texts are cut."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value)
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    return text[:TEXT_MAX]
+
+
+def _span_id(*causes: object) -> str:
+    return blake2b("\x1f".join(map(str, causes)).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,306 @@
+"""Consumers at work on real sources: each message once, whoever reads, fails or takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+import psycopg
+
+from noetl.model.triggers import TriggerMessage
+from noetl.wiring import System, keeping_triggers
+from tests.control.servers import run, servers
+from tests.control.test_schedules import embedded, register, until
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: order, path: t/order}
+executor: {spec: {inputs: {order: {type: integer, required: true}}}}
+workload: {order: 0}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'go' }}", then: {result: {from: "{{ workload.order }}"}}}]
+"""
+
+
+def document(source: dict[str, Any], **spec: Any) -> str:
+    given: dict[str, Any] = {
+        "source": source,
+        "target": {"playbook": "t/order", "workload": {"order": "{{ message.body.id }}"}},
+    }
+    head = "apiVersion: noetl.io/v2\nkind: Consumer\nmetadata: {name: c, path: t/c}\n"
+    return f"{head}spec: {msgspec.json.encode(given | spec).decode()}\n"
+
+
+async def taken(system: System, count: int) -> list[TriggerMessage]:
+    """What became of the messages, oldest first, when there are so many."""
+
+    async def enough() -> Any:
+        found = await system.store.messages.of("t/c")
+        return found if len(found) >= count else None
+
+    found: list[TriggerMessage] = await until(enough)
+    return found[::-1]
+
+
+async def orders(system: System) -> list[int]:
+    """What the executions were started with, in the order of their numbers."""
+    found = []
+    for one in await system.store.messages.of("t/c", limit=1000):
+        if one.execution_id is not None:
+            state = await system.orchestrator.state(one.execution_id)
+            assert str(state.actor) == "consumer t/c"
+            found.append(state.workload["order"])
+    return sorted(found)
+
+
+async def reading(system: System) -> None:
+    async def reads() -> bool:
+        [(_, state)] = await system.consumers.all("", "", 10)
+        return bool(state.holder) and not state.problem
+
+    await until(reads)
+
+
+@asynccontextmanager
+async def stream(url: str, name: str) -> AsyncIterator[Any]:
+    client = await nats.connect(url)
+    try:
+        made = client.jetstream()
+        await made.add_stream(name=name, subjects=[f"{name}.>"])
+        yield made
+        await made.delete_stream(name)
+    finally:
+        await client.close()
+
+
+def test_each_message_of_a_stream_starts_one_execution(tmp_path: Path, nats_url: str):
+    async def story() -> None:
+        async with stream(nats_url, "ORDERS") as orders_of, embedded(tmp_path) as system:
+            for number in range(3):
+                await orders_of.publish("ORDERS.new", b'{"id": %d}' % number)
+            source = {"nats": {"url": nats_url, "stream": "ORDERS", "subject": "ORDERS.>"}}
+            await register(system, PLAYBOOK)
+            await register(system, document(source, when="{{ message.body.id != 1 }}"))
+            await orders_of.publish("ORDERS.new", b"no json")
+            await orders_of.publish("ORDERS.new", b'{"id": "seven"}')
+            await orders_of.publish("ORDERS.new", b'{"id": 5}')
+            found = await taken(system, 6)
+
+            assert await orders(system) == [0, 2, 5]
+            outcomes = {one.id.rpartition("/")[2]: (one.outcome, one.reason) for one in found}
+            assert outcomes["2"] == ("ignored", "`when` does not hold")
+            assert outcomes["4"][0] == outcomes["5"][0] == "refused"
+            assert "no JSON" in outcomes["4"][1]
+            assert "order" in outcomes["5"][1]
+
+            async def acknowledged() -> bool:
+                [info] = await orders_of.consumers_info("ORDERS")
+                return bool(info.num_ack_pending == 0 and info.num_pending == 0)
+
+            await until(acknowledged)
+
+    run(story)
+
+
+def test_a_message_that_cannot_be_taken_yet_waits_and_the_consumer_says_why(
+    tmp_path: Path, nats_url: str
+):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, document({"nats": {"url": nats_url, "subject": "loose.>"}}))
+            await reading(system)
+            client = await nats.connect(nats_url)
+            await client.publish("loose.a", b'{"id": 1}')
+            await client.close()
+
+            async def says() -> str:
+                return (await system.consumers.find("t/c"))[1].problem
+
+            assert 'no playbook "t/order"' in await until(says)
+            await register(system, PLAYBOOK)
+            await taken(system, 1)
+            assert await orders(system) == [1]
+
+    run(story)
+
+
+def test_rows_are_taken_in_whatever_order_they_are_committed(
+    tmp_path: Path, postgres: dict[str, str]
+):
+    async def story() -> None:
+        login = {name: value for name, value in postgres.items() if value}
+        async with (
+            embedded(tmp_path) as system,
+            await psycopg.AsyncConnection.connect(**login, autocommit=True) as db,  # type: ignore[arg-type]
+            await psycopg.AsyncConnection.connect(**login) as slow,  # type: ignore[arg-type]
+        ):
+            await db.execute("DROP TABLE IF EXISTS outbox")
+            await db.execute(
+                "CREATE TABLE outbox (id int PRIMARY KEY, at date, taken_at timestamptz)"
+            )
+            await system.keys.put("shop", "postgres", dict(postgres))
+            await register(system, PLAYBOOK)
+            source = {"auth": "shop", "table": "outbox", "mark": "taken_at", "every": "1h"}
+            await register(system, document({"postgres": source | {"channel": "outbox"}}))
+            await reading(system)
+            await slow.execute("INSERT INTO outbox VALUES (1, '2026-01-31')")
+            await db.execute("INSERT INTO outbox VALUES (2, NULL); NOTIFY outbox")
+            await taken(system, 1)
+            await slow.commit()
+            await db.execute("NOTIFY outbox")
+            await taken(system, 2)
+
+            assert await orders(system) == [1, 2]
+
+            async def marked() -> bool:
+                cursor = await db.execute("SELECT count(*) FROM outbox WHERE taken_at IS NULL")
+                return await cursor.fetchone() == (0,)
+
+            await until(marked)
+            # A row whose mark was lost comes again, and is known.
+            await db.execute("UPDATE outbox SET taken_at = NULL; NOTIFY outbox")
+            await until(marked)
+            assert await orders(system) == [1, 2]
+
+    run(story)
+
+
+def test_what_is_sent_to_a_channel_is_a_message(tmp_path: Path, postgres: dict[str, str]):
+    async def story() -> None:
+        login = {name: value for name, value in postgres.items() if value}
+        async with (
+            embedded(tmp_path) as system,
+            await psycopg.AsyncConnection.connect(**login, autocommit=True) as db,  # type: ignore[arg-type]
+        ):
+            await system.keys.put("shop", "postgres", dict(postgres))
+            await register(system, PLAYBOOK)
+            await register(system, document({"postgres": {"auth": "shop", "channel": "orders"}}))
+            await reading(system)
+            for number in range(3):
+                await db.execute("SELECT pg_notify('orders', %s)", [f'{{"id": {number}}}'])
+            await taken(system, 3)
+            assert await orders(system) == [0, 1, 2]
+
+    run(story)
+
+
+def test_new_and_changed_files_are_messages_and_known_ones_are_not(
+    tmp_path: Path,
+):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.csv").write_text("one")
+    (folder / "other.txt").write_text("not ours")
+    source = {"files": {"url": f"file://{folder}", "pattern": "*.csv", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def first() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            await register(system, document(source, target=target))
+            await taken(system, 1)
+            (folder / "2.csv").write_text("two22")
+            await taken(system, 2)
+
+    async def second() -> None:
+        async with embedded(tmp_path) as system:
+            (folder / "1.csv").write_text("another")
+            (folder / "2.csv").unlink()
+
+            async def changed() -> bool:
+                return await orders(system) == [7]
+
+            await until(changed)  # of what is not there any more nothing is known any more
+            assert await system.store.records.count() == 3
+
+    run(first)
+    run(second)
+
+
+def test_no_more_run_than_may_and_the_next_follow(tmp_path: Path, nats_url: str):
+    async def story() -> None:
+        async with stream(nats_url, "MANY") as many, embedded(tmp_path) as system:
+            for number in range(5):
+                await many.publish("MANY.a", b'{"id": %d}' % number)
+            await register(system, PLAYBOOK)
+            source = {"nats": {"url": nats_url, "stream": "MANY", "subject": "MANY.>"}}
+            await register(system, document(source, max_running=2))
+            for round_ in range(2):
+                await taken(system, 2 * (round_ + 1))
+                running = await system.consumers.running("t/c")
+                assert len(running) == 2
+                for execution_id in running:
+                    await system.executions.signal(execution_id, "go")
+            await taken(system, 5)
+            assert await orders(system) == [0, 1, 2, 3, 4]
+
+    run(story)
+
+
+def test_a_paused_consumer_takes_nothing_and_a_new_version_holds_at_once(
+    tmp_path: Path, nats_url: str
+):
+    async def story() -> None:
+        async with stream(nats_url, "PAUSED") as paused, embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            source = {"nats": {"url": nats_url, "stream": "PAUSED", "subject": "PAUSED.>"}}
+            await register(system, document(source))
+            await reading(system)
+            await system.consumers.pause("t/c", "stocktaking")
+
+            async def released() -> bool:
+                return (await system.consumers.find("t/c"))[1].holder == ""
+
+            await until(released)
+            await paused.publish("PAUSED.a", b'{"id": 1}')
+            doubled = {"playbook": "t/order", "workload": {"order": "{{ message.body.id * 2 }}"}}
+            await register(system, document(source, target=doubled))
+            assert (await system.consumers.find("t/c"))[1].reason == "stocktaking"
+            assert await system.store.messages.of("t/c") == []
+            await system.consumers.resume("t/c")
+            await taken(system, 1)
+            assert await orders(system) == [2]
+
+    run(story)
+
+
+def test_another_server_takes_over_and_two_that_read_start_nothing_twice(
+    database_url: str, nats_url: str
+):
+    async def story() -> None:
+        async with stream(nats_url, "SHARED") as shared, servers(database_url, 2) as found:
+            one, two = found
+            source = {"nats": {"url": nats_url, "stream": "SHARED", "subject": "SHARED.>"}}
+            async with keeping_triggers(one):
+                await register(one, PLAYBOOK)
+                await register(one, document(source))
+                await shared.publish("SHARED.a", b'{"id": 1}')
+                await taken(one, 1)
+                # Two that both believe they read: the other has not heard of the first.
+                [(consumer, _)] = await two.consumers.all("", "", 1)
+                extra = asyncio.create_task(two.consumers._read(consumer, _held()))
+                for number in range(2, 30):
+                    await shared.publish("SHARED.a", b'{"id": %d}' % number)
+                await taken(one, 29)
+                extra.cancel()
+                await asyncio.wait([extra])
+            async with keeping_triggers(two):
+                await shared.publish("SHARED.a", b'{"id": 30}')
+                await taken(two, 30)
+                assert await orders(two) == list(range(1, 31))
+
+    run(story)
+
+
+def _held() -> Any:
+    from noetl.control.consumers import Held
+
+    return Held(float("inf"))

@@ -1,0 +1,176 @@
+"""PostgreSQL keeps log and results by day: a day that may go is dropped whole, others stay."""
+
+from __future__ import annotations
+
+import psycopg
+
+from noetl.control.identity import new_id
+from noetl.control.retention import Retention
+from noetl.model.ids import ExecutionId
+from noetl.model.retention import keep_rules
+from noetl.store.log import Write
+from noetl.store.postgres import PostgresStore
+from noetl.store.postgres.database import connect
+from noetl.store.postgres.schema import MIGRATIONS, migrate
+from noetl.store.retention import Hold
+from tests.store.making import more, start, summary
+
+DAY = 86400.0
+PARTITIONED = next(one for one in MIGRATIONS if one.name == "partitions")
+
+
+def ended(at: float, **fields: object) -> Write:
+    """An execution that was requested and ended then."""
+    execution_id = new_id(at)
+    row = summary(execution_id, requested_at=at, status="COMPLETED", ended_at=at + 60, **fields)
+    return start(execution_id, count=3, summary=row, results=[("k", b"body")])
+
+
+def children(url: str) -> set[str]:
+    """The partitions of the log."""
+    with psycopg.connect(url) as db:
+        found = db.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'noetl.log'::regclass"
+        ).fetchall()
+    return {name.removeprefix("noetl.log_") for (name,) in found}
+
+
+async def days_with(store: PostgresStore, count: int) -> tuple[float, list[ExecutionId]]:
+    """The next days have partitions and two executions each; now is after them."""
+    today = (await store.time()) // DAY * DAY
+    ids = []
+    for number in range(1, count + 1):
+        writes = [ended(today + number * DAY + hours * 3600) for hours in (1, 13)]
+        assert await store.log.commit(writes) == []
+        ids += [write.execution_id for write in writes]
+    return today + (count + 1) * DAY, ids
+
+
+async def test_a_day_of_which_all_may_go_is_dropped_whole(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, ids = await days_with(store, 3)
+    before = children(database_url)
+
+    spans = await store.retention.spans(before=now - DAY, now=now)
+    days = [span for span in spans if span != "before"]
+    assert len(days) == 2
+    for span in spans:
+        gone = []
+        while some := await store.retention.forget_span(span, limit=1):
+            gone += some
+        assert len(gone) == (0 if span == "before" else 2)
+
+    assert children(database_url) >= before - {*spans}
+    assert not children(database_url) & {*spans}
+    assert [await store.log.load(one) for one in ids[:4]] == [None] * 4
+    assert [await store.log.events(one) for one in ids[:4]] == [[]] * 4
+    assert [await store.bodies.get(one, "k") for one in ids] == [None] * 4 + [b"body"] * 2
+    assert sum(one.executions for one in await store.retention.forgotten()) == 4
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_day_stays_while_one_of_it_must(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, ids = await days_with(store, 5)
+    await store.retention.hold(Hold(ids[0], "mine", "ada", now))
+    called = ended(now - DAY - 3600, parent_execution_id=ids[3])
+    standing = ended(now - DAY - 3600)
+    assert await store.log.commit([called, standing]) == []
+    await store.retention.reuse(standing.execution_id, ids[4])
+
+    spans = await store.retention.spans(before=now, now=now)
+
+    # Held, caller, stood upon, and called from another day: only the fifth is left.
+    assert len([span for span in spans if span != "before"]) == 1
+    for span in spans:
+        while await store.retention.forget_span(span):
+            pass
+    assert [await store.log.load(one) is None for one in ids] == [False] * 8 + [True] * 2
+    await store.close()
+
+
+async def test_an_execution_of_a_day_that_was_dropped_is_kept_all_the_same(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, _ = await days_with(store, 1)
+    for span in await store.retention.spans(before=now, now=now):
+        while await store.retention.forget_span(span):
+            pass
+    late = ended(now - DAY / 2)
+    assert await store.log.commit([late]) == []
+    assert await store.log.commit([more(3, late.execution_id)]) == []
+
+    assert [row.seq for row in await store.log.events(late.execution_id)] == [1, 2, 3, 4]
+    await store.close()
+
+
+async def test_a_database_without_partitions_is_upgraded_in_place(new_database_url: str):
+    older = MIGRATIONS[: MIGRATIONS.index(PARTITIONED)]
+    async with await connect(new_database_url) as db:
+        await migrate(db, "here", older)
+        for execution_id in ("7000000000000000001", "1"):
+            await db.execute(
+                b"INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
+                b" requested_at) VALUES (%s, 0, 0, 'p', 'd', 'RUNNING', 0)",
+                [execution_id],
+            )
+            await db.execute(
+                b"INSERT INTO noetl.result VALUES (%s, 'k', %s, 1, 'x')", [execution_id, "0" * 64]
+            )
+
+    store = await PostgresStore.open(new_database_url)
+
+    assert {"before", "other"} < children(new_database_url)
+    async with await connect(new_database_url) as db:
+        cursor = await db.execute(
+            "SELECT execution_id, tableoid::regclass::text AS place FROM noetl.result"
+        )
+        found = {row["execution_id"]: row["place"] for row in await cursor.fetchall()}
+    assert found == {"1": "noetl.result_before", "7000000000000000001": "noetl.result_other"}
+    await store.close()
+
+
+class _Simulated:
+    """A clock that a test sets; nobody waits."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+
+
+async def test_under_constant_load_whole_days_go_and_the_disk_stays_flat(database_url: str):
+    """Thirty days of load, kept for twenty: a server that looks four times a day."""
+    kept, days, at_once = 20, 30, 10
+    store = await PostgresStore.open(database_url)
+    clock = _Simulated((await store.time()) // DAY * DAY + DAY)
+    retention = Retention(store, clock, keep_rules(f"{kept}d"))
+    gone, sizes = [], []
+    for _ in range(days):
+        for _ in range(4):
+            await store.log.commit([ended(clock.at + 60 * n) for n in range(at_once)])
+            clock.at += DAY / 4
+            gone.append((await retention.prune(lazily=True)).executions)
+        sizes.append(_size(database_url))
+
+    assert {*gone} == {0, 4 * at_once}
+    assert len(await store.records.summaries(limit=10_000)) <= (kept + 2) * 4 * at_once
+    assert max(sizes[kept + 2 :]) <= 1.05 * sizes[kept + 1], sizes
+    assert await store.check() == []
+    await store.close()
+
+
+def _size(url: str) -> int:
+    """Of log and results with their indexes and what is stored beside the rows."""
+    with psycopg.connect(url) as db:
+        found = db.execute(
+            "SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits"
+            " WHERE inhparent IN ('noetl.log'::regclass, 'noetl.result'::regclass)"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
