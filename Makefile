@@ -7,6 +7,9 @@ INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 # One line for each package as pip gets it. What goes wrong, pip says on stderr.
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --progress-bar off --editable
+PACKAGES := ui/node_modules/.package-lock.json
+# What npm says where there is no network.
+UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
 .PHONY: help install demo ui pictures browser units test test-long lint house bench clean
@@ -58,10 +61,21 @@ browser:
 		&& apt-get install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; } \
 		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
 
-# Units of the web UI are tested where Node is, and where their packages are there or can be had.
+# Packages of the web UI as its lock file says. `npm ci` never changes that file.
+$(PACKAGES): ui/package-lock.json
+	@cd ui && npm ci --loglevel=error
+
+# Units of the web UI are tested where Node is and its packages can be had. Only that a registry
+# cannot be reached leaves them out, as does a missing or old Node; all else that fails is a failure.
 units:
-	@command -v npm >/dev/null && { test -d ui/node_modules/vitest || (cd ui && npm ci --no-audit --no-fund --loglevel=error); } \
-		>/dev/null 2>&1 || { echo "Node or its packages are missing: the unit tests of the web UI are left out"; exit 0; }; \
+	@leave() { echo "$$1: the unit tests of the web UI are left out"; exit 0; }; \
+		command -v npm >/dev/null || leave "Node is not installed"; \
+		node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' \
+			|| leave "Node $$(node --version) is older than 20.19"; \
+		said=$$($(MAKE) --no-print-directory $(PACKAGES) 2>&1) || { \
+			code=$$(echo "$$said" | grep -oE '$(UNREACHABLE)' | head -1); \
+			test -n "$$code" && leave "No package registry is reached ($$code)"; \
+			echo "$$said"; exit 1; }; \
 		cd ui && npm run --silent check && npm run --silent test
 
 # A third of the time tests wait for processes, leases and clocks: three at once keep two cores busy.
@@ -74,8 +88,7 @@ test-long: lint browser units
 house: $(DEVELOPED)
 	@$(BIN)/python -m tests.house_report
 
-ui: $(DEVELOPED)
-	cd ui && npm install --no-audit --no-fund
+ui: $(DEVELOPED) $(PACKAGES)
 	$(BIN)/python ui/api_types.py
 	cd ui && npm run --silent check && npm run --silent build
 

@@ -93,6 +93,20 @@ def test_the_lock_file_names_no_registry():
     assert "resolved" not in (SOURCE / "package-lock.json").read_text()
 
 
+def test_the_lock_file_has_the_packages_of_every_platform():
+    """Else `npm ci` refuses it, and the unit tests of the web UI run nowhere."""
+    packages = json.loads((SOURCE / "package-lock.json").read_bytes())["packages"]
+    known = {name.rpartition("node_modules/")[2] for name in packages}
+    optional = {
+        (name, wanted)
+        for name, one in packages.items()
+        for wanted in one.get("optionalDependencies", {})
+    }
+
+    assert len(optional) > 50
+    assert not [f"{name}: {wanted}" for name, wanted in optional if wanted not in known]
+
+
 @pytest.mark.parametrize("name", ["page.html", "manifest.json"])
 def test_the_wheel_has_the_pages(name):
     builder = WheelBuilder(str(ROOT))
