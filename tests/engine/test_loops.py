@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from noetl.engine.advance import DELIVERIES_MAX
-from noetl.engine.loops import CHUNK_MAX
+from noetl.engine.loops import CHUNK_MAX, OPEN_MAX
 from noetl.model.commands import Command
 from noetl.model.events import (
     IterationDone,
+    IterationsKeyed,
     IterationStarted,
     LoopDone,
     StepDone,
@@ -476,3 +477,85 @@ def test_an_iteration_that_wakes_up_in_a_paused_execution_goes_on_when_it_is_res
 
     assert played["each"].iteration == 0
     assert run_all(played)["results"] == [1, 2]
+
+
+# --- The window of open commands -----------------------------------------------------------------
+
+SINGLES = """
+workflow:
+- step: each
+  loop: {{in: {{from: 0, to: {total}}}, iterator: x, spec: {{mode: parallel, max_in_flight: {total},
+    batch_size: 1, policy: {policy}}}}}
+  tool: {{kind: noop}}
+"""
+TOTAL = OPEN_MAX + 200
+
+
+def singles(policy: str = "{}") -> Play:
+    """A loop that would have all of its iterations in flight, each with a command of its own."""
+    return Play(SINGLES.format(total=TOTAL, policy=policy), checked=False).start()
+
+
+def test_a_loop_opens_a_window_of_commands_and_each_that_ends_opens_the_next() -> None:
+    played = singles()
+    assert len(played.open) == OPEN_MAX
+
+    done = 0
+    while played.open:
+        played.iterate("each")
+        done += 1
+        assert len(played.open) == min(OPEN_MAX, TOTAL - done)
+
+    assert done == TOTAL
+    assert played.status == "COMPLETED"
+    assert played.result("each")["results"] == list(range(TOTAL))
+
+
+def test_iterations_that_wait_are_beside_the_window_and_wake_up_through_it() -> None:
+    played = singles()
+    while command := next(iter(played.open.values()), None):
+        [index] = todo(command)
+        played.suspend(command, iteration=index, until=played.at + 60)
+    assert len(played.state.timers) == TOTAL, "waiting holds no command: all are in flight"
+
+    played.pause()
+    while played.state.timers:
+        played.fire()
+    played.resume()
+    assert len(played.open) == OPEN_MAX
+    run_all(played)
+
+    assert played.status == "COMPLETED"
+    assert played.state.steps["each"].loop_success == TOTAL
+
+
+def test_a_partitioned_loop_opens_no_more_commands_than_any_other() -> None:
+    played = singles('{partition: {key: "{{ iter.x }}"}}')
+    most = 0
+    ended: list[int] = []
+    while played.open:
+        most = max(most, len(played.open))
+        commands = list(played.open.values())
+        keying = [one for one in commands if one.chunk is not None and one.chunk.keys]
+        for command in keying or commands[:1]:
+            chunk = command.chunk
+            assert chunk is not None
+            if chunk.keys:
+                keys = tuple(str(index) for index in range(chunk.start, chunk.stop))
+                found = IterationsKeyed(
+                    at=played.at,
+                    step_run_id=command.step_run_id,
+                    step="each",
+                    start=chunk.start,
+                    keys=keys,
+                )
+                played.report(command, found, closes=True)
+            else:
+                indexes = [one for chain in chunk.chains for one in chain]
+                done = [played.iteration(command, index, index) for index in indexes]
+                played.report(command, *done, closes=True)
+                ended += indexes
+
+    assert most == OPEN_MAX
+    assert sorted(ended) == list(range(TOTAL))
+    assert played.status == "COMPLETED"

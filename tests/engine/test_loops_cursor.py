@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.loops import OPEN_MAX
 from noetl.model.commands import Command
 from noetl.model.events import FrameClaimed, IterationDone, LoopDone, StepFailed
 from tests.engine.playing import Play, error, play
@@ -63,6 +64,15 @@ def test_frames_claim_until_each_of_them_finds_nothing() -> None:
     assert result["stats"] == {"total": 4, "success": 4, "failed": 0}
     [done] = played.events(LoopDone)
     assert done.total == 4
+
+
+def test_however_many_frames_are_asked_for_only_a_window_of_them_claims() -> None:
+    played = Play(CURSOR.format(frames=100_000, on_error="fail"), checked=False).start()
+
+    assert len(frames(played)) == OPEN_MAX
+    for command in frames(played):
+        frame(played, command)
+    assert played.steps == ["last"], "each has found nothing"
 
 
 def test_a_cursor_over_nothing_ends_at_once() -> None:

@@ -3,7 +3,8 @@
 An iteration is in flight from its beginning to its end, also while it waits for a moment or a
 child execution. Sequential: one in flight. Parallel: chunks sized so that workers stay busy and
 the last ones finish together, never more than `max_in_flight` iterations at once. A chunk whose
-iterations wait gives back those it has not begun.
+iterations wait gives back those it has not begun. However many may be in flight, only a window of
+commands is open: it is wider than what workers can take, and each that ends opens the next.
 
 Elements and results that are too many for an event are kept in segments: the engine decides what is
 kept and under which key, and the shell writes it in the transaction that records it. Whatever the
@@ -95,7 +96,7 @@ def hand_out(turn: Turn, run: Run) -> None:
     assert loop is not None
     if turn.state.status == "PAUSED" or loop.stopping:
         return
-    for iteration in list(loop.woken):
+    for iteration in loop.woken[: max(0, OPEN_MAX - len(run.commands))]:
         _issue_alone(turn, run, iteration)
     if loop.total is None:
         _issue_frames(turn, run, loop)
@@ -103,8 +104,8 @@ def hand_out(turn: Turn, run: Run) -> None:
     if loop.parts is not None:
         _issue_chains(turn, run, loop, loop.parts)
         return
-    while len(loop.chunks) < loop.lanes:
-        room = loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
+    room = _room(loop)
+    while len(loop.chunks) < loop.lanes and len(run.commands) < OPEN_MAX:
         following = _following(loop)
         if room < 1 or following is None:
             return
@@ -114,7 +115,14 @@ def hand_out(turn: Turn, run: Run) -> None:
         # Where iterations are likely to wait, a chunk would soon give back the rest.
         size = width if loop.suspends else loop.size
         stop = min(end, start + size)
-        _issue_chunk(turn, run, start, stop, min(width, stop - start))
+        width = min(width, stop - start)
+        _issue_chunk(turn, run, start, stop, width)
+        room -= width
+
+
+def _room(loop: LoopState) -> int:
+    """How many more iterations may be in flight."""
+    return loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
 
 
 def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> None:
@@ -138,24 +146,26 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
             )
         )
         issue_part(turn, run, command_id)
-    while parts.ready:
-        room = loop.in_flight - sum(loop.widths.values()) - len(loop.suspended)
+    room = _room(loop)
+    while parts.ready and len(run.commands) < OPEN_MAX:
         lanes = max(0, loop.lanes - len(parts.chains) - 1)
         if room < 1 or (len(parts.chains) >= loop.lanes and room < loop.in_flight // 4):
             return
         width = math.ceil(room / (1 + lanes))
         chains = _chains(parts, width if loop.suspends else loop.size)
+        width = min(width, len(chains))
         command_id = derive(run.step_run_id, "chains", chains[0][0], turn.state.seq)
         turn.record(
             CommandIssued(
                 at=turn.at,
                 command_id=command_id,
                 step_run_id=run.step_run_id,
-                width=min(width, len(chains)),
+                width=width,
                 chains=chains,
             )
         )
         issue_part(turn, run, command_id)
+        room -= width
 
 
 def _chains(parts: Partitions, size: int) -> tuple[tuple[int, ...], ...]:
@@ -407,6 +417,9 @@ CHUNK_MAX = 500
 ITERATIONS_MAX = 10_000_000
 LANES = 2
 """Chunks of a loop that are out at the same time, so that a worker never waits for the next."""
+OPEN_MAX = 1000
+"""Commands of a loop that are open at the same time. Opening them is one decision and one commit,
+for which other executions wait: a hundred thousand took a minute."""
 
 
 class BadCollection(Exception):
@@ -434,7 +447,7 @@ def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
         "segment": SEGMENT,
     }
     if loop.cursor is not None:
-        frames = int(min(asked or FRAMES_DEFAULT, limit))
+        frames = int(min(asked or FRAMES_DEFAULT, limit, OPEN_MAX))
         return LoopStarted(in_flight=frames, lanes=frames, max_pending=loop.max_pending, **names)
     items: Any = None
     begin: Any = 0
