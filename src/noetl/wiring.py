@@ -258,6 +258,7 @@ def _system(
     notifications = Notifications(store, catalog, executions, wall, triggers)
     triggers.keeps(
         {
+            "Notification": notifications.settle_rule,
             "Notice": notifications.settle_row,
             "Schedule": schedules.settle_row,
             "Hook": hooks.settle,

@@ -47,7 +47,10 @@ def told_once(cluster: Cluster, *, failures: int, kills: int, seed: int) -> None
             servers[place] = cluster.server(port=servers[place].port)
         deadline = time.monotonic() + 90
         while count("faults/tell", "COMPLETED") < failures:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, served.query(
+                "SELECT path, status, count(*) FROM noetl.execution GROUP BY 1, 2"
+                " UNION ALL SELECT key, kind, next_at::bigint FROM noetl.trigger"
+            )
             time.sleep(0.05)
         failed = served.query("SELECT execution_id FROM noetl.execution WHERE status = 'FAILED'")
         keys = served.query(

@@ -11,6 +11,9 @@ dies loses no notice, and none is told twice.
 * Of one path and one kind of error one message is started in a `window`: the row of the window is
   written with the execution that tells it, on condition that it is not there.
 * `recovered` needs to know that a path was failing: a row of its own says so, until it is told.
+* A rule that was registered at one server is not known to the others until they hear of it or look
+  for themselves, and what they commit meanwhile has no notices. So the row of the rule is due once
+  all of them must have looked: then whoever settles it writes the notices that are missing.
 
 An execution that a notification started is never told of: a message that cannot be sent would be
 told of by another that cannot be sent. It is seen like any execution that failed.
@@ -21,19 +24,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from noetl.control.documents import moment
+from noetl.control.live import fold
 from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
 from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
-from noetl.model.events import Event, ExecutionProcessed, ExecutionRequested, StepWaiting
+from noetl.model.events import (
+    Event,
+    ExecutionProcessed,
+    ExecutionRequested,
+    StepWaiting,
+    decode,
+)
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
@@ -55,6 +66,9 @@ NOTICE = "Notice"
 FAILING, WINDOW = "failing", "window"
 LOOK_SECONDS = 30.0
 """So soon a rule that another server registered holds here, if no news of it came."""
+HEARD_SECONDS = 2 * LOOK_SECONDS
+"""So long after its registration every server knows a rule, or has stopped."""
+TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
 RULES_MAX = 10_000
 PROBLEM_MAX = 500
 OURS = "noetl/notify/"
@@ -66,6 +80,8 @@ class NotificationState(TriggerState, frozen=True, kw_only=True, omit_defaults=T
 
     problem: str = ""
     """Why the last message could not be made."""
+    unheard_since: float | None = None
+    """When it began to hold, if other servers may not have heard of that."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,50 +154,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self, execution_id: ExecutionId, state: ExecutionState, events: Sequence[Event]
     ) -> tuple[TriggerRow, ...]:
         """Rows to write with these events."""
-        is_ours = state.actor is not None and state.actor.kind == "notification"
-        # What a playbook calls is told of by the playbook that called it.
-        if is_ours or state.parent is not None:
-            return ()
-        return tuple(
-            row
-            for event in events
-            if isinstance(event, ExecutionRequested | ExecutionProcessed | StepWaiting)
-            for row in self._of_event(execution_id, state, event)
-        )
-
-    def _of_event(
-        self, execution_id: ExecutionId, state: ExecutionState, event: Event
-    ) -> Iterator[TriggerRow]:
-        error = state.failure
-        notice = Notice(
-            on="failed",
-            path=state.path,
-            at=event.at,
-            execution_id=execution_id,
-            version=state.version,
-            status=state.status,
-            labels=state.labels,
-            started_at=state.requested_at,
-        )
-        changed = msgspec.structs.replace
-        for rule in self._rules:
-            if not _concerns(rule, state.path, state.labels):
-                continue
-            match event:
-                case ExecutionRequested() if "late" in rule.on:
-                    yield _row(rule, changed(notice, on="late"), event.at + rule.late)
-                case StepWaiting(listens=listens) if listens is not None and "waiting" in rule.on:
-                    yield _row(rule, changed(notice, on="waiting", step=event.step), event.at)
-                case ExecutionProcessed(status="FAILED") if {"failed", "recovered"} & {*rule.on}:
-                    failed = changed(
-                        notice,
-                        step=state.failed_step,
-                        kind="" if error is None else error.kind,
-                        message="" if error is None else error.message,
-                    )
-                    yield _row(rule, failed, event.at)
-                case ExecutionProcessed(status="COMPLETED") if "recovered" in rule.on:
-                    yield _row(rule, changed(notice, on="recovered"), event.at)
+        return tuple(_notices(self._rules, execution_id, state, events))
 
     def of_missed(self, schedule: Schedule, time: TriggerTime) -> tuple[TriggerRow, ...]:
         """Rows to write with a time that was missed."""
@@ -200,6 +173,85 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             and not rule.labels
             and any(_fits(rule, path) for path in (schedule.path, schedule.playbook.path))
         )
+
+    # --- Rules that servers had not heard of ---
+
+    def next_look(self, document: Notification, state: NotificationState) -> float | None:
+        if state.unheard_since is None or state.status != "active":
+            return None
+        return state.unheard_since + HEARD_SECONDS
+
+    def renewed(
+        self, document: Notification, digest: str, version: int, old: NotificationState | None
+    ) -> NotificationState:
+        return self._begun(super().renewed(document, digest, version, old))
+
+    def resumed(self, state: NotificationState) -> NotificationState:
+        return self._begun(super().resumed(state))
+
+    def _begun(self, state: NotificationState) -> NotificationState:
+        since = None if self._store.exclusive else self._clock.now()
+        return msgspec.structs.replace(state, unheard_since=since)
+
+    async def settle_rule(self, row: TriggerRow) -> None:
+        """Write the notices of what servers did that had not heard of a rule."""
+        try:
+            rule, state = await self.find(row.path)
+        except NotFound:
+            return
+        due = self.next_look(rule, state)
+        if due is None or state.unheard_since is None or due > self._clock.now():
+            return
+        rows = await self._overlooked(rule, state.unheard_since)
+        if rows:
+            logger.info(
+                "a notification was not known to every server at once; %d notices are written now",
+                len(rows),
+                extra={"path": rule.path},
+            )
+            await self._store.triggers.change(TriggerChange(rows=tuple(rows)))
+
+        def heard(now: NotificationState) -> NotificationState:
+            since = None if now.unheard_since == state.unheard_since else now.unheard_since
+            return msgspec.structs.replace(now, unheard_since=since)
+
+        await self.change(rule.path, heard)
+
+    async def _overlooked(self, rule: Notification, since: float) -> list[TriggerRow]:
+        """Notices since then of which nothing was told, nor was held back by what was told."""
+        rows, told = [], []
+        for execution_id in await self._moved_since(rule, since):
+            loaded = await self._store.log.load(execution_id)
+            if loaded is None:
+                continue
+            types = [str(kind.__struct_config__.tag) for kind in get_args(TOLD_OF)]
+            found = await self._store.log.events(execution_id, types=types)
+            events = [decode(one.body) for one in found if one.at >= since]
+            for row in _notices([rule], execution_id, fold(loaded), events):
+                notice = _decode_notice(row.state)
+                if await self._store.records.by_key(_start_key(row)) is None:
+                    rows.append((row, notice))
+                else:
+                    told.append(notice)
+        return [
+            row for row, notice in rows if not any(_covers(rule, other, notice) for other in told)
+        ]
+
+    async def _moved_since(self, rule: Notification, since: float) -> list[ExecutionId]:
+        """Executions that began or ended after that, or wait."""
+        found = []
+        after = (since, "")
+        while page := await self._store.retention.ended(before=math.inf, after=after):
+            found += [one.execution_id for one in page]
+            after = (page[-1].ended_at, page[-1].execution_id)
+        if {"late", "waiting"} & {*rule.on}:
+            found += [
+                execution_id
+                for execution_id in await self._store.records.unfinished()
+                if (summary := await self._store.records.summary(execution_id)) is not None
+                and (summary.waits or summary.requested_at >= since)
+            ]
+        return found
 
     # --- Telling ---
 
@@ -260,7 +312,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             rows = (TriggerRow(path=rule.path, key=failing, kind=NOTICE, state=state),)
         if not rule.window or notice.on == "waiting":
             return TriggerChange(), rows
-        key = f"{WINDOW}/{_digest(notice.on, notice.schedule, notice.path, notice.kind)}"
+        key = _window_key(notice)
         now = self._clock.now()
         found = await self._store.triggers.get(rule.path, key)
         if found is not None and found.next_at is not None and found.next_at > now:
@@ -272,7 +324,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
     async def _tell(
         self, rule: Notification, notice: Notice, row: TriggerRow, guard: TriggerChange
     ) -> None:
-        key = f"notification/{rule.path}/{row.key}"
+        key = _start_key(row)
         try:
             entry = await self._playbook(rule.target.playbook)
             scope = scope_of("notification", view(rule, notice), notice.at, key)
@@ -350,6 +402,52 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
+def _notices(
+    rules: Sequence[Notification],
+    execution_id: ExecutionId,
+    state: ExecutionState,
+    events: Sequence[Event],
+) -> Iterator[TriggerRow]:
+    """What these rules tell of an execution in this state, to which these events have happened."""
+    is_ours = state.actor is not None and state.actor.kind == "notification"
+    # What a playbook calls is told of by the playbook that called it.
+    if is_ours or state.parent is not None:
+        return
+    error = state.failure
+    changed = msgspec.structs.replace
+    for event in events:
+        if not isinstance(event, TOLD_OF):
+            continue
+        notice = Notice(
+            on="failed",
+            path=state.path,
+            at=event.at,
+            execution_id=execution_id,
+            version=state.version,
+            status=state.status,
+            labels=state.labels,
+            started_at=state.requested_at,
+        )
+        for rule in rules:
+            if not _concerns(rule, state.path, state.labels):
+                continue
+            match event:
+                case ExecutionRequested() if "late" in rule.on:
+                    yield _row(rule, changed(notice, on="late"), event.at + rule.late)
+                case StepWaiting(listens=listens) if listens is not None and "waiting" in rule.on:
+                    yield _row(rule, changed(notice, on="waiting", step=event.step), event.at)
+                case ExecutionProcessed(status="FAILED") if {"failed", "recovered"} & {*rule.on}:
+                    failed = changed(
+                        notice,
+                        step=state.failed_step,
+                        kind="" if error is None else error.kind,
+                        message="" if error is None else error.message,
+                    )
+                    yield _row(rule, failed, event.at)
+                case ExecutionProcessed(status="COMPLETED") if "recovered" in rule.on:
+                    yield _row(rule, changed(notice, on="recovered"), event.at)
+
+
 def _row(rule: Notification, notice: Notice, due: float) -> TriggerRow:
     about = notice.execution_id or f"{notice.schedule}/{notice.time!r}"
     return TriggerRow(
@@ -359,6 +457,23 @@ def _row(rule: Notification, notice: Notice, due: float) -> TriggerRow:
         next_at=due,
         state=msgspec.json.encode(notice),
     )
+
+
+def _start_key(row: TriggerRow) -> str:
+    """The idempotency key of the execution that tells a notice."""
+    return f"notification/{row.path}/{row.key}"
+
+
+def _window_key(notice: Notice) -> str:
+    return f"{WINDOW}/{_digest(notice.on, notice.schedule, notice.path, notice.kind)}"
+
+
+def _covers(rule: Notification, told: Notice, other: Notice) -> bool:
+    """Whether the other needs no message of its own, because this one was told."""
+    if told.on == "recovered" and other.on == "failed":
+        return told.path == other.path and told.at >= other.at
+    is_near = abs(told.at - other.at) < rule.window
+    return is_near and told.on != "waiting" and _window_key(told) == _window_key(other)
 
 
 def view(rule: Notification, notice: Notice) -> dict[str, Any]:

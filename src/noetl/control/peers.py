@@ -292,9 +292,8 @@ class Peers:
         self._notifier.tell_open(pool, self._orchestrator.dispatch.turns.served(pool))
 
     def tell_triggers(self) -> None:
-        """A schedule has changed here."""
-        if not self._membership.is_alone:
-            self._notifier.tell_triggers()
+        """A trigger has changed here. Also a server that began a moment ago should hear of it."""
+        self._notifier.tell_triggers()
 
     def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
         if not self._membership.is_alone:

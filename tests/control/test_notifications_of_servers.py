@@ -1,0 +1,82 @@
+"""Notifications on several servers: a rule holds from its registration on, whoever heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from noetl import wiring
+from noetl.control import notifications
+from noetl.wiring import System
+from tests.control.servers import deaf, run, servers
+from tests.control.test_schedules import WAITING, register
+
+TELL = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: tell, path: t/tell}
+workload: {about: ""}
+workflow: [{step: start, tool: {kind: noop}}]
+"""
+RULE = """\
+apiVersion: noetl.io/v2
+kind: Notification
+metadata: {name: told, path: t/told}
+spec:
+  on: [failed]
+  path: t/waiting
+  window: %s
+  target: {playbook: t/tell, workload: {about: "{{ notification.execution_id }}"}}
+"""
+
+
+async def failed(system: System) -> str:
+    """An execution that has failed at this server."""
+    entry = await system.catalog.playbook("t/waiting", None)
+    found = await system.executions.start(entry.digest, entry.path, entry.version, {})
+    await system.executions.signal(found, "break", {})
+    await system.executions.wait(found)
+    return found
+
+
+async def told(system: System, count: int) -> list[str]:
+    """Which executions messages were started for, as soon as there are so many."""
+    while True:
+        found = [one for one in await system.store.records.summaries() if one.path == "t/tell"]
+        if len(found) >= count:
+            return sorted((one.idempotency_key or "").rpartition("/")[2] for one in found)
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(("window", "messages"), [("0s", 3), ("1h", 1)])
+def test_what_a_server_did_before_it_heard_of_a_rule_is_told_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, window: str, messages: int
+):
+    monkeypatch.setattr(notifications, "HEARD_SECONDS", 3.0)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            knows, deaf_one = await stack.enter_async_context(servers(database_url, 2))
+            for system in (knows, deaf_one):
+                await stack.enter_async_context(wiring.keeping_triggers(system))
+            await register(knows, WAITING)
+            await register(knows, TELL)
+            before = await failed(deaf_one)
+            async with deaf(database_url, 2):
+                await register(knows, RULE % window)
+                told_of = {await failed(knows), await failed(deaf_one), await failed(deaf_one)}
+                found = await told(knows, messages)
+                while (await knows.notifications.find("t/told"))[1].unheard_since is not None:
+                    await asyncio.sleep(0.05)
+                while any(
+                    row.key.startswith("failed/")
+                    for row in await knows.store.triggers.of_kind("Notice")
+                ):
+                    await asyncio.sleep(0.05)
+            assert before not in found
+            assert {*found} <= told_of
+            assert len(await told(knows, messages)) == messages
+
+    run(story)
