@@ -77,12 +77,13 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_triggers(system),
                 wiring.in_background(services.retention.run()),
+                wiring.tracing_ends(system) as spans,
             ):
                 if not work:
                     yield served
                     return
                 async with (
-                    wiring.local_worker(system, settings) as inside,
+                    wiring.local_worker(system, settings, spans) as inside,
                     _announced(system, inside),
                 ):
                     yield served

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from noetl.dsl import Compiled
     from noetl.model.ids import ExecutionId
     from noetl.model.rewrites import Migration
+    from noetl.model.state import ExecutionState
     from noetl.secrets.keychain import Sources
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
@@ -404,7 +405,11 @@ async def working(
         system.orchestrator.dispatch.chosen = await family(system.store, chosen)
     if system.store.exclusive:
         await system.orchestrator.leases.recover()
-    async with keeping_time(system), local_worker(system, settings, tools):
+    async with (
+        keeping_time(system),
+        tracing_ends(system) as spans,
+        local_worker(system, settings, spans, tools),
+    ):
         yield
 
 
@@ -446,7 +451,7 @@ async def keeping_triggers(system: System) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def local_worker(
-    system: System, settings: Settings, added: Sequence[Tool] = ()
+    system: System, settings: Settings, spans: Spans | None, added: Sequence[Tool] = ()
 ) -> AsyncIterator[Worker]:
     """A worker in this process, which also knows the tools `added`."""
     from noetl.control.local import LocalControl
@@ -456,31 +461,41 @@ async def local_worker(
     from noetl.worker.worker import Worker
 
     resources, sources = for_worker(settings, settings.slots)
-    worker_id = f"{EMBEDDED}{_process_name()}"
+    worker = Worker(
+        LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
+        tools(added),
+        resources,
+        worker_id=f"{EMBEDDED}{_process_name()}",
+        pool=placed("default", of_worker(settings.labels)),
+        slots=settings.slots,
+        now=system.clock.now,
+        sources=sources,
+        spans=spans,
+    )
     try:
-        async with tracing(worker_id) as spans:
-            worker = Worker(
-                LocalControl(
-                    system.orchestrator, system.store, system.keys.credential, system.tokens
-                ),
-                tools(added),
-                resources,
-                worker_id=worker_id,
-                pool=placed("default", of_worker(settings.labels)),
-                slots=settings.slots,
-                now=system.clock.now,
-                sources=sources,
-                spans=spans,
-            )
-            async with in_background(worker.run()):
-                yield worker
+        async with in_background(worker.run()):
+            yield worker
     finally:
         await resources.close()
 
 
 @asynccontextmanager
-async def tracing(worker_id: str) -> AsyncIterator[Spans | None]:
-    """Where the spans of a worker go; None where nobody collects them."""
+async def tracing_ends(system: System) -> AsyncIterator[Spans | None]:
+    """The same for a control plane: it sends the spans of executions whose end it stores."""
+    async with tracing(_process_name()) as spans:
+        if spans is not None:
+            programs, found = system.orchestrator.programs, spans
+
+            def tell(execution_id: ExecutionId, state: ExecutionState) -> None:
+                found.execution(execution_id, state, programs.known(state.digest))
+
+            system.orchestrator.commits.on_ended.append(tell)
+        yield spans
+
+
+@asynccontextmanager
+async def tracing(instance: str) -> AsyncIterator[Spans | None]:
+    """Where the spans of a process go; None where nobody collects them."""
     from noetl.version import __version__
     from noetl.worker.spans import Spans, is_wanted, sample_of
 
@@ -497,7 +512,7 @@ async def tracing(worker_id: str) -> AsyncIterator[Spans | None]:
         )
         yield None
         return
-    about = {"service.version": __version__, "service.instance.id": worker_id}
+    about = {"service.version": __version__, "service.instance.id": instance}
     if not os.environ.get("OTEL_SERVICE_NAME"):
         about["service.name"] = "noetl"
     spans = Spans(OTLPSpanExporter(), about, sample_of(os.environ))

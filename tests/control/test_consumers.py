@@ -233,14 +233,24 @@ def test_no_more_run_than_may_and_the_next_follow(tmp_path: Path, nats_url: str)
             await register(system, PLAYBOOK)
             source = {"nats": {"url": nats_url, "stream": "MANY", "subject": "MANY.>"}}
             await register(system, document(source, max_running=2))
+
+            async def full() -> bool:
+                said = (await system.consumers.find("t/c"))[1].problem
+                return said.startswith("messages wait: 2 executions") and "max_running" in said
+
+            async def reads_again() -> bool:
+                return (await system.consumers.find("t/c"))[1].problem == ""
+
             for round_ in range(2):
                 await taken(system, 2 * (round_ + 1))
                 running = await system.consumers.running("t/c")
                 assert len(running) == 2
+                await until(full)
                 for execution_id in running:
                     await system.executions.signal(execution_id, "go")
             await taken(system, 5)
             assert await orders(system) == [0, 1, 2, 3, 4]
+            await until(reads_again)
 
     run(story)
 

@@ -22,7 +22,7 @@ metadata: {{name: in, path: faults/in}}
 spec:
   source: {{nats: {{url: "{url}", stream: FAULTS, subject: "FAULTS.>"}}}}
   target: {{playbook: faults/taken, workload: {{number: "{{{{ message.body }}}}"}}}}
-  max_running: 1000
+  max_running: 2000
 """
 on_postgres = pytest.mark.parametrize("cluster", ["postgres"], indirect=True)
 

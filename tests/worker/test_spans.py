@@ -71,6 +71,7 @@ class Collector:
                 "trace": span.trace_id.hex(),
                 "id": span.span_id.hex(),
                 "parent": span.parent_span_id.hex(),
+                "links": [(one.trace_id.hex(), one.span_id.hex()) for one in span.links],
                 "status": span.status.code,
                 "seconds": (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
                 **{one.key: _value(one.value) for one in span.attributes},
@@ -141,13 +142,15 @@ def test_spans_form_a_tree_with_the_ids_of_the_log_and_without_secrets(monkeypat
     assert {span["trace"] for span in spans} == {trace_of(execution_id)}
     assert {span["noetl.execution_id"] for span in spans} == {execution_id}
     assert len({span["id"] for span in spans}) == len(spans)
-    roots = {span["id"]: span["name"] for span in spans if not span["parent"]}
-    assert {roots[span["parent"]] for span in spans if span["parent"]} == set(roots.values())
-    assert set(roots.values()) == {"step start", "step each", "step fail"}
+    [root] = [span for span in spans if not span["parent"]]
+    steps = [span for span in spans if span["parent"] == root["id"]]
+    assert {span["name"] for span in steps} == {"step start", "step each", "step fail"}
+    below = {span["parent"] for span in spans} - {"", root["id"]}
+    assert below == {span["id"] for span in steps}
 
     # A span for each call of the log, which names the trace as well.
     told = [(fact.step, fact.task, fact.attempt, fact.outcome.status) for fact in run.of(TaskDone)]
-    calls = [span for span in spans if span["parent"]]
+    calls = [span for span in spans if span["parent"] in below]
     names = ("noetl.step", "noetl.task", "noetl.attempt", "noetl.outcome")
     assert sorted(tuple(span[name] for name in names) for span in calls) == sorted(told)
     assert {fact.outcome.meta.trace_id for fact in run.of(TaskDone)} == {trace_of(execution_id)}
@@ -166,6 +169,9 @@ def test_spans_form_a_tree_with_the_ids_of_the_log_and_without_secrets(monkeypat
     assert (fetched["status"], fetched.get("error.type")) == (OK, None)
     (failed,) = (span for span in spans if span["name"] == "step fail")
     assert (failed["status"], failed["error.type"]) == (ERROR, "schema")
+    assert root["name"] == f"execution {run.document['path']}"
+    assert (root["status"], root["error.type"], root["noetl.status"]) == (ERROR, "schema", "FAILED")
+    assert root["seconds"] >= max(span["seconds"] for span in steps)
 
     # Whoever is called joins below the call.
     assert [asked["traceparent"] for asked in collector.asked] == [
@@ -178,6 +184,7 @@ def test_spans_form_a_tree_with_the_ids_of_the_log_and_without_secrets(monkeypat
     assert ("step start", "sales", "north", 3) in own
     assert ("task fetch", "sales", "north", 3) in own
     assert ("step each", "sales", "none", None) in own
+    assert (root["name"], "sales", "none", None) in own
     (each,) = (span for span in spans if span["name"] == "step each")
     assert (each["got"], each.get("broken")) == ("***", None)
     assert not [form for form in forms(CANARY) for body in collector.bodies if form in body]
@@ -210,7 +217,7 @@ def test_a_collector_that_is_not_there_harms_no_execution(monkeypatch, caplog):
         run = ran(playbook("- step: start\n  tool: {kind: noop, result: 1}"))
 
     assert run.result == 1
-    assert "2 spans were dropped" in caplog.text
+    assert "3 spans were dropped" in caplog.text
 
 
 def test_spans_beyond_the_queue_are_dropped_and_counted():
@@ -253,26 +260,85 @@ LOOP = """
   tool: {kind: noop, result: "{{ iter.n }}"}
   next: {arcs: [{step: last}]}
 - step: last
-  tool: {kind: noop}
+  tool: {kind: playbook, path: called}
 """
 
 
-def test_two_workers_write_one_trace_and_the_envelope_names_it():
-    with collecting() as collector, temporary_folder() as folder, serving(folder) as server:
+def test_servers_and_workers_write_one_trace_with_one_root_and_the_envelope_names_it(database_url):
+    child = playbook("- step: start\n  tool: {kind: noop}").replace("path: tried", "path: called")
+    with collecting() as collector, temporary_folder() as folder:
         say = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
-        with working(folder, server.url, **say) as one, working(folder, server.url, **say) as two:
+        given = {**say, "NOETL_DATABASE_URL": database_url}
+        with (
+            serving(folder, **given) as server,
+            serving(folder, **given) as other,
+            working(folder, server.url, **say) as one,
+            working(folder, other.url, **say) as two,
+        ):
+            server.post("/api/catalog/register", {"content": child})
             execution_id = server.start(playbook(LOOP))
             server.ended(execution_id)
-            for worker in (one, two):
-                worker.process.terminate()
-                worker.process.wait(timeout=30)
-        events = server.events(execution_id)
-    spans = collector.spans()
+            events = server.events(execution_id)
+            for ending in (one, two, server, other):
+                ending.process.terminate()
+                ending.process.wait(timeout=30)
+    spans = [span for span in collector.spans() if span["trace"] == trace_of(execution_id)]
+    called = [span for span in collector.spans() if span not in spans]
 
     assert {event["trace_id"] for event in events} == {trace_of(execution_id)}
-    assert {span["trace"] for span in spans} == {trace_of(execution_id)}
-    calls = sorted(span["noetl.step"] for span in spans if span["parent"])
-    assert calls == ["last", *["start"] * 4]
-    assert {span["noetl.step_run_id"] for span in spans} == {
-        event["step_run_id"] for event in events if event["event_type"] == "task.done"
-    }
+    [root] = [span for span in spans if not span["parent"]]
+    assert (root["name"], root["status"], root["links"]) == ("execution tried", OK, [])
+    steps = [span for span in spans if span["parent"] == root["id"]]
+    calls = [span for span in spans if span["parent"] in {step["id"] for step in steps}]
+    assert [span["noetl.step"] for span in calls] == ["start"] * 4
+    assert len(spans) == 1 + len(steps) + len(calls)
+    ended = {event["step_run_id"] for event in events if event["event_type"] == "step.done"}
+    assert {span["noetl.step_run_id"] for span in steps} == ended
+
+    # What was called is a trace of its own, whose root names the one that called it.
+    [child_root] = [span for span in called if not span["parent"]]
+    assert child_root["links"] == [(root["trace"], root["id"])]
+    assert child_root["noetl.parent_execution_id"] == execution_id
+    assert {span["trace"] for span in called} == {trace_of(child_root["noetl.execution_id"])}
+
+
+@pytest.mark.parametrize(("all_steps", "one_step"), [(0, 1), (1, 0)])
+def test_a_step_that_is_traced_alone_stands_below_its_execution(
+    monkeypatch, all_steps: int, one_step: int
+):
+    policy = f"spec: {{policy: {{tracing: {{sample: {one_step}}}}}}}"
+    text = playbook(
+        f"""
+- step: start
+  {policy}
+  tool: {{kind: noop}}
+  next: other
+- step: other
+  tool: {{kind: noop}}
+""",
+        executor=EXECUTOR % all_steps,
+    )
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        ran(text)
+    spans = collector.spans()
+
+    [root] = [span for span in spans if not span["parent"]]
+    seen = {span["name"] for span in spans if span["parent"] == root["id"]}
+    assert seen == ({"step start"} if one_step else {"step other"})
+
+
+def test_an_execution_that_is_cancelled_has_its_span():
+    with (
+        collecting() as collector,
+        temporary_folder() as folder,
+        serving(folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as server,
+    ):
+        execution_id = server.start(playbook("- step: start\n  tool: {kind: noop}"))
+        server.post(f"/api/executions/{execution_id}/cancel")
+        server.ended(execution_id)
+        server.process.terminate()
+        server.process.wait(timeout=30)
+
+    [root] = collector.spans()
+    assert (root["noetl.outcome"], root["noetl.status"]) == ("cancelled", "CANCELLED")

@@ -77,6 +77,7 @@ KEPT_SECONDS = 30 * 86400.0
 FORGET_SECONDS = 3600.0
 REASON_MAX = 500
 CONNECTING = "its source is being reached"
+FULL = "messages wait: {} executions that it started have not ended, and `max_running` is no more"
 
 
 class ConsumerState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
@@ -268,11 +269,15 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         """How many more may be started, as soon as it is one."""
         while len(held.running) >= consumer.max_running:
             held.freed.clear()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await held.freed.wait()
+            except TimeoutError:
+                self._say(held, FULL.format(consumer.max_running))
             if not self._store.exclusive:
                 held.running = await self._open(consumer)
+        if held.problem:
+            self._say(held, "")
         return consumer.max_running - len(held.running)
 
     async def _open(self, consumer: Consumer) -> set[ExecutionId]:

@@ -34,6 +34,10 @@ class Programs:
             found = self._remember(nets.decode(body), digest)
         return found
 
+    def known(self, digest: str) -> Program | None:
+        """A program that was used lately."""
+        return self._cache.get(digest)
+
     async def keep(self, net: Net, digest: str) -> Program:
         """Store a net that is run without being in the catalog."""
         if digest not in self._cache:

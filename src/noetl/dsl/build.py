@@ -66,6 +66,8 @@ def build(building: Building, root: Mapping) -> Net:
         if isinstance(node, Mapping)
     )
     built = _executor(building, executor)
+    if building.tracing is not None:
+        built = msgspec.structs.replace(built, tracing=tracing(building, None, ROOT))
     name, path = _names(root)
     handler = _on_failure(building, field(field(executor, "spec"), "on_failure"), steps, path)
     if handler is not None:

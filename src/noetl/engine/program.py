@@ -14,7 +14,19 @@ from noetl.engine.pipeline.actions import RouteProgram
 from noetl.engine.pipeline.rules import CaseProgram, TaskProgram
 from noetl.model import labels, schemas
 from noetl.model.commands import placed
-from noetl.model.net import Arc, Block, Collect, Executor, Net, Patch, Quotas, Select, Step, Values
+from noetl.model.net import (
+    Arc,
+    Block,
+    Collect,
+    Executor,
+    Net,
+    Patch,
+    Quotas,
+    Select,
+    Step,
+    Tracing,
+    Values,
+)
 from noetl.templates import Compiled, Condition, compile_condition, compile_value
 from noetl.templates.views import LOOP
 
@@ -135,8 +147,7 @@ class StepProgram:
     @cached_property
     def span_attributes(self) -> dict[str, Compiled]:
         """What its spans say, by name."""
-        written = self.step.tracing.attributes
-        return {name: compile_value(value) for name, value in written.items()}
+        return _attributes(self.step.tracing)
 
     @cached_property
     def case(self) -> CaseProgram | None:
@@ -255,6 +266,10 @@ def _is_literal(value: Any) -> bool:
     return compile_value(value).is_literal
 
 
+def _attributes(tracing: Tracing) -> dict[str, Compiled]:
+    return {name: compile_value(value) for name, value in tracing.attributes.items()}
+
+
 class Program:
     """A net, ready to run."""
 
@@ -309,6 +324,11 @@ class Program:
         """For each step a mask of the steps from which a token could get there."""
         self.mutual = _mutual(self)
         """For each step a mask of the steps that it can reach and that can reach it."""
+
+    @cached_property
+    def span_attributes(self) -> dict[str, Compiled]:
+        """What the spans of its executions say, by name."""
+        return _attributes(self.net.executor.tracing)
 
     @cached_property
     def reads_ahead(self) -> dict[str, frozenset[str]]:

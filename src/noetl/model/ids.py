@@ -42,6 +42,12 @@ def trace_of(execution_id: ExecutionId) -> str:
     return blake2b(f"trace\x1f{execution_id}".encode(), digest_size=16).hexdigest()
 
 
+@lru_cache(maxsize=1024)
+def root_span_of(execution_id: ExecutionId) -> str:
+    """The id of the span of a whole execution: known before it ends, to all who work on it."""
+    return blake2b(f"execution\x1f{execution_id}".encode(), digest_size=8).hexdigest()
+
+
 def command_of(token: str) -> CommandId:
     """The command that a token is about, whether there is such a command or not."""
     return token.rpartition(".")[0]

@@ -403,10 +403,10 @@ class Quotas(Record, frozen=True, kw_only=True):
 
 
 class Tracing(Record, frozen=True, kw_only=True):
-    """How the runs of a step are traced, where the worker traces at all."""
+    """How executions and the runs of their steps are traced, where that is done at all."""
 
     sample: float | None = None
-    """Which part of the executions; None: what the worker says."""
+    """Which part of the executions; None: what the environment says."""
     attributes: Values = {}
 
 
@@ -512,6 +512,7 @@ class Executor(Record, frozen=True, kw_only=True):
     """What an execution yields when it completes."""
     compensate_on: tuple[Literal["failure", "cancel"], ...] = ("failure",)
     """Which ends let done steps be undone first."""
+    tracing: Tracing = Tracing()
 
 
 class Net(Record, frozen=True, kw_only=True):

@@ -1,9 +1,12 @@
-"""OpenTelemetry: a span for what a worker does of a step run, and one below it for each call.
+"""OpenTelemetry: a span for an execution, below it what workers do of step runs, below that calls.
 
 Ids are derived, not drawn. The trace id is that of the execution, which every event shows as well;
-whether an execution is traced follows from it, so all workers agree on that, and a run that goes
-on elsewhere stays in its trace. A span says names, ids, times and how it ended: no results, no
-messages. What a playbook adds (`tracing.attributes`) is rendered with secrets masked.
+whether an execution is traced follows from it, so all agree on that, and a run that goes on
+elsewhere stays in its trace. So is the id of the execution's span: workers send what stands below
+it, and the server that stores the end of the execution sends the span itself.
+
+A span says names, ids, times and how it ended: no results, no messages. What a playbook adds
+(`tracing.attributes`) is rendered with secrets masked.
 
 Nobody waits for a collector. Ended spans stand in a bounded queue, from which a thread sends them
 in batches; those that find it full, or that the collector does not take, are dropped and counted.
@@ -25,11 +28,14 @@ import msgspec
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import CallEnded
 from noetl.engine.pipeline.rules import TaskProgram
+from noetl.engine.program import Program
+from noetl.engine.scope import state_scope
 from noetl.errors import NoetlError
 from noetl.model.commands import Ending
-from noetl.model.ids import trace_of
+from noetl.model.ids import ExecutionId, root_span_of, trace_of
 from noetl.model.outcome import TaskError
-from noetl.templates import mask
+from noetl.model.state import ExecutionState
+from noetl.templates import Compiled, Scope, mask
 from noetl.worker.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -80,7 +86,7 @@ def is_sampled(trace_id: str, sample: float) -> bool:
 
 
 class Spans:
-    """The spans of one worker, on their way to a collector."""
+    """The spans of one process, on their way to a collector."""
 
     def __init__(
         self,
@@ -118,6 +124,49 @@ class Spans:
             return await driver.run()
         return await _Piece(self, driver, trace_id).run()
 
+    def execution(
+        self, execution_id: ExecutionId, state: ExecutionState, program: Program | None
+    ) -> None:
+        """An execution has ended: the span under which all others of its trace stand, if any of its
+        steps may be traced. An execution that another one called names that one's span.
+        """
+        trace_id = trace_of(execution_id)
+        if not is_sampled(trace_id, self._sample_of(program)):
+            return
+        ended = state.ended_at if state.ended_at is not None else state.requested_at
+        parent = state.parent.execution_id if state.parent is not None else None
+        is_cancelled = state.status == "CANCELLED"
+        says = _how("cancelled") if is_cancelled else _how("ok", state.failure)
+        names = {
+            "noetl.execution_id": execution_id,
+            "noetl.parent_execution_id": parent,
+            "noetl.playbook": state.path,
+            "noetl.version": state.version,
+            "noetl.status": state.status,
+            **says,
+        }
+        own: dict[str, Any] = {}
+        if program is not None and program.span_attributes:
+            scope = state_scope(state, execution_id, at=ended, seed=execution_id, args={})
+            own = _rendered(program.span_attributes, scope)
+        self.add(
+            f"execution {state.path}",
+            trace_id,
+            root_span_of(execution_id),
+            None,
+            state.requested_at,
+            ended,
+            {**own, **names},
+            called_by=parent,
+        )
+
+    def _sample_of(self, program: Program | None) -> float:
+        """The largest of its steps: a span of one of them stands below that of the execution."""
+        if program is None:
+            return self._sample
+        said = (step.tracing.sample for step in program.net.steps)
+        return max(self._sample if sample is None else sample for sample in said)
+
     def add(
         self,
         name: str,
@@ -129,19 +178,23 @@ class Spans:
         attributes: Mapping[str, Any],
         *,
         is_client: bool = False,
+        called_by: ExecutionId | None = None,
     ) -> None:
         """A span has ended. What the queue has no room for is dropped."""
         from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+        from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
         if len(self._queue) >= self._queue_max:
             self.dropped += 1
             return
 
-        def context(one: str) -> SpanContext:
+        def context(one: str, trace_id: str = trace_id) -> SpanContext:
             flags = TraceFlags(TraceFlags.SAMPLED)
             return SpanContext(int(trace_id, 16), int(one, 16), is_remote=False, trace_flags=flags)
 
+        links = []
+        if called_by is not None:
+            links.append(Link(context(root_span_of(called_by), trace_of(called_by))))
         failed = "error.type" in attributes
         span = ReadableSpan(
             name,
@@ -149,6 +202,7 @@ class Spans:
             parent=context(parent_id) if parent_id is not None else None,
             resource=self._resource,
             attributes={key: value for key, value in attributes.items() if value is not None},
+            links=links,
             kind=SpanKind.CLIENT if is_client else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR if failed else StatusCode.OK),
             start_time=int(began * 1e9),
@@ -240,7 +294,8 @@ class _Piece:
             raise
         finally:
             attributes = {**self._attributes(), **self._names, **says}
-            self._add(f"step {driver.command.step}", self._id, None, began, attributes)
+            root = root_span_of(driver.command.execution_id)
+            self._add(f"step {driver.command.step}", self._id, root, began, attributes)
 
     async def _traced(
         self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
@@ -277,7 +332,7 @@ class _Piece:
         self,
         name: str,
         span_id: str,
-        parent_id: str | None,
+        parent_id: str,
         began: float,
         attributes: dict[str, Any],
         is_client: bool = False,
@@ -288,20 +343,26 @@ class _Piece:
         )
 
     def _attributes(self) -> dict[str, Any]:
-        """What the playbook adds. What cannot be evaluated is left out: it fails no step."""
+        """What the playbook adds."""
         if self._own is None:
-            self._own = {}
-            compiled = self._driver.step.span_attributes
-            if not compiled:
-                return self._own
             driver = self._driver
-            scope = Frame(driver.program, driver.command, dict(driver.command.ctx)).scope
-            for name, value in compiled.items():
-                try:
-                    self._own[name] = _plain(mask(value.render(scope, f"attribute {name}")))
-                except NoetlError as error:
-                    logger.info("attribute %s of a span is left out: %s", name, error.code)
+            compiled = driver.step.span_attributes
+            self._own = {}
+            if compiled:
+                scope = Frame(driver.program, driver.command, dict(driver.command.ctx)).scope
+                self._own = _rendered(compiled, scope)
         return self._own
+
+
+def _rendered(compiled: Mapping[str, Compiled], scope: Scope) -> dict[str, Any]:
+    """What a playbook adds. What cannot be evaluated is left out: it fails nothing."""
+    found: dict[str, Any] = {}
+    for name, value in compiled.items():
+        try:
+            found[name] = _plain(mask(value.render(scope, f"attribute {name}")))
+        except NoetlError as error:
+            logger.info("attribute %s of a span is left out: %s", name, error.code)
+    return found
 
 
 def _how(outcome: str, error: TaskError | None = None) -> dict[str, Any]:
