@@ -20,7 +20,8 @@ from tests.server.processes import Server, Worker, serving, working
 from tests.tools.services import answering
 
 TOKEN = "canary-of-the-door"
-OLD, NEW = "old-key-of-the-operator", "new-key-of-the-operator"
+OLD, NEW, PASSPHRASE = "01d0" * 16, "4e77" * 16, "another-key-of-the-operator"
+"""Keys that are written out cost nothing each time that a server starts."""
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/keys}\n"
 
 
@@ -81,7 +82,7 @@ def test_s16_another_key_opens_nothing_and_overwrites_nothing(
         port = server.port
     before = stored(database_url)
 
-    with serving(tmp_path, port=port, NOETL_SECRET_KEY=NEW, **on) as server:
+    with serving(tmp_path, port=port, NOETL_SECRET_KEY=PASSPHRASE, **on) as server:
         with working(tmp_path, server.url):
             failed = server.ended(door.through(server))
         assert failed["status"] == "FAILED"

@@ -6,16 +6,15 @@ import json
 import resource
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
 from noetl.api import protocol
 from tests.server.conftest import Guarded
 from tests.server.processes import SECONDS_MAX, Server, serving, working
+from tests.stopwatch import Stopwatch, meanwhile
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -46,27 +45,15 @@ def answered(server: Server, sent: bytes) -> bytes:
         return received(sock)
 
 
-@contextmanager
-def others(server: Server) -> Iterator[list[float]]:
-    """How long somebody else waits for each answer meanwhile, asking again and again."""
-    waits: list[float] = []
-    done = Event()
+def others(server: Server) -> AbstractContextManager[list[float]]:
+    """How long somebody at another address waits for each answer meanwhile."""
 
     def ask() -> None:
-        while not done.is_set():
-            begun = time.monotonic()
-            with closing(connected(server, "127.0.0.2")) as sock:
-                sock.sendall(HEAD + b"Connection: close\r\n\r\n")
-                assert b"200 OK" in received(sock)
-            waits.append(time.monotonic() - begun)
+        with closing(connected(server, "127.0.0.2")) as sock:
+            sock.sendall(HEAD + b"Connection: close\r\n\r\n")
+            assert b"200 OK" in received(sock)
 
-    asking = Thread(target=ask)
-    asking.start()
-    try:
-        yield waits
-    finally:
-        done.set()
-        asking.join(SECONDS_MAX)
+    return meanwhile(ask, server.process.pid)
 
 
 def test_s19_an_endless_header_is_refused_and_starves_nobody(guarded: Guarded):
@@ -126,7 +113,7 @@ def test_s19_what_is_half_sent_is_given_up(guarded: Guarded):
         "half a body": head + b"Content-Length: 1000\r\n\r\n{",
         "half a chunk": head + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n{",
     }
-    begun = time.monotonic()
+    watch = Stopwatch(guarded.server.process.pid)
     with ExitStack() as stack, others(guarded.server) as waits:
         socks = {}
         for name, text in sent.items():
@@ -134,7 +121,7 @@ def test_s19_what_is_half_sent_is_given_up(guarded: Guarded):
             socks[name].sendall(text)
         said = {name: received(sock) for name, sock in socks.items()}
 
-    assert time.monotonic() - begun < 45
+    assert watch.seconds() < 45
     assert said.pop("nothing") == b""
     assert {name: status_in(one) for name, one in said.items()} == dict.fromkeys(said, 408)
     assert max(waits) < 1
