@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -21,23 +21,19 @@ class Stopwatch:
     could have gone on and had no processor."""
 
     def __init__(self, *pids: int) -> None:
-        self._threads = [f"self/task/{_thread()}", *(f"{pid}/task/{pid}" for pid in pids)]
+        this = Path("/proc/thread-self").resolve()
+        self._waited = {this: 0.0} | {Path(f"/proc/{pid}/task/{pid}"): 0.0 for pid in pids}
         self._begun = self._now()
 
     def seconds(self) -> float:
         return self._now() - self._begun
 
     def _now(self) -> float:
-        return time.monotonic() - sum(_without_processor(thread) for thread in self._threads)
-
-
-def _thread() -> str:
-    return Path("/proc/thread-self").readlink().name
-
-
-def _without_processor(thread: str) -> float:
-    """Seconds until now."""
-    return int(Path(f"/proc/{thread}/schedstat").read_bytes().split()[1]) / 1e9
+        for thread in self._waited:
+            with suppress(FileNotFoundError, ProcessLookupError):  # It ended: as it was last.
+                said = (thread / "schedstat").read_bytes()
+                self._waited[thread] = int(said.split()[1]) / 1e9
+        return time.monotonic() - sum(self._waited.values())
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -240,10 +240,10 @@ def test_two_thousand_steps_are_drawn_quickly_and_no_deeper_than_the_limit():
     ends = [step(f"e{n}", f"s{max(n - 1, 0)}") for n in range(size)]
     large = net(*chain, *ends, step(f"s{size}"))
 
-    began = perf_counter()
+    began = process_time()
     text = picture(large)
 
-    assert perf_counter() - began < 5
+    assert process_time() - began < 5
     assert len(headlines(large)) == 2 * size + 1
     assert max(line.count("│") for line in text.splitlines()) <= DEPTH_MAX + 1
 

@@ -98,9 +98,9 @@ def test_two_thousand_steps_are_laid_out_in_a_moment():
         str(number): [str(one) for one in (number + 1, number + 7, number + 40) if one < 2000]
         for number in range(2000)
     }
-    begun = time.perf_counter()
+    begun = time.process_time()
     drawn = layout(net(wide))
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
 
     assert len(drawn.nodes) == 2000
     assert took < 5, took

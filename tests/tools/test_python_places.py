@@ -19,6 +19,7 @@ from noetl.tools.limits import time_limit, waiting
 from noetl.tools.python import sandbox
 from noetl.tools.python.sandbox import processes_for
 from tests.examples.system import on_bench, playbook
+from tests.stopwatch import Stopwatch
 from tests.tools.test_python_sandbox import PID, called, in_pool, is_alive
 
 PATIENCE = 60
@@ -35,16 +36,16 @@ def test_t43_sixteen_calls_run_at_once_where_there_are_sixteen_slots_and_delay_n
     async def work(bench):
         # What is started first is warm: it is the waiting that is to be measured.
         await bench.ended(await bench.start(playbook(HELLO)))
-        began = time.monotonic()
+        began, watch = time.monotonic(), Stopwatch()
         sleepers = await bench.start(playbook(SLEEPERS))
         while not any(isinstance(one, TaskStarted) for one in await bench.events(sleepers)):
             assert time.monotonic() < began + PATIENCE
             await asyncio.sleep(0.02)
-        hello = time.monotonic()
+        hello = Stopwatch()
         await bench.ended(await bench.start(playbook(HELLO)))
-        greeted = time.monotonic() - hello
+        greeted = hello.seconds()
         run = await bench.ended(sleepers)
-        return run, time.monotonic() - began, greeted
+        return run, watch.seconds(), greeted
 
     run, slept, greeted = on_bench(work, slots=16)
 
