@@ -19,6 +19,7 @@ from noetl.model.events import (
     StepSkipped,
     StepStarted,
     TaskDone,
+    TaskStarted,
     TimerFired,
     TokenAbsorbed,
 )
@@ -516,6 +517,16 @@ def test_budget_stops_at_its_quota_and_says_so():
     )
     assert len([fact for fact in done.of(TaskDone) if fact.step == "start"]) == 5
     assert run("budget", {"texts": ["a", "b"]}).result == ["A", "B"]
+
+
+def test_shared_rate_spreads_the_calls_of_both_steps():
+    done = run("shared_rate")
+
+    assert done.result == 8100
+    began = sorted(fact.at for fact in done.of(TaskStarted))
+    assert len(began) == 7
+    # Moments of the rate are a tenth of a second apart; a call may begin a little after its own.
+    assert began[-1] - began[0] >= 0.5
 
 
 def test_tracing_changes_nothing_where_nobody_collects():

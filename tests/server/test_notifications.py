@@ -241,12 +241,21 @@ class Mail(socketserver.StreamRequestHandler):
                 return
 
 
-def test_an_email_is_sent(dev: Server, receiver: Receiver):
+@contextmanager
+def receiving_mail() -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """The fields of a credential for a mail server, and what arrives there."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail) as server:
         server.got = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         login = {"host": "127.0.0.1", "port": server.server_address[1]}
-        login |= {"tls": "none", "sender": "noetl@example.com"}
+        try:
+            yield login | {"tls": "none", "sender": "noetl@example.com"}, server.got  # type: ignore[attr-defined]
+        finally:
+            server.shutdown()
+
+
+def test_an_email_is_sent(dev: Server, receiver: Receiver):
+    with receiving_mail() as (login, got):
         dev.post("/api/credentials", {"name": "mail", "data": login})
         workload = {
             "credential": "mail",
@@ -257,8 +266,7 @@ def test_an_email_is_sent(dev: Server, receiver: Receiver):
         target = {"playbook": "noetl/notify/email", "workload": workload}
         with rule(dev, receiver, on="failed", target=target):
             work(dev, fail=True)
-            [mail] = until(lambda: server.got)  # type: ignore[attr-defined]
-        server.shutdown()
+            [mail] = until(lambda: got)
     assert "Subject: t/work failed" in mail
     assert "To: ops@example.com" in mail
     assert "out of paper" in mail

@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
+import email.policy
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import nats
 import pytest
 
 from tests.examples.system import temporary_folder
 from tests.secrets.test_signatures import mac
 from tests.server.processes import Server, serving
+from tests.server.test_notifications import Receiver, receiving_mail, until
+from tests.tools.services import answering
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECRET = "known to both"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with temporary_folder() as folder, serving(folder, kind="dev") as server:
+def folder() -> Iterator[Path]:
+    with temporary_folder() as found:
+        (found / "in").mkdir()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with example_server(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Server]:
+    """One on which nothing has failed yet."""
+    with example_server(tmp_path) as server:
+        yield server
+
+
+@contextmanager
+def example_server(folder: Path) -> Iterator[Server]:
+    with serving(folder, kind="dev") as server:
         for name in ("shop_webhook", "intranet_token"):
             server.post("/api/credentials", {"name": name, "data": {"secret": SECRET}})
         targets = [
             EXAMPLES / f"{name}.yaml" for name in ("report", "fork_join", "routing", "approval")
         ]
         for path in [*targets, *sorted((EXAMPLES / "triggers").glob("*.yaml"))]:
-            server.post("/api/catalog/register", {"content": path.read_text()})
+            text = path.read_text().replace("/srv/shop/in", f"{folder}/in")
+            text = text.replace("every: 30s", "every: 200ms")
+            server.post("/api/catalog/register", {"content": text})
         yield server
 
 
@@ -71,3 +99,73 @@ def test_an_answer_reaches_the_execution_that_waits_for_it(server: Server):
     assert (heard.status, heard.json["execution_ids"]) == (202, [started["2026-2"]])
     server.ended(started["2026-2"])
     assert server.get(f"/api/executions/{started['2026-1']}/status")["status"] == "RUNNING"
+
+
+def taken(server: Server, path: str) -> list[dict[str, object]]:
+    """What became of the messages of a consumer, when there are some."""
+    found: list[dict[str, object]] = until(
+        lambda: server.get(f"/api/consumers/examples/triggers/{path}")["messages"]
+    )
+    return found
+
+
+def test_a_message_of_the_stream_starts_a_delivery(server: Server, nats_url: str):
+    async def pack(*parcels: dict[str, object]) -> None:
+        client = await nats.connect(nats_url)
+        stream = client.jetstream()
+        await stream.add_stream(name="PARCELS", subjects=["PARCELS.>"])
+        for one in parcels:
+            await stream.publish("PARCELS.packed", json.dumps(one).encode())
+        await client.close()
+
+    heavy = {"weight": 31, "country": "SE", "fragile": False, "value": 1}
+    asyncio.run(pack(heavy, {"weight": 0}))
+    server.post("/api/credentials", {"name": "shop_nats", "data": {"url": nats_url}})
+
+    messages = until(lambda: len(found := taken(server, "new_parcels")) == 2 and found)
+    assert {one["outcome"] for one in messages} == {"started", "ignored"}
+    [started] = [str(one["execution_id"]) for one in messages if one["execution_id"]]
+    assert server.ended(started)["result"]["carrier"] == "truck"
+
+
+def test_a_new_file_is_reported_on(server: Server, folder: Path):
+    (folder / "in" / "june.csv").write_text("day,amount\n2026-06-01,10.5\n2026-06-02,4.5\n")
+    [message] = taken(server, "report_files")
+    execution_id = str(message["execution_id"])
+    assert server.ended(execution_id)["status"] == "COMPLETED"
+
+    [made] = [
+        one
+        for one in server.events(execution_id)
+        if one["step"] == "text" and one["event_type"] == "step.done"
+    ]
+    assert "| 2026-06 | 2 | 15.00 |" in made["payload"]["result"]
+
+
+def test_a_failure_and_its_end_are_told_in_the_chat(another: Server):
+    receiver = Receiver()
+    with answering(("POST", "/in", receiver.take)) as url:
+        another.post("/api/credentials", {"name": "slack_ops", "data": {"url": f"{url}/in"}})
+        wrong = {"path": "examples/report", "workload": {"sales": "nowhere-*.csv"}}
+        another.ended(another.post("/api/execute", wrong)["execution_id"])
+        [(_, failed)] = receiver.wait_for(1)
+        right = {"path": "examples/report", "workload": {"sales": f"{EXAMPLES}/data/sales-*.csv"}}
+        another.ended(another.post("/api/execute", right)["execution_id"])
+        _, (_, recovered) = receiver.wait_for(2)
+
+    assert "examples/report failed" in failed["text"]
+    assert "examples/report" in recovered["text"]
+
+
+def test_somebody_is_told_by_mail_that_an_approval_waits(another: Server):
+    with receiving_mail() as (login, got):
+        another.post("/api/credentials", {"name": "smtp_ops", "data": login})
+        started = another.post("/api/execute", {"path": "examples/approval"})["execution_id"]
+        [text] = until(lambda: got)
+
+    mail = email.message_from_string(text, policy=email.policy.default)
+    assert (mail["To"], mail["Subject"]) == (
+        "ops@example.com",
+        "examples/approval waits for an answer",
+    )
+    assert started in mail.get_content()
