@@ -800,6 +800,66 @@ def test_people_sign_in_and_are_offered_what_they_may_do(browser, tmp_path):
         tab.close()
 
 
+def signed_in(tab: Tab, path: str, name: str) -> None:
+    page = tab.go(path)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=name, exact=True).wait_for()
+
+
+PAYMENT = """
+workflow:
+  - step: start
+    spec:
+      eval_mode: on_event
+      form:
+        role: finance
+        fields: [{ name: approved, type: boolean, label: "Pay it?" }]
+    case:
+      - when: "{{ event.name == 'approval.received' }}"
+        then: { result: { value: 1 } }
+"""
+
+
+def test_a_form_is_shown_to_the_role_that_may_answer_it(browser, tmp_path):
+    with serving(tmp_path) as server:
+        people = {"ann": ["admin"], "fay": ["operator", "finance"], "oli": ["operator"]}
+        for name, roles in people.items():
+            body = {"name": name, "password": "correct horse", "roles": roles}
+            server.post("/api/access/users", body)
+            if server.token is None:
+                login = {"user": name, "password": "correct horse"}
+                server.token = server.post("/api/auth/login", login)["token"]
+        register(server, "ops/payment", PAYMENT)
+        waiting = start(server, "ops/payment")
+        server.wait_for(waiting, "step.waiting")
+
+        tab = Tab(browser, server.url)
+        signed_in(tab, "/inbox", "oli")
+        tab.says("No form waits for you.")
+        assert tab.page.locator(".badge").count() == 0
+        tab.page.get_by_role("tab", name="all").click()
+        tab.says("Pay it?")
+        tab.says("for the role finance")
+        assert tab.page.get_by_role("button", name="Answer").count() == 0
+        tab.go(f"/executions/{waiting}?step=start")
+        tab.says("for the role finance")
+        assert tab.page.get_by_role("button", name="Answer", exact=True).count() == 0
+        tab.close()
+
+        tab = Tab(browser, server.url)
+        signed_in(tab, "/inbox", "fay")
+        expect(tab.page.locator(".badge")).to_have_text("1")
+        tab.page.get_by_role("button", name="Answer").click()
+        tab.page.get_by_role("dialog").get_by_role("button", name="Answer").click()
+        tab.says("No form waits for you.")
+        tab.page.locator(".badge").wait_for(state="detached")
+        tab.close()
+        answered = server.wait_for(waiting, "approval.received")
+        assert "fay" in str(answered)
+
+
 def test_the_pages_work_below_a_path_of_a_proxy(browser, stage: Stage):
     with_prefix = ThreadingHTTPServer(("127.0.0.1", 0), proxy_of(stage.server))
     threading.Thread(target=with_prefix.serve_forever, daemon=True).start()
@@ -886,7 +946,7 @@ def test_the_tour_can_be_walked(browser, tmp_path):
         press("Answer")
         page.get_by_role("dialog").get_by_role("checkbox").check()
         press("Answer", "dialog")
-        tab.says("No form waits for anybody.")
+        tab.says("No form waits for you.")
 
         press("Executions", role="link")
         page.get_by_role("link", name=f"…{asked[-6:]}").click()

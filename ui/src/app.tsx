@@ -117,7 +117,7 @@ function Header() {
         {NAVIGATION.filter(([word]) => word !== "admin" || may("manage") || may("secrets.list")).map(([word, title]) => (
           <a href={href(`/${word}`)} aria-current={here === word ? "page" : undefined}>
             {title}
-            {word === "inbox" && waiting > 0 && <span class="badge">{waiting}</span>}
+            {word === "inbox" && waiting && <span class="badge">{waiting}</span>}
           </a>
         ))}
       </nav>

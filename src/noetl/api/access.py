@@ -19,6 +19,7 @@ from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
 from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.control.clock import Clock
 from noetl.errors import BadRequest, Conflict, NotFound, TooMany, Unauthenticated
+from noetl.model.spelling import did_you_mean
 from noetl.store.access import NAMELESS, AuditEntry, StoredSession, StoredToken, StoredUser
 from noetl.store.access import Access as AccessStore
 
@@ -29,6 +30,7 @@ TOKEN_PREFIX = "noetl_t_"  # noqa: S105  what tokens begin with, so that scanner
 T = TypeVar("T")
 PASSWORD_MIN, PASSWORD_MAX = 8, 1000
 NAME_MAX = 64
+ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 FAILURES_MAX = 5
 FAILURES_SECONDS = 60.0
@@ -361,6 +363,12 @@ def _check(name: str, roles: tuple[str, ...]) -> None:
         raise BadRequest(
             "a name has 1 to 64 letters, digits or . _ @ - and begins with a letter or digit."
         )
-    unknown = [role for role in roles if role not in ROLES]
-    if unknown or not roles:
-        raise BadRequest(f"roles are some of {', '.join(ROLES)}.")
+    if not set(roles) & set(ROLES):
+        raise BadRequest(f"roles are at least one of {', '.join(ROLES)}.")
+    for role in set(roles) - set(ROLES):
+        hint = did_you_mean(role, ROLES)
+        if hint or not ROLE.fullmatch(role):
+            raise BadRequest(
+                f'"{role[:NAME_MAX]}" is no role.{hint} There are {", ".join(ROLES)}; names of your'
+                " own, which forms ask for, have letters, digits, _ and -."
+            )

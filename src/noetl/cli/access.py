@@ -20,8 +20,9 @@ role_option = click.option(
     "roles",
     multiple=True,
     required=True,
-    type=click.Choice(ROLES),
-    help="What they may do; may be repeated.",
+    metavar="ROLE",
+    help=f"What they may do: {', '.join(ROLES)}; and roles of your own, which forms ask for. May be"
+    " repeated.",
 )
 
 

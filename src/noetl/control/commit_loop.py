@@ -45,7 +45,15 @@ from noetl.engine.turn import (
     StartChild,
     TellParent,
 )
-from noetl.errors import Conflict, Corrupted, Finished, NoetlError, SignalRefused, StoreError
+from noetl.errors import (
+    Conflict,
+    Corrupted,
+    Finished,
+    NoetlError,
+    NotAllowed,
+    SignalRefused,
+    StoreError,
+)
 from noetl.model.commands import Command
 from noetl.model.events import Event
 from noetl.model.ids import CommandId, ExecutionId
@@ -356,7 +364,7 @@ class CommitLoop:
         try:
             decision = advance(live.program, live.state, given)
             entry.refusal = None
-        except (SignalRefused, Finished) as error:
+        except (SignalRefused, NotAllowed, Finished) as error:
             decision, entry.refusal = NOTHING, error
         facts = decision.events
         entry.changed = bool(facts)

@@ -24,6 +24,8 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noetl.control.orchestrator import Orchestrator
     from noetl.store.base import Store
     from noetl.store.records import Summary
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 LATELY = 24 * 3600.0
 SHOWN = 10
 SCHEDULES_LOOKED_AT = 200
+FORMS_LOOKED_AT = 1000
+"""Executions that are looked through for the forms that somebody may answer."""
 COMMANDS_LOOKED_AT = 2000
 """Commands that wait, oldest first, that are told by kind and step."""
 """A worker that was silent for longer is gone."""
@@ -47,15 +51,35 @@ class Desk:
         self._store = store
         self._orchestrator = orchestrator
 
-    async def inbox(self, *, before: tuple[float, ExecutionId] | None, limit: int) -> Inbox:
-        """Forms that wait for people, of the executions that were started last first."""
-        rows = await self._store.records.summaries(_ASKS, before=before, limit=limit + 1)
-        forms = [form for row in rows[:limit] for form in await self._forms(row)]
-        end = rows[limit - 1] if rows[limit:] else None
+    async def inbox(
+        self,
+        *,
+        before: tuple[float, ExecutionId] | None,
+        limit: int,
+        shown: Callable[[Form], bool] = lambda _: True,
+    ) -> Inbox:
+        """Forms that wait for people, of the executions that were started last first.
+
+        Only those that are to be `shown`: so many executions are looked at that a page is filled,
+        but no more than a bound; a page may have fewer and still not be the last.
+        """
+        forms: list[Form] = []
+        last: Summary | None = None
+        looked_at, more = 0, True
+        while more and len(forms) < limit and looked_at < FORMS_LOOKED_AT:
+            rows = await self._store.records.summaries(_ASKS, before=before, limit=limit + 1)
+            more = len(rows) > limit
+            for row in rows[:limit]:
+                if len(forms) >= limit:
+                    more = True
+                    break
+                forms += [form for form in await self._forms(row) if shown(form)]
+                last, looked_at = row, looked_at + 1
+                before = (row.requested_at, row.execution_id)
         return Inbox(
             forms=forms,
             total=await self._store.records.count(_ASKS),
-            next_cursor=None if end is None else cursor_of(end),
+            next_cursor=cursor_of(last) if more and last is not None else None,
         )
 
     async def _forms(self, row: Summary) -> list[Form]:
@@ -101,13 +125,15 @@ class Desk:
             )
         return QueueList(queues=found)
 
-    async def overview(self, now: float) -> Overview:
-        """What needs somebody now, and what goes on."""
+    async def overview(
+        self, now: float, shown: Callable[[Form], bool] = lambda _: True
+    ) -> Overview:
+        """What needs somebody now, and what goes on; of the forms those that are to be `shown`."""
         lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
         failed = await self._store.records.summaries(lately, limit=SHOWN)
         running = await self._store.records.summaries(_RUNNING, limit=SHOWN)
         queues = (await self.queues(now)).queues
-        inbox = await self.inbox(before=None, limit=SHOWN)
+        inbox = await self.inbox(before=None, limit=SHOWN, shown=shown)
         missed, upcoming = await self._schedule_times(now)
         return Overview(
             failed=FailedLately(
@@ -162,6 +188,7 @@ def forms_of(execution_id: ExecutionId, state: ExecutionState) -> list[Form]:
                 since=shown.since,
                 until=shown.until,
                 form=shown.form,
+                role=shown.role,
                 labels=state.labels,
             )
         )

@@ -241,6 +241,7 @@ def listening(run: Run, state: ExecutionState) -> ListeningDocument:
         until=moment(min(moments, default=None)),
         events=list(run.listens.events),
         form=[_question(field) for field in run.listens.form],
+        role=run.listens.role or UNSET,
     )
 
 

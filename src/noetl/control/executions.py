@@ -22,6 +22,7 @@ from noetl.errors import (
     EvaluationFailed,
     Finished,
     KeyReused,
+    NotAllowed,
     NotFound,
     StoreError,
     TooMany,
@@ -349,13 +350,15 @@ class Executions:
         step: str | None = None,
         signal_id: str | None = None,
         actor: Actor | None = None,
+        roles: tuple[str, ...] = (),
     ) -> tuple[str, bool]:
         """Tell an execution that something happened outside; its id, and whether it was known.
 
-        Under an id that was used before it is the same event again, and changes nothing.
+        Under an id that was used before it is the same event again, and changes nothing. `roles`
+        are those of whoever says it: some forms are answered by one role only.
         """
         now = self._clock.now()
-        signal = received(now, signal_id or new_id(now), name, data, step, actor)
+        signal = received(now, signal_id or new_id(now), name, data, step, actor, roles)
         return signal.signal_id, await self._orchestrator.signal(execution_id, signal)
 
     async def signal_matching(
@@ -369,16 +372,18 @@ class Executions:
         names: Mapping[str, object] | None = None,
         signal_id: str | None = None,
         actor: Actor | None = None,
+        roles: tuple[str, ...] = (),
     ) -> list[tuple[ExecutionId, bool]]:
         """Tell every execution that waits for such an event, and that matches, that it happened:
         their ids, and whether each knew it already.
 
         `match` is a condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each,
         and on `names`. Under an id that was used before, whoever heard it is not told again.
+        Forms for a role that is not among `roles` are left alone.
         """
         now = self._clock.now()
         condition = _condition(match) if match else None
-        signal = received(now, signal_id or new_id(now), name, data, None, actor)
+        signal = received(now, signal_id or new_id(now), name, data, None, actor, roles)
         wanted = (*exactly(path=path, labels=labels), Term((Condition("waiting"),)))
         found: list[tuple[ExecutionId, bool]] = []
         for execution_id in await self._matching(wanted):
@@ -394,7 +399,7 @@ class Executions:
                 **(names or {}),
             }
             scope = Scope(seen, seed=execution_id, limits=MATCH_LIMITS)
-            with suppress(EvaluationFailed, Finished):
+            with suppress(EvaluationFailed, Finished, NotAllowed):
                 if condition is None or condition.holds(scope):
                     known = await self._orchestrator.signal(execution_id, signal)
                     found.append((execution_id, known))

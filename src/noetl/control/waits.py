@@ -194,7 +194,8 @@ def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
     """What the world may say to a waiting step, and until when it waits."""
     shown = documents.listening(run, state)
     asked = ", ".join(field.name for field in shown.form)
-    asks = f"; it asks for {asked}" if asked else ""
+    who = f" of somebody with the role {shown.role}" if shown.role else ""
+    asks = f"; it asks for {asked}{who}" if asked else ""
     return WaitDocument(
         waits_for="event",
         text=f'step "{run.step}" waits for {documents.event_words(shown.events)}{asks}',
@@ -203,6 +204,7 @@ def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
         until=shown.until,
         events=shown.events,
         form=shown.form,
+        role=shown.role,
     )
 
 

@@ -282,8 +282,8 @@ def _is_parallel(loop: Written) -> bool:
     spec = spec if isinstance(spec, dict) else {}
     policy = spec.get("policy")
     has_reducers = isinstance(policy, dict) and bool(policy.get("reduce"))
-    modes = {loop.text("mode"), spec.get("mode")}
-    return bool({"parallel", "cursor"} & modes) and not has_reducers
+    modes = (loop.text("mode"), spec.get("mode"))
+    return ("parallel" in modes or "cursor" in modes) and not has_reducers
 
 
 def _loop(loop: Written) -> None:

@@ -193,7 +193,7 @@ STEP_SPEC = Record(
         ),
         "form": Field(
             Either(
-                "a list of fields or {fields: […]}",
+                "a list of fields or {fields: […], role}",
                 (is_list, ListOf(_FORM_FIELD, "fields", filled=True)),
                 (
                     is_mapping,
@@ -202,7 +202,8 @@ STEP_SPEC = Record(
                         {
                             "fields": Field(
                                 ListOf(_FORM_FIELD, "fields", filled=True), required=True
-                            )
+                            ),
+                            "role": Field(Name(hyphens=True), "Who may answer; admins may, too."),
                         },
                     ),
                 ),

@@ -87,6 +87,7 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         case=case_settings(node),
         timers=_timers(building, field(spec, "timers"), home),
         form=_form(building, field(spec, "form"), home),
+        form_role=text(field(spec, "form"), "role") or "",
         match=building.condition(field(spec, "match"), Where.CASE, home),
         router=router(building, field(node, "next"), home),
         vars=building.values(field(node, "vars"), Where.AFTER, home),

@@ -922,6 +922,7 @@ def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
             for run in state.runs.values()
             if run.listens is not None and fact.step in ("", run.step)
         ],
+        roles=fact.roles if isinstance(fact, ApprovalReceived) else (),
     )
 
 

@@ -19,16 +19,17 @@ from noetl.engine.program import Program
 from noetl.engine.scope import ALIASES, server_scope
 from noetl.engine.turn import Turn
 from noetl.engine.waits import OWN_PREFIXES
-from noetl.errors import EvaluationFailed, SignalRefused
+from noetl.errors import EvaluationFailed, NotAllowed, SignalRefused
 from noetl.model import fields as forms
 from noetl.model.facts import Actor
-from noetl.model.net import FormField
 from noetl.model.signals import (
     APPROVAL,
     ApprovalReceived,
+    Listening,
     MessageReceived,
     SignalConsidered,
     SignalReceived,
+    may_answer,
 )
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState, Run, Signal
@@ -47,10 +48,14 @@ def received(
     data: object,
     step: str | None,
     actor: Actor | None = None,
+    roles: tuple[str, ...] = (),
 ) -> MessageReceived | ApprovalReceived:
-    """The fact that a signal came."""
+    """The fact that a signal came, from somebody with these roles."""
     kind = ApprovalReceived if name == APPROVAL else MessageReceived
-    return kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
+    fact = kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
+    if isinstance(fact, ApprovalReceived):
+        return msgspec.structs.replace(fact, roles=roles)
+    return fact
 
 
 def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
@@ -59,9 +64,11 @@ def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
         return
     _check_sender(signal)
     _check_address(turn.program, turn.state, signal)
-    form = _form_for(turn.program, turn.state, signal)
-    if form:
-        answered = forms.answer(form, signal.data)
+    asking = _asking(turn.state, signal)
+    if asking is not None and isinstance(signal, ApprovalReceived):
+        if not may_answer(asking.role, signal.roles):
+            raise NotAllowed(f"{_for_others(asking)}. Nothing was changed.")
+        answered = forms.answer(asking.form, signal.data)
         if answered.problems:
             raise SignalRefused("; ".join(answered.problems) + ". Nothing was changed.")
         signal = msgspec.structs.replace(signal, data=answered.values)
@@ -105,21 +112,23 @@ def _is_for(signal: SignalReceived, run: Run) -> bool:
     return run.listens is not None and signal.step in ("", run.step)
 
 
-def _form_for(
-    program: Program, state: ExecutionState, signal: SignalReceived
-) -> tuple[FormField, ...]:
-    """The form that an approval answers, if that can be told by now."""
+def _asking(state: ExecutionState, signal: SignalReceived) -> Listening | None:
+    """What waits with the form that an approval answers, if that can be told by now."""
     if signal.name != APPROVAL:
-        return ()
+        return None
     asking = [
-        (run.step, run.listens.form)
+        (run.step, run.listens)
         for run in state.runs.values()
         if run.listens is not None and run.listens.form and signal.step in ("", run.step)
     ]
     if len({step for step, _ in asking}) > 1:
         steps = ", ".join(step for step, _ in asking)
         raise SignalRefused(f"several steps wait for an answer: {steps}. Name the step.")
-    return asking[0][1] if asking else ()
+    return asking[0][1] if asking else None
+
+
+def _for_others(asking: Listening) -> str:
+    return f"only somebody with the role {asking.role} may answer this form"
 
 
 # --- Offering ----------------------------------------------------------------------------------
@@ -144,10 +153,12 @@ def is_free(run: Run) -> bool:
 def _offer(turn: Turn, run: Run, signal: Signal) -> None:
     """Let the rules of a step answer, and end it if that is what they say."""
     data, reason = signal.data, ""
-    form = run.listens.form if run.listens is not None else ()
-    if signal.name == APPROVAL and form:
-        answered = forms.answer(form, data)
+    asking = run.listens
+    if signal.name == APPROVAL and asking is not None and asking.form:
+        answered = forms.answer(asking.form, data)
         data, reason = answered.values, "; ".join(answered.problems)
+        if not may_answer(asking.role, signal.roles):
+            reason = _for_others(asking)
     if not reason and signal.name != TIMER:
         reason = _mismatch(turn, run, signal.name, data)
     chain = hear(turn, run, outside(signal.name), data=data) if not reason else None

@@ -62,7 +62,11 @@ def begin_waiting(turn: Turn, run: Run, result: Any) -> TaskError | None:
         timers = [
             (name, _moment(run, name, after, at, scope)) for name, after, at in program.timers
         ]
-        listens = Listening(events=listened(program.step.rules), form=_form(program, scope))
+        listens = Listening(
+            events=listened(program.step.rules),
+            form=_form(program, scope),
+            role=program.step.form_role,
+        )
     except EvaluationFailed as error:
         return error_from(error)
     let_go(turn, run)

@@ -134,6 +134,8 @@ class ListeningDocument(Document, frozen=True, kw_only=True):
     until: str | None
     events: list[str]
     form: list[QuestionDocument]
+    role: str | UnsetType = UNSET
+    """Who may answer the form, if not everybody who may send events; admins may, too."""
 
 
 class StepDocument(Document, frozen=True, kw_only=True):
@@ -374,6 +376,8 @@ class WaitDocument(Document, frozen=True, kw_only=True):
     until: str | UnsetType | None = UNSET
     events: list[str] | UnsetType = UNSET
     form: list[QuestionDocument] | UnsetType = UNSET
+    role: str | UnsetType = UNSET
+    """Who may answer the form."""
     holders: list[str] | UnsetType = UNSET
     """Executions that hold the slots of a limit."""
 

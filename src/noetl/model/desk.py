@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from noetl.model.answers import CatalogItem, Document, ExecutionSummary, QuestionDocument
 
 BulkAction = Literal["cancel", "pause", "resume", "rerun"]
@@ -21,6 +23,8 @@ class Form(Document, frozen=True, kw_only=True):
     since: str | None
     until: str | None
     form: list[QuestionDocument]
+    role: str | UnsetType = UNSET
+    """Who may answer, if not everybody who may send events; admins may, too."""
     labels: dict[str, str]
 
 

@@ -428,6 +428,8 @@ class Step(Record, frozen=True, kw_only=True):
     case: CaseSettings = CaseSettings()
     timers: tuple[Timer, ...] = ()
     form: tuple[FormField, ...] = ()
+    form_role: str = ""
+    """Who may answer it: whoever has this role, and admins."""
     match: Condition | None = None
     """Which external events concern this step."""
     router: Router = Router()

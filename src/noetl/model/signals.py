@@ -12,6 +12,7 @@ from noetl.model.net import FormField
 
 APPROVAL = "approval.received"
 ANY = "*"
+ADMIN = "admin"
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,6 +22,13 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names of external events that a rule of the step speaks of; `*` for any."""
     form: tuple[FormField, ...] = ()
     """What a person is asked, with every template in it filled in."""
+    role: str = ""
+    """Who may answer: whoever has this role, and admins. Empty: whoever may send events."""
+
+
+def may_answer(role: str, roles: tuple[str, ...]) -> bool:
+    """Whether somebody with these roles may answer a form that is for that role."""
+    return not role or role in roles or ADMIN in roles
 
 
 class SignalReceived(Fact, frozen=True, kw_only=True):
@@ -42,6 +50,9 @@ class MessageReceived(SignalReceived, frozen=True, kw_only=True, tag="message.re
 
 class ApprovalReceived(SignalReceived, frozen=True, kw_only=True, tag="approval.received"):
     """The answer to a form."""
+
+    roles: tuple[str, ...] = ()
+    """Which roles whoever answered had then."""
 
 
 class SignalConsidered(Fact, frozen=True, kw_only=True, tag="signal.considered"):

@@ -296,6 +296,8 @@ class Signal(msgspec.Struct, kw_only=True, omit_defaults=True):
     taken: bool = False
     due: list[StepRunId] = []
     """Waiting runs that have yet to be offered it."""
+    roles: tuple[str, ...] = ()
+    """Of an answer: which roles its sender had."""
 
 
 class Queued(msgspec.Struct, kw_only=True, omit_defaults=True):

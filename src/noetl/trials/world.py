@@ -23,6 +23,7 @@ from noetl.model.commands import Lease
 from noetl.model.duration import seconds
 from noetl.model.net import Limits, Net, digest
 from noetl.model.outcome import TaskError
+from noetl.model.signals import ADMIN
 from noetl.settings import Settings
 from noetl.store.base import Store
 from noetl.store.log import EventRow
@@ -103,7 +104,7 @@ class World:
             await self._clock.sleep(_moment(signal) - self._clock.elapsed)
             try:
                 await self.executions.signal(
-                    execution_id, signal.name, signal.data, step=signal.step
+                    execution_id, signal.name, signal.data, step=signal.step, roles=(ADMIN,)
                 )
             except NoetlError as error:
                 complain(signal.name, f"the signal {signal.name} was refused: {error}")

@@ -32,6 +32,12 @@ export function may(right: string): boolean {
   return me.value?.rights.includes(right) ?? false;
 }
 
+/** Whether they may answer a form that is for that role; the server asks again. */
+export function mayAnswer(role: string | undefined): boolean {
+  const roles = me.value?.roles ?? [];
+  return may("operate") && (!role || roles.includes(role) || roles.includes("admin") || me.value?.kind === "open" || me.value?.kind === "local");
+}
+
 export async function call<N extends Name>(name: N, given: Given<N>): Promise<Calls[N]["answer"]> {
   const [method, template] = name.split(" ") as [string, string];
   const told = given as { path?: Record<string, string>; query?: object; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };

@@ -64,6 +64,7 @@ export interface ApprovalReceived {
   data?: unknown;
   step?: string;
   actor?: Actor | null;
+  roles?: string[];
 }
 
 export interface ArchivePage {
@@ -819,6 +820,7 @@ export interface Form {
   since: string | null;
   until: string | null;
   form: QuestionDocument[];
+  role?: string;
   labels: Record<string, string>;
 }
 
@@ -1100,6 +1102,7 @@ export interface ListCatalog {
 export interface Listening {
   events?: string[];
   form?: FormField[];
+  role?: string;
 }
 
 export interface ListeningDocument {
@@ -1107,6 +1110,7 @@ export interface ListeningDocument {
   until: string | null;
   events: string[];
   form: QuestionDocument[];
+  role?: string;
 }
 
 export interface LogEntry {
@@ -2371,6 +2375,7 @@ export interface WaitDocument {
   until?: string | null;
   events?: string[];
   form?: QuestionDocument[];
+  role?: string;
   holders?: string[];
 }
 
@@ -2533,7 +2538,7 @@ export interface Calls {
   "GET /api/health": { query: {}; body: undefined; answer: Health };
   "GET /api/hooks": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: HookList };
   "GET /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookItem };
-  "GET /api/inbox": { query: { cursor?: string | null; limit?: number }; body: undefined; answer: Inbox };
+  "GET /api/inbox": { query: { cursor?: string | null; limit?: number; role?: string | null; mine?: boolean }; body: undefined; answer: Inbox };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
   "GET /api/notifications": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: NotificationList };
   "GET /api/notifications/{path}": { path: { path: string }; query: {}; body: undefined; answer: NotificationItem };

@@ -87,13 +87,13 @@ export function answers(questions: Question[], data: FormData): Record<string, u
 }
 
 /** Answer the form that a step waits with. */
-export function AnswerForm({ executionId, step, questions, event, close, done }: { executionId: string; step: string; questions: QuestionDocument[]; event: string; close: () => void; done?: () => void }) {
+export function AnswerForm({ executionId, step, questions, close, done }: { executionId: string; step: string; questions: QuestionDocument[]; close: () => void; done?: () => void }) {
   return (
     <Ask
       does="Answer"
       close={close}
       run={async (data) => {
-        await call("POST /api/executions/{execution_id}/events", { path: { execution_id: executionId }, body: { name: event, data: answers(questions as Question[], data), step } });
+        await call("POST /api/executions/{execution_id}/events", { path: { execution_id: executionId }, body: { name: "approval.received", data: answers(questions as Question[], data), step } });
         tell("Answered.");
         done?.();
       }}

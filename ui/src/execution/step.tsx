@@ -1,6 +1,6 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { call, may, Problem } from "../api/client";
+import { call, may, mayAnswer, Problem } from "../api/client";
 import type { AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { showDialog } from "../parts/dialog";
@@ -339,11 +339,12 @@ function Waiting({ execution, step }: { execution: ExecutionDocument; step: Step
           </>
         )}
       </span>
-      {form.length > 0 && may("operate") && (
+      {waiting.role && <span class="quiet">for the role {waiting.role}</span>}
+      {form.length > 0 && mayAnswer(waiting.role) && (
         <button
           type="button"
           class="primary"
-          onClick={() => showDialog(step.step, (close) => <AnswerForm executionId={execution.execution_id} step={step.step} questions={form} event={waiting.events[0] ?? "approval.received"} close={close} />)}
+          onClick={() => showDialog(step.step, (close) => <AnswerForm executionId={execution.execution_id} step={step.step} questions={form} close={close} />)}
         >
           Answer
         </button>

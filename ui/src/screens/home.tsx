@@ -60,12 +60,12 @@ export function Home() {
           <Part title="Failed today" total={seen.failed.count} query="status:failed since:1d" none="Nothing failed in the last 24 hours.">
             {seen.failed.executions.map((one) => <Entry key={one.execution_id} one={one} />)}
           </Part>
-          <Part title="Forms that wait" total={seen.forms.total} none="Nobody is asked for anything.">
+          <Part title="Forms that wait" total={seen.forms.next_cursor ? seen.forms.total : seen.forms.forms.length} none="You are asked for nothing.">
             {seen.forms.forms.map((one) => (
               <li key={one.step_run_id}>
                 <Mark status="waiting" />
                 <a href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
-                <span class="quiet cut">{one.path}</span>
+                <span class="quiet cut">{one.path}{one.role && `, role ${one.role}`}</span>
                 <span class="space" />
                 <When at={one.since} />
               </li>

@@ -1,45 +1,63 @@
 // Forms that wait for people.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { call, may } from "../api/client";
+import { call, may, mayAnswer } from "../api/client";
 import { subscribe } from "../api/live";
 import { useLoaded } from "../data";
 import { AnswerForm } from "../execution/form";
 import { showDialog } from "../parts/dialog";
-import { Empty, tellProblem, Trouble } from "../parts/notes";
+import { Command, Empty, tellProblem, Trouble } from "../parts/notes";
+import { Tabs } from "../parts/tabs";
 import { count, When } from "../time";
-import { href, path } from "../url";
+import { ask, asked, href, path } from "../url";
 
 const EVERY = 5000;
 const SHOWN = 200;
-const waiting = signal(0);
+const COUNTED = 100;
+const waiting = signal("");
 
-/** How many forms wait, for the header. */
-export function useInboxCount(): number {
+function countAgain(): void {
+  call("GET /api/inbox", { query: { mine: true, limit: COUNTED } }).then(
+    ({ forms, next_cursor }) => (waiting.value = next_cursor ? `${forms.length}+` : forms.length ? String(forms.length) : ""),
+    tellProblem,
+  );
+}
+
+/** How many forms wait for whoever looks, for the header. */
+export function useInboxCount(): string {
   useEffect(() => {
-    call("GET /api/inbox", { query: { limit: 1 } }).then((inbox) => (waiting.value = inbox.total), tellProblem);
-    return subscribe("inbox", (said) => (waiting.value = (said as { total: number } | null)?.total ?? waiting.value));
+    countAgain();
+    return subscribe("inbox", countAgain);
   }, []);
   return waiting.value;
 }
 
+const WHOSE = ["mine", "all"] as const;
+
 export function Inbox() {
-  const found = useLoaded("inbox", () => call("GET /api/inbox", { query: { limit: SHOWN } }), EVERY);
+  const role = asked("role");
+  const whose = role || asked("show") === "all" || !may("operate") ? "all" : "mine";
+  const found = useLoaded(`inbox ${whose} ${role}`, () => call("GET /api/inbox", { query: { limit: SHOWN, mine: whose === "mine", role: role || null } }), EVERY);
   const reload = () => {
     found.reload();
-    waiting.value = Math.max(0, waiting.value - 1);
+    countAgain();
   };
   return (
     <main class="page" tabIndex={-1}>
       <h1>Inbox</h1>
-      {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.forms.length && (
-        <Empty title="No form waits for anybody.">
-          <p>
-            A step with <code>spec.form</code> waits here until somebody answers; see examples/approval.yaml.
-          </p>
-        </Empty>
-      )}
+      <Tabs label="Whose forms" names={WHOSE} chosen={whose} onChoose={(one) => ask({ show: one, role: "" })} />
+      <div class="part" role="tabpanel" aria-labelledby={`tab-${whose}`}>
+        {found.error && <Trouble problem={found.error} />}
+        {role && <p class="quiet">for the role {role} · <button type="button" class="link" onClick={() => ask({ show: "all", role: "" })}>all roles</button></p>}
+        {found.value && !found.value.forms.length && (
+          <Empty title={whose === "mine" ? "No form waits for you." : role ? `No form waits for the role ${role}.` : "No form waits for anybody."}>
+            <p>
+              A step with <code>spec.form</code> waits here until somebody answers; with <code>role</code> in it, until somebody of that role does. Try one:
+            </p>
+            <Command>noetl register examples/approval.yaml</Command>
+            <Command>noetl execute examples/approval</Command>
+          </Empty>
+        )}
       <ul class={`plain ${found.stale ? "stale" : ""}`}>
         {found.value?.forms.map((one) => (
           <li key={one.step_run_id}>
@@ -49,6 +67,11 @@ export function Inbox() {
                 <a href={href(`${path("executions", one.execution_id)}?step=${encodeURIComponent(one.step)}`)}>
                   {one.path}, {one.step}
                 </a>{" "}
+                {one.role && (
+                  <>
+                    for the role <button type="button" class="link" onClick={() => ask({ role: one.role ?? "" })}>{one.role}</button>{" "}
+                  </>
+                )}
                 since <When at={one.since} />
                 {one.until && (
                   <>
@@ -58,15 +81,16 @@ export function Inbox() {
               </div>
             </div>
             <span class="space" />
-            {may("operate") && (
-              <button type="button" class="primary" onClick={() => showDialog(one.step, (close) => <AnswerForm executionId={one.execution_id} step={one.step} questions={one.form} event="approval.received" close={close} done={reload} />)}>
+            {mayAnswer(one.role) && (
+              <button type="button" class="primary" onClick={() => showDialog(one.step, (close) => <AnswerForm executionId={one.execution_id} step={one.step} questions={one.form} close={close} done={reload} />)}>
                 Answer
               </button>
             )}
           </li>
         ))}
       </ul>
-      {found.value?.next_cursor && <p class="quiet">the first {count(SHOWN)} of {count(found.value.total)}</p>}
+      {found.value?.next_cursor && <p class="quiet">the first {count(found.value.forms.length)}; {count(found.value.total)} executions wait with a form</p>}
+      </div>
     </main>
   );
 }

@@ -16,6 +16,7 @@ from noetl.model.answers import Deleted
 from noetl.model.desk import (
     BulkAction,
     BulkDone,
+    Form,
     Inbox,
     Overview,
     QueueList,
@@ -25,9 +26,11 @@ from noetl.model.desk import (
     ViewList,
 )
 from noetl.model.execution_query import Condition, Term, parse
+from noetl.model.signals import may_answer
 from noetl.store.records import SavedView
 
 if TYPE_CHECKING:
+    from noetl.api.rights import Principal
     from noetl.api.services import Services
 
 LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` that was read.")
@@ -40,6 +43,10 @@ class WhichForms(Query, frozen=True, kw_only=True):
     cursor: str | None = None
     """`next_cursor` of the page before."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    role: str | None = None
+    """Only forms that are for this role."""
+    mine: bool = False
+    """Only forms that whoever asks may answer."""
 
 
 class BulkActing(Body, frozen=True, kw_only=True):
@@ -99,15 +106,32 @@ async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> R
 
 
 async def overview(services: Services, caller: Caller) -> Overview:
-    """What needs somebody now (failed lately, forms that wait, work that no worker takes, missed
-    times of schedules), what runs, and what is started next."""
-    return await services.desk.overview(services.clock.now())
+    """What needs somebody now (failed lately, forms that wait for whoever asks, work that no worker
+    takes, missed times of schedules), what runs, and what is started next."""
+    who = caller.principal
+    return await services.desk.overview(
+        services.clock.now(), lambda form: not who.may("operate") or _is_for(who, form)
+    )
 
 
 async def inbox(services: Services, caller: Caller, *, query: WhichForms) -> Inbox:
-    """Forms that wait for people, of the executions that were started last first."""
+    """Forms that wait for people, of the executions that were started last first; all of them,
+    those of one role, or `mine`.
+    """
     before = None if query.cursor is None else place_of(query.cursor)
-    return await services.desk.inbox(before=before, limit=query.limit)
+    who = caller.principal
+
+    def shown(form: Form) -> bool:
+        if query.role is not None and form.role != query.role:
+            return False
+        return not query.mine or _is_for(who, form)
+
+    return await services.desk.inbox(before=before, limit=query.limit, shown=shown)
+
+
+def _is_for(who: Principal, form: Form) -> bool:
+    """Whether they may answer it."""
+    return who.may("operate") and may_answer(form.role or "", who.answers_as)
 
 
 async def queues(services: Services, caller: Caller) -> QueueList:

@@ -70,6 +70,7 @@ async def send_matching(services: Services, caller: Caller, *, body: WhomToSigna
         path=body.path,
         signal_id=body.event_id,
         actor=caller.actor,
+        roles=caller.principal.answers_as,
     )
     return SignalMatched(
         execution_ids=[execution_id for execution_id, _ in found],
@@ -116,6 +117,7 @@ async def _signal(
         step=event.step,
         signal_id=event.event_id,
         actor=caller.actor,
+        roles=caller.principal.answers_as,
     )
 
 
