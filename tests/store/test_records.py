@@ -9,6 +9,7 @@ import pytest
 
 from noetl.errors import BadQuery
 from noetl.model.execution_query import Condition, Term, parse, quoted
+from noetl.store import records
 from noetl.store.base import Store
 from noetl.store.records import Summary
 from tests.store.making import NOON, start, summary
@@ -200,3 +201,43 @@ def test_labels_are_read_with_both_signs():
     assert parse("label.app.io/name=*", NOW) == (
         Term((Condition("any_label", "", "app.io/name"),)),
     )
+
+
+def test_a_whole_id_is_not_looked_for_at_the_ends_of_others():
+    whole = "700000000000000007"
+
+    assert parse(f"id:{whole}", NOW) == (Term((Condition("exact_id", whole),)),)
+    assert parse(whole, NOW) == (Term((Condition("text", whole), Condition("exact_id", whole))),)
+    assert parse("id:000007", NOW) == (Term((Condition("id", "000007"),)),)
+
+
+async def test_what_a_query_finds_does_not_depend_on_how_it_is_looked_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    """With more paths and labels than are looked up, rows are compared instead."""
+    every = rows()
+    await store.log.commit([start(row.execution_id, summary=row) for row in every])
+    texts = [text for text in QUERIES if re.search(r"path|label|[a-zA-Z]{4}", text)]
+    found = [await store.records.summaries(parse(text, NOW), now=NOW) for text in texts]
+    monkeypatch.setattr(records, "PATHS_MAX", 2)
+    monkeypatch.setattr(records, "FEW", 2)
+
+    for text, expected in zip(texts, found, strict=True):
+        assert await store.records.summaries(parse(text, NOW), now=NOW) == expected, text
+
+
+async def test_the_first_page_begins_where_the_query_says_until(store: Store):
+    every = rows()
+    await store.log.commit([start(row.execution_id, summary=row) for row in every])
+    early, late = every[20].requested_at, every[40].requested_at
+
+    for text, end in (
+        (f"until:{NOW - early}s", early),
+        (f"until:{NOW - early}s,{NOW - late}s", late),
+        (f"until:{NOW - early}s until:{NOW - late}s", early),
+        (f"-until:{NOW - early}s", NOW),
+    ):
+        found = await store.records.summaries(parse(text, NOW), now=NOW, limit=100)
+        oldest = early if text.startswith("-") else 0.0
+        expected = [row for row in reversed(every) if oldest <= row.requested_at < end]
+        assert found == expected, text

@@ -13,7 +13,7 @@ from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
 from noetl.store.migrations import Migration
 from noetl.store.queries import named
-from noetl.store.records import composed
+from noetl.store.records import LOOKED_UP, composed
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.queries import QUERIES
@@ -199,7 +199,8 @@ def test_every_query_is_used():
 
     assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
     conditions = {name for name in QUERIES if name.startswith("where_")}
-    assert conditions == {f"where_{field}" for field in get_args(Field)}
+    ways = {fragment for _, fragment in LOOKED_UP.values()}
+    assert conditions == {f"where_{field}" for field in (*get_args(Field), *ways)}
 
 
 def test_two_queries_of_one_name_are_refused():

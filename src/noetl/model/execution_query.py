@@ -23,6 +23,8 @@ from noetl.model.spelling import did_you_mean
 
 LENGTH_MAX = 2000
 TERMS_MAX = 50
+ID_DIGITS = 18
+"""Ids have at least so many digits."""
 Field = Literal[
     "status",
     "waiting",
@@ -233,7 +235,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
     match key:
         case "":
             # Ids are numbers: other words need not be looked for in them.
-            in_id = [Condition("id", text)] if text.isascii() and text.isdecimal() else []
+            in_id = [_id(text)] if text.isascii() and text.isdecimal() else []
             return [Condition("text", text), *in_id]
         case "status":
             return _status(value)
@@ -259,7 +261,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
                 return [Condition("any_parent" if is_any else "no_parent")]
             return [Condition("parent", text)]
         case "id":
-            return [Condition("id", text)]
+            return [_id(text)]
         case "waits":
             if text not in WAITS:
                 raise _wrong(value.at, len(text), f'waits: takes form or event, not "{text}".')
@@ -271,6 +273,11 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
         case _:
             name = key.removeprefix(LABEL)
             return [Condition("any_label" if is_any else "label", "" if is_any else text, name)]
+
+
+def _id(text: str) -> Condition:
+    """A whole id, which a store finds at once, or how one begins or ends."""
+    return Condition("exact_id" if len(text) >= ID_DIGITS else "id", text)
 
 
 def _status(value: _Value) -> list[Condition]:

@@ -2,13 +2,18 @@
 
 What a query says travels as parameters. The text of a statement is put together from the `where_…`
 statements of the store's file, and from nothing else.
+
+A list must be quick whatever people type, so two kinds of conditions are looked up first. There
+are few playbooks and many executions: a pattern or a word is compared with each different path
+once, and executions are found by the paths that match. A label that few executions have is found
+by its index; one that many have is read from the rows, which are walked anyway.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -115,6 +120,59 @@ class Dialect(NamedTuple):
     """A parameter of that name, as `str.format` takes it."""
     glob: Callable[[str], str]
     """A pattern with `*` and `?` as the store matches it."""
+    listed: Callable[[tuple[str, ...]], Any]
+    """Several texts as one parameter."""
+
+
+PATHS_MAX = 5000
+"""Different paths that are compared with a pattern; where there are more, executions are."""
+FEW = 10_000
+"""Executions with a label that are still found one by one."""
+
+
+class Lookup(NamedTuple):
+    """How to ask for a condition, given what the store holds."""
+
+    fragment: str
+    paths: tuple[str, ...] = ()
+
+
+LOOKED_UP = {
+    "path_like": ("paths_like", "path_like_among"),
+    "text": ("paths_with_text", "text_among"),
+    "label": ("labelled", "label_few"),
+    "any_label": ("labelled_at_all", "any_label_few"),
+}
+"""Field → the statement that looks it up, and the condition that follows from what was found."""
+
+
+async def looked_up(
+    dialect: Dialect, wanted: Wanted, column: Callable[[str, dict[str, Any]], Awaitable[list[Any]]]
+) -> dict[Condition, Lookup]:
+    """Better ways to ask for the conditions of a query, where there are any.
+
+    `column` asks a statement of the store for its only column.
+    """
+    found: dict[Condition, Lookup] = {}
+    for term in wanted:
+        for condition in {*term.conditions} - found.keys():
+            if condition.field not in LOOKED_UP:
+                continue
+            statement, fragment = LOOKED_UP[condition.field]
+            values = _values(condition, dialect)
+            if condition.field in ("path_like", "text"):
+                names = {"glob": values["glob"], "within": values["within"], "max": PATHS_MAX}
+                paths = await column(statement, names)
+                # A null at the end says that there are no more.
+                if None in paths:
+                    matching = tuple(path for path in paths if path is not None)
+                    found[condition] = Lookup(fragment, matching)
+            elif not term.negated:
+                names = {"key": condition.key, "value": condition.value, "max": FEW + 1}
+                [count] = await column(statement, names)
+                if count <= FEW:
+                    found[condition] = Lookup(fragment)
+    return found
 
 
 def like_glob(pattern: str) -> str:
@@ -127,7 +185,13 @@ def like(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def composed(dialect: Dialect, name: str, wanted: Wanted, now: float) -> tuple[str, dict[str, Any]]:
+def composed(
+    dialect: Dialect,
+    name: str,
+    wanted: Wanted,
+    now: float,
+    lookups: Mapping[Condition, Lookup] | None = None,
+) -> tuple[str, dict[str, Any]]:
     """The named statement with the conditions of a query in it, and the values of these."""
     values: dict[str, Any] = {"now": now}
     terms = []
@@ -135,8 +199,9 @@ def composed(dialect: Dialect, name: str, wanted: Wanted, now: float) -> tuple[s
         parts = []
         for condition in term.conditions:
             number = len(values)
-            given = _values(condition, dialect)
-            fragment = dialect.queries[f"where_{condition.field}"]
+            lookup = (lookups or {}).get(condition) or Lookup(condition.field)
+            given = _values(condition, dialect) | {"paths": dialect.listed(lookup.paths)}
+            fragment = dialect.queries[f"where_{lookup.fragment}"]
             for found in {*dialect.parameter.findall(fragment)} - {"now"}:
                 values[f"{found}_{number}"] = given[found]
             parts.append(dialect.parameter.sub(_numbered(dialect, number), fragment))
@@ -162,13 +227,31 @@ def _values(condition: Condition, dialect: Dialect) -> dict[str, Any]:
         "end": f"%{like(text)}",
         "within": f"%{like(in_json)}%",
         "glob": dialect.glob(text),
+        "name": f"{_encode(condition.key).decode()}:",
+        "pair": f"{_encode(condition.key).decode()}:{_encode(text).decode()}",
     }
 
 
-def page(before: tuple[float, ExecutionId] | None, limit: int) -> dict[str, Any]:
-    """The values of a page, newest first."""
-    before_at, before_id = before or (math.inf, "")
+def page(wanted: Wanted, before: tuple[float, ExecutionId] | None, limit: int) -> dict[str, Any]:
+    """The values of a page, newest first.
+
+    The first page begins where the query says `until`: stores begin to walk an index at the place
+    that is named here, and would else pass over all that is newer.
+    """
+    before_at, before_id = before or (_latest(wanted), "")
     return {"before_at": before_at, "before_id": before_id, "limit": limit}
+
+
+def _latest(wanted: Wanted) -> float:
+    """No execution that matches is as new as this."""
+    return min(
+        (
+            max(float(condition.value) for condition in term.conditions)
+            for term in wanted
+            if not term.negated and all(one.field == "until" for one in term.conditions)
+        ),
+        default=math.inf,
+    )
 
 
 def counts(label: str, since: float | None, limit: int) -> dict[str, Any]:

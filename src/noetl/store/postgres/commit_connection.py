@@ -75,13 +75,16 @@ def cut(db: psycopg.AsyncConnection[Any]) -> None:
 async def configure(db: psycopg.AsyncConnection[Any]) -> None:
     """Set up a new connection.
 
-    Our statements walk indexes, and a plan outlives the size of the tables it was made for. We stop
-    waiting after a while; PostgreSQL then stops, too, to wait for a lock, and to keep the locks of
-    a transaction whose client says nothing any more.
+    Our statements walk indexes, and a plan outlives the size of the tables it was made for. None
+    takes long enough to be worth compiling, which PostgreSQL would do wherever there is no index:
+    before version 18 it takes such a plan for endless. We stop waiting after a while; PostgreSQL
+    then stops, too, to wait for a lock, and to keep the locks of a transaction whose client says
+    nothing any more.
     """
     with limited(db, CONNECT_SECONDS):
         await db.execute(
             "SELECT set_config('enable_seqscan', 'off', false),"
+            " set_config('jit', 'off', false),"
             " set_config('lock_timeout', '10s', false),"
             " set_config('idle_in_transaction_session_timeout', '30s', false)"
         )

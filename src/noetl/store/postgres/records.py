@@ -10,7 +10,7 @@ from psycopg.rows import DictRow
 
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
-from noetl.store.postgres.database import Connection, Database
+from noetl.store.postgres.database import Connection, Database, first_column
 from noetl.store.postgres.queries import QUERIES
 from noetl.store.queries import columns_of
 from noetl.store.records import (
@@ -20,11 +20,12 @@ from noetl.store.records import (
     composed,
     counts,
     like_glob,
+    looked_up,
     page,
     summary_of,
 )
 
-DIALECT = Dialect(QUERIES, re.compile(r"%\((\w+)\)s"), "%({})s", like_glob)
+DIALECT = Dialect(QUERIES, re.compile(r"%\((\w+)\)s"), "%({})s", like_glob, list)
 
 
 class PostgresRecords:
@@ -44,7 +45,7 @@ class PostgresRecords:
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
     ) -> list[Summary]:
-        rows = await self._found("summaries", wanted, now, page(before, limit))
+        rows = await self._found("summaries", wanted, now, page(wanted, before, limit))
         return [summary_of(**row) for row in rows]
 
     async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
@@ -66,7 +67,8 @@ class PostgresRecords:
         self, name: str, wanted: Wanted, now: float, values: Mapping[str, Any] | None = None
     ) -> list[DictRow]:
         """Every row of the answer to a statement with the conditions of a query."""
-        statement, chosen = composed(DIALECT, name, wanted, now)
+        lookups = await looked_up(DIALECT, wanted, self._column)
+        statement, chosen = composed(DIALECT, name, wanted, now, lookups)
 
         async def ask(db: Connection) -> list[DictRow]:
             # Not prepared: the plan for one query is a poor one for another.
@@ -75,6 +77,9 @@ class PostgresRecords:
             return await cursor.fetchall()
 
         return await self._database.run(ask)
+
+    async def _column(self, name: str, values: dict[str, Any]) -> list[Any]:
+        return first_column(await self._database.all(name, values))
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100

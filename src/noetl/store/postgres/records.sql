@@ -23,6 +23,36 @@ SELECT /* summary_columns */
  ORDER BY requested_at DESC, execution_id DESC
  LIMIT %(limit)s
 
+-- known_paths --
+-- The different paths, each found by one step along the index. After the last of all comes a null;
+-- where there are more than so many, none does.
+WITH RECURSIVE known (path, number) AS (
+    (SELECT path, 1 FROM noetl.execution ORDER BY path LIMIT 1)
+    UNION ALL
+    SELECT (SELECT execution.path FROM noetl.execution
+             WHERE execution.path > known.path ORDER BY execution.path LIMIT 1),
+           number + 1
+      FROM known
+     WHERE path IS NOT NULL AND number <= %(max)s
+)
+
+-- paths_like --
+/* known_paths */
+SELECT path FROM known WHERE path IS NULL OR path LIKE %(glob)s ESCAPE '\'
+
+-- paths_with_text --
+/* known_paths */
+SELECT path FROM known WHERE path IS NULL OR path ILIKE %(within)s ESCAPE '\'
+
+-- labelled --
+-- How many executions have a label, as far as it matters.
+SELECT count(*) AS count
+  FROM (SELECT FROM noetl.label WHERE name = %(key)s AND value = %(value)s LIMIT %(max)s) AS found
+
+-- labelled_at_all --
+SELECT count(*) AS count
+  FROM (SELECT FROM noetl.label WHERE name = %(key)s LIMIT %(max)s) AS found
+
 -- label_counts --
 -- How many executions have each value of a label.
 SELECT value, count(*) AS executions
@@ -66,6 +96,9 @@ path = %(value)s
 -- where_path_like --
 path LIKE %(glob)s ESCAPE '\'
 
+-- where_path_like_among --
+path = ANY(%(paths)s)
+
 -- where_took_over --
 ended_at - requested_at > %(value)s OR ended_at IS NULL AND %(now)s - requested_at > %(value)s
 
@@ -97,28 +130,41 @@ parent_execution_id IS NULL
 parent_execution_id IS NOT NULL
 
 -- where_id --
-execution_id LIKE %(begin)s ESCAPE '\' OR execution_id LIKE %(end)s ESCAPE '\'
+-- The end is looked for in the index alone.
+execution_id LIKE %(begin)s ESCAPE '\' OR execution_id = ANY(ARRAY(
+    SELECT execution_id FROM noetl.execution WHERE execution_id LIKE %(end)s ESCAPE '\'))
 
 -- where_exact_id --
 execution_id = %(value)s
 
 -- where_step --
-failed_step = %(value)s OR current_steps LIKE %(within)s ESCAPE '\'
+-- Who failed in a step has an error, who stands in one has not ended.
+error IS NOT NULL AND failed_step = %(value)s
+    OR status IN ('PENDING', 'RUNNING', 'PAUSED') AND current_steps LIKE %(within)s ESCAPE '\'
 
 -- where_error --
-error ILIKE %(within)s ESCAPE '\'
+error IS NOT NULL AND error ILIKE %(within)s ESCAPE '\'
 
 -- where_any_error --
 error IS NOT NULL
 
 -- where_label --
+strpos(labels, %(pair)s) > 0
+
+-- where_label_few --
 execution_id IN (SELECT execution_id FROM noetl.label WHERE name = %(key)s AND value = %(value)s)
 
 -- where_any_label --
+strpos(labels, %(name)s) > 0
+
+-- where_any_label_few --
 execution_id IN (SELECT execution_id FROM noetl.label WHERE name = %(key)s)
 
 -- where_text --
-path ILIKE %(within)s ESCAPE '\' OR error ILIKE %(within)s ESCAPE '\'
+path ILIKE %(within)s ESCAPE '\' OR error IS NOT NULL AND error ILIKE %(within)s ESCAPE '\'
+
+-- where_text_among --
+path = ANY(%(paths)s) OR error IS NOT NULL AND error ILIKE %(within)s ESCAPE '\'
 
 -- unfinished --
 SELECT execution_id

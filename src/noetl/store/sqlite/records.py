@@ -5,15 +5,30 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
 from noetl.store.queries import columns_of
-from noetl.store.records import Dialect, SavedView, Summary, composed, counts, page, summary_of
+from noetl.store.records import (
+    Dialect,
+    SavedView,
+    Summary,
+    composed,
+    counts,
+    looked_up,
+    page,
+    summary_of,
+)
 from noetl.store.sqlite.database import Database
 from noetl.store.sqlite.queries import QUERIES
 
 DIALECT = Dialect(
-    QUERIES, re.compile(r"(?<!:):(\w+)"), ":{}", lambda pattern: pattern.replace("[", "[[]")
+    QUERIES,
+    re.compile(r"(?<!:):(\w+)"),
+    ":{}",
+    lambda pattern: pattern.replace("[", "[[]"),
+    lambda texts: msgspec.json.encode(texts).decode(),
 )
 
 
@@ -37,7 +52,7 @@ class SqliteRecords:
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
     ) -> list[Summary]:
-        found = await self._found("summaries", wanted, now, **page(before, limit))
+        found = await self._found("summaries", wanted, now, **page(wanted, before, limit))
         fields = Summary.__struct_fields__
         return [summary_of(**dict(zip(fields, row, strict=True))) for row in found]
 
@@ -57,10 +72,14 @@ class SqliteRecords:
 
     async def _found(self, name: str, wanted: Wanted, now: float, **values: Any) -> list[Any]:
         """Every row of the answer to a statement with the conditions of a query."""
-        statement, chosen = composed(DIALECT, name, wanted, now)
+        lookups = await looked_up(DIALECT, wanted, self._column)
+        statement, chosen = composed(DIALECT, name, wanted, now, lookups)
         return await self._database.read(
             lambda db: db.execute(statement, {**chosen, **values}).fetchall()
         )
+
+    async def _column(self, name: str, values: dict[str, Any]) -> list[Any]:
+        return [one for (one,) in await self._database.tuples(name, **values)]
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100

@@ -23,6 +23,35 @@ SELECT /* summary_columns */
  ORDER BY requested_at DESC, execution_id DESC
  LIMIT :limit
 
+-- known_paths --
+-- The different paths, each found by one step along the index. After the last of all comes a null;
+-- where there are more than so many, none does.
+WITH RECURSIVE known (path, number) AS (
+    SELECT * FROM (SELECT path, 1 FROM noetl_execution ORDER BY path LIMIT 1)
+    UNION ALL
+    SELECT (SELECT execution.path FROM noetl_execution AS execution
+             WHERE execution.path > known.path ORDER BY execution.path LIMIT 1),
+           number + 1
+      FROM known
+     WHERE path IS NOT NULL AND number <= :max
+)
+
+-- paths_like --
+/* known_paths */
+SELECT path FROM known WHERE path IS NULL OR path GLOB :glob
+
+-- paths_with_text --
+/* known_paths */
+SELECT path FROM known WHERE path IS NULL OR path LIKE :within ESCAPE '\'
+
+-- labelled --
+-- How many executions have a label, as far as it matters.
+SELECT count(*) AS count
+  FROM (SELECT 1 FROM noetl_label WHERE name = :key AND value = :value LIMIT :max)
+
+-- labelled_at_all --
+SELECT count(*) AS count FROM (SELECT 1 FROM noetl_label WHERE name = :key LIMIT :max)
+
 -- label_counts --
 -- How many executions have each value of a label.
 SELECT value, count(*) AS executions
@@ -66,6 +95,9 @@ path = :value
 -- where_path_like --
 path GLOB :glob
 
+-- where_path_like_among --
+path IN (SELECT value FROM json_each(:paths))
+
 -- where_took_over --
 ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value
 
@@ -103,22 +135,34 @@ execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
 execution_id = :value
 
 -- where_step --
-failed_step = :value OR current_steps LIKE :within ESCAPE '\'
+-- Who failed in a step has an error, who stands in one has not ended.
+error IS NOT NULL AND failed_step = :value
+    OR status IN ('PENDING', 'RUNNING', 'PAUSED') AND current_steps LIKE :within ESCAPE '\'
 
 -- where_error --
-error LIKE :within ESCAPE '\'
+error IS NOT NULL AND error LIKE :within ESCAPE '\'
 
 -- where_any_error --
 error IS NOT NULL
 
 -- where_label --
+instr(labels, :pair) > 0
+
+-- where_label_few --
 execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key AND value = :value)
 
 -- where_any_label --
+instr(labels, :name) > 0
+
+-- where_any_label_few --
 execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key)
 
 -- where_text --
-path LIKE :within ESCAPE '\' OR error LIKE :within ESCAPE '\'
+path LIKE :within ESCAPE '\' OR error IS NOT NULL AND error LIKE :within ESCAPE '\'
+
+-- where_text_among --
+path IN (SELECT value FROM json_each(:paths))
+    OR error IS NOT NULL AND error LIKE :within ESCAPE '\'
 
 -- unfinished --
 SELECT execution_id
