@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 
@@ -13,7 +13,7 @@ from noetl.control.task_logs import text_of
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
 from noetl.model.ids import ExecutionId
-from noetl.model.net import Net, Task
+from noetl.model.net import DirectiveKind, Net, Task
 from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
@@ -166,7 +166,7 @@ def matched(task: Task, held: list[Any], directive: str) -> int | None:
         if not holds or (exhausted and rule.when is None):
             continue
         last = type(rule.actions[-1]).__struct_config__.tag if rule.actions else "continue"
-        said = last if last in ("retry", "jump", "break", "fail") else "continue"
+        said = last if last in get_args(DirectiveKind) else "continue"
         if said == directive:
             return number
         if said != "retry":

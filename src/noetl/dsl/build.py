@@ -37,7 +37,9 @@ from noetl.model.net import (
     Executor,
     FormField,
     KeychainEntry,
+    Locality,
     Net,
+    OnLimit,
     Step,
     Task,
     Values,
@@ -204,7 +206,7 @@ def _keychain(building: Building, node: Node | None) -> tuple[KeychainEntry, ...
 def _executor(building: Building, node: Node | None) -> Executor:
     spec = field(node, "spec")
     return Executor(
-        kind=word(node, ("local", "distributed"), "kind") or "local",
+        kind=word(node, Locality, "kind") or "local",
         profile=text(node, "profile"),
         pool=pool_of(building, spec),
         labels=worker_labels(field(spec, "policy")),
@@ -235,8 +237,7 @@ def _concurrency(building: Building, node: Node | None) -> Concurrency | None:
     return Concurrency(
         key=key,
         limit=whole(node, "limit") or 1,
-        on_limit=word(node, ("queue", "cancel_new", "cancel_running", "fail"), "on_limit")
-        or "queue",
+        on_limit=word(node, OnLimit, "on_limit") or "queue",
     )
 
 

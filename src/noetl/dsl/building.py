@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -230,10 +230,10 @@ def text(node: Node | None, *keys: str) -> str | None:
     return nodes.text_of(field(node, *keys))
 
 
-def word(node: Node | None, choices: tuple[str, ...], *keys: str) -> Any:
-    """One of the words, or None; the shape check has complained about others."""
+def word(node: Node | None, words: Any, *keys: str) -> Any:
+    """One of the words of a `Literal`, or None; the shape check has reported others."""
     found = text(node, *keys)
-    return found if found in choices else None
+    return found if found in get_args(words) else None
 
 
 def flag(node: Node | None, *keys: str) -> bool | None:

@@ -13,7 +13,6 @@ from noetl.dsl.grammar import (
     Inspection,
     ListOf,
     Number,
-    OneOf,
     Record,
     Schema,
     Shape,
@@ -25,6 +24,7 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_scalar,
     is_text,
+    one_of,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -35,6 +35,7 @@ from noetl.dsl.policy_shapes import (
     RuleList,
     RuleShape,
 )
+from noetl.model.net import NextPolicy
 
 _CONDITIONAL_NEXT = (
     "`next` is unconditional here. Write `next: {arcs: [{step, when}]}`, or a `case` rule."
@@ -60,7 +61,7 @@ TARGETS = Either(
     ),
     (has_key("step", "when", "then", "else", "with"), TARGET),
 )
-NEXT_POLICY = OneOf("end_step", "break_chain", "defer")
+NEXT_POLICY = one_of(NextPolicy)
 NEXT_ACTION = Either(
     "a step name, a list of steps or {to: …}",
     (

@@ -29,6 +29,7 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_text,
     older_keys,
+    one_of,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -37,11 +38,11 @@ from noetl.dsl.policy_shapes import (
     VALUES,
     astray_policies,
 )
+from noetl.model.net import FrameProcess, Locality, MatchMode, OnIterationError, Reducer
 
 CURSOR_KINDS = ("postgres", "sqlite", "duckdb", "sql", "mysql", "mssql", "oracle")
 FRAME_HINTS = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
 """Keys of a cursor's frame that people write and that have no effect."""
-REDUCERS = ("append", "extend", "sum", "min", "max", "merge", "count", "last", "first")
 
 # --- Loops -------------------------------------------------------------------------------------
 
@@ -50,8 +51,8 @@ _MAX_IN_FLIGHT = Field(Number(whole=True, least=1), "At most so many iterations 
 LOOP_POLICY = Record(
     "a loop's policy",
     {
-        "exec": Field(OneOf("local", "distributed"), "One worker, or any."),
-        "reduce": Field(MapOf(OneOf(*REDUCERS)), "How parallel writes of a ctx key combine."),
+        "exec": Field(one_of(Locality), "One worker, or any."),
+        "reduce": Field(MapOf(one_of(Reducer)), "How parallel writes of a ctx key combine."),
         "mode": Field(_LOOP_MODE, "Same as `spec.mode`."),
         "max_in_flight": _MAX_IN_FLIGHT,
         "partition": Field(
@@ -90,13 +91,13 @@ LOOP_SPEC = Record(
         "mode": Field(_LOOP_MODE, "One after the other, or at once. Default sequential."),
         "max_in_flight": _MAX_IN_FLIGHT,
         "batch_size": Field(Number(whole=True, least=1), "Iterations a worker takes at a time."),
-        "on_error": Field(OneOf("fail", "continue"), "What a failed iteration means."),
+        "on_error": Field(one_of(OnIterationError), "What a failed iteration means."),
         "frame": Field(
             Record(
                 "a cursor's `frame`",
                 {
                     "max_rows": Field(Number(whole=True, least=1), "Rows per claim."),
-                    "process": Field(OneOf("row", "frame"), "Per row, or all rows at once."),
+                    "process": Field(one_of(FrameProcess), "Per row, or all rows at once."),
                     "row_concurrency": Field(Number(whole=True, least=1), "Rows at once."),
                     "lease_seconds": Field(Duration(), "How long a claim holds."),
                     "max_attempts": Field(Number(whole=True, least=1), "Tries per claim."),
@@ -281,7 +282,7 @@ ROUTER = Record(
             Record(
                 "a router's `spec`",
                 {
-                    "mode": Field(OneOf("exclusive", "inclusive"), "First arc, or all that hold."),
+                    "mode": Field(one_of(MatchMode), "First arc, or all that hold."),
                     "on_no_match": Field(
                         _Quiet("quiet"), "Say nothing when no arc holds: the token may end here."
                     ),

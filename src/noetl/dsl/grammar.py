@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -172,6 +172,11 @@ class OneOf(Shape):
     def read(self, node: Node) -> str | None:
         text = nodes.text_of(node)
         return text if text in self.words else None
+
+
+def one_of(words: Any) -> OneOf:
+    """One of the words of a `Literal`, which the net uses for the same thing."""
+    return OneOf(*get_args(words))
 
 
 class Number(Shape):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where, deep, entries, field, text, whole, word
-from noetl.dsl.flow_shapes import REDUCERS
 from noetl.dsl.layers import within
 from noetl.dsl.nodes import Mapping, Node
-from noetl.model.net import FRAME_ROWS, Amount, Cursor, Loop, Range, Reducer
+from noetl.model.net import (
+    FRAME_ROWS,
+    Amount,
+    Cursor,
+    FrameProcess,
+    Locality,
+    Loop,
+    OnIterationError,
+    Range,
+    Reducer,
+)
 
 
 def iterator_of(node: Node | None) -> str | None:
@@ -35,8 +44,8 @@ def loop(building: Building, node: Node | None, home: Home) -> Loop | None:
         mode=_mode(node),
         max_in_flight=_in_flight(building, spec, policy, home),
         batch_size=building.amount(field(spec, "batch_size"), Where.LOOP, home),
-        on_error=word(spec, ("fail", "continue"), "on_error") or "fail",
-        placement=word(policy, ("local", "distributed"), "exec") or "distributed",
+        on_error=word(spec, OnIterationError, "on_error") or "fail",
+        placement=word(policy, Locality, "exec") or "distributed",
         reduce=_reducers(field(policy, "reduce")),
         partition=building.value(deep(policy, "partition", "key"), Where.LOOP_ARGS, home),
         max_pending=whole(field(policy, "backpressure"), "max_pending"),
@@ -67,7 +76,7 @@ def _in_flight(
 
 def _reducers(node: Node | None) -> dict[str, Reducer]:
     found = {key: nodes.text_of(value) for key, value in entries(node).items()}
-    return {key: found[key] for key in sorted(found) if found[key] in REDUCERS}  # type: ignore[misc]
+    return {key: found[key] for key in sorted(found) if found[key] in get_args(Reducer)}  # type: ignore[misc]
 
 
 def _range(building: Building, node: Node | None, home: Home) -> Range:
@@ -105,6 +114,6 @@ def _cursor(building: Building, node: Node, home: Home) -> Cursor | None:
         database=building.value(field(written, "database"), Where.TASK, home),
         claim=building.value(field(written, "claim"), Where.TASK, in_claim) or "",
         params=building.value(field(written, "params"), Where.TASK, home),
-        process=word(frame, ("row", "frame"), "process") or "row",
+        process=word(frame, FrameProcess, "process") or "row",
         **amounts,
     )

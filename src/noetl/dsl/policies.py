@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
 from noetl.dsl.building import (
@@ -20,9 +22,12 @@ from noetl.dsl.layers import within
 from noetl.dsl.nodes import Mapping, Node, Scalar, text_of
 from noetl.model.net import (
     AnyAction,
+    Backoff,
     Break,
     Collect,
+    CollectMode,
     Continue,
+    DirectiveKind,
     Fail,
     Jump,
     Patch,
@@ -32,9 +37,6 @@ from noetl.model.net import (
     Values,
 )
 
-BACKOFFS = ("none", "fixed", "linear", "exponential")
-MODES = ("append", "extend", "replace", "merge")
-DIRECTIVES = ("continue", "retry", "jump", "break", "fail")
 ON_ANY_ERROR = "{{ outcome.status == 'error' }}"
 
 
@@ -75,7 +77,7 @@ def _directive(building: Building, then: Node | None, home: Home) -> tuple[AnyAc
         _named_patch(building, then, home),
     ]
     written = [patch for patch in patches if patch is not None]
-    match word(then, DIRECTIVES, "do"):
+    match word(then, DirectiveKind, "do"):
         case "retry":
             last: AnyAction = retry(building, then, home, Where.POLICY)
         case "jump":
@@ -128,7 +130,7 @@ def retry(building: Building, node: Node | None, home: Home, where: Where) -> Re
         field(node, "multiplier", "backoff_multiplier") or field(detail, "multiplier"), where, home
     )
     shape = text_of(backoff) if isinstance(backoff, Scalar) else text(detail, "type")
-    if shape not in BACKOFFS:
+    if shape not in get_args(Backoff):
         # A multiplier, or nothing but tries, says how the waits grow without naming it.
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
@@ -236,7 +238,7 @@ def collect(building: Building, node: Node) -> Collect:
     made = Collect(
         source=_collected(node),
         into=text(node, "into") or "",
-        mode=word(node, MODES, "mode", "strategy") or "append",
+        mode=word(node, CollectMode, "mode", "strategy") or "append",
     )
     building.mark(made, node.place)
     return made

@@ -29,10 +29,12 @@ from noetl.dsl.grammar import (
     is_scalar,
     is_text,
     older_keys,
+    one_of,
     plain_text,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.model.labels import of_worker_problem
+from noetl.model.net import Backoff, CollectMode, DirectiveKind
 
 VALUES = define("values", MapOf(Anything()))
 
@@ -238,12 +240,12 @@ def astray_policies(scope: str, *older: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-BACKOFF = OneOf("none", "fixed", "linear", "exponential")
+BACKOFF = one_of(Backoff)
 
 DIRECTIVE = Record(
     "a rule's `then`",
     {
-        "do": Field(OneOf("continue", "retry", "jump", "break", "fail"), "What happens next."),
+        "do": Field(one_of(DirectiveKind), "What happens next."),
         "attempts": Field(Number(whole=True, least=1), "retry: tries in total."),
         "backoff": Field(BACKOFF, "retry: how the wait grows."),
         "delay": Field(Duration(), "retry: the first wait."),
@@ -446,8 +448,8 @@ COLLECT = Record(
         "from": Field(Text(), "Path of what to add, e.g. response.data."),
         "path": Field(Text(), same_as="from"),
         "into": Field(Text(), "Name of the accumulator.", required=True),
-        "mode": Field(OneOf("append", "extend", "replace", "merge"), "How to add. Default append."),
-        "strategy": Field(OneOf("append", "extend", "replace", "merge"), same_as="mode"),
+        "mode": Field(one_of(CollectMode), "How to add. Default append."),
+        "strategy": Field(one_of(CollectMode), same_as="mode"),
     },
 )
 

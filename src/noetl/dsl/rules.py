@@ -30,24 +30,25 @@ from noetl.model.net import (
     CaseSettings,
     EventRule,
     Fail,
+    MatchMode,
+    NextPolicy,
     Patch,
     Result,
     Route,
+    RuleOrder,
     Run,
     Skip,
     Task,
 )
-
-NEXT_POLICIES = ("end_step", "break_chain", "defer")
 
 
 def case_settings(step: Node | None) -> CaseSettings:
     spec = field(step, "spec")
     rules = items(field(step, "case"))
     return CaseSettings(
-        mode=word(spec, ("exclusive", "inclusive"), "case_mode") or "exclusive",
-        order=word(spec, ("source", "priority"), "branch_order") or "source",
-        next_policy=word(spec, NEXT_POLICIES, "next_policy") or "end_step",
+        mode=word(spec, MatchMode, "case_mode") or "exclusive",
+        order=word(spec, RuleOrder, "branch_order") or "source",
+        next_policy=word(spec, NextPolicy, "next_policy") or "end_step",
         wait=text(spec, "eval_mode") == "on_event",
         independent=bool(rules) and all(isinstance(_then(rule), nodes.Mapping) for rule in rules),
     )
@@ -150,7 +151,7 @@ def _route(building: Building, node: Node, home: Home) -> Route:
     to, settings = next_action_parts(node)
     return Route(
         targets=targets(building, to, home, Where.CASE_NEXT),
-        policy=word(settings, NEXT_POLICIES, "policy"),
+        policy=word(settings, NextPolicy, "policy"),
         priority=whole(settings, "priority"),
         delay=building.amount(field(field(settings, "spec"), "delay"), Where.CASE_NEXT, home),
     )

@@ -25,6 +25,7 @@ from noetl.dsl.grammar import (
     is_list,
     is_mapping,
     older_keys,
+    one_of,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -39,6 +40,7 @@ from noetl.dsl.policy_shapes import (
 from noetl.dsl.schemas import RESULT
 from noetl.dsl.step_shapes import A_STEP, FIELD
 from noetl.dsl.task_shapes import ASSERT, PIPELINE, TASK
+from noetl.model.net import CompensatedEnd, Locality, OnLimit
 
 API_VERSION = "noetl.io/v2"
 KEYCHAIN_KINDS = (
@@ -134,7 +136,7 @@ EXECUTOR_POLICY = Record(
             )
         ),
         "compensate_on": Field(
-            ListOf(OneOf("failure", "cancel"), "ends"),
+            ListOf(one_of(CompensatedEnd), "ends"),
             "Which ends of an execution undo what is done. Default [failure].",
         ),
         "results": Field(
@@ -169,7 +171,7 @@ CONCURRENCY = Record(
         ),
         "limit": Field(Number(whole=True, least=1, templates=False), "Default 1."),
         "on_limit": Field(
-            OneOf("queue", "cancel_new", "cancel_running", "fail"),
+            one_of(OnLimit),
             "What happens when as many run: wait (default), or who makes room.",
         ),
     },
@@ -182,7 +184,7 @@ _EXECUTOR_OLDER = older_keys(
 EXECUTOR = Record(
     "the executor",
     {
-        "kind": Field(OneOf("local", "distributed"), "Where it wants to run."),
+        "kind": Field(one_of(Locality), "Where it wants to run."),
         "profile": Field(Text(), "Named runtime profile."),
         **_EXECUTOR_OLDER,
         "spec": Field(

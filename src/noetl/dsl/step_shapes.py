@@ -34,6 +34,7 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_text,
     older_keys,
+    one_of,
 )
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.policy_shapes import (
@@ -51,6 +52,7 @@ from noetl.dsl.policy_shapes import (
 from noetl.dsl.schemas import RESULT
 from noetl.dsl.task_shapes import TASK_FIELDS
 from noetl.model.fields import TYPES
+from noetl.model.net import FailureMode, MatchMode, OnStepError, RuleOrder
 
 # --- Steps -------------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ STEP_POLICY = Record(
                 "an admission policy",
                 {
                     "mode": Field(
-                        OneOf("exclusive", "inclusive"),
+                        one_of(MatchMode),
                         "The first rule that holds decides, or all that hold: one may deny.",
                     ),
                     "rules": Field(
@@ -94,7 +96,7 @@ STEP_POLICY = Record(
         "failure": Field(
             Record(
                 "a failure policy",
-                {"mode": Field(OneOf("fail_fast", "best_effort"), "What becomes of the others.")},
+                {"mode": Field(one_of(FailureMode), "What becomes of the others.")},
             )
         ),
         "emit": Field(
@@ -172,11 +174,11 @@ STEP_SPEC = Record(
             ),
             "When waiting tokens become a run.",
         ),
-        "on_error": Field(OneOf("fail", "ignore", "retry"), "What a failed step means."),
+        "on_error": Field(one_of(OnStepError), "What a failed step means."),
         "compensate": Field(Text(), "Task or step that undoes this one."),
-        "case_mode": Field(OneOf("exclusive", "inclusive"), "First rule, or all that hold."),
+        "case_mode": Field(one_of(MatchMode), "First rule, or all that hold."),
         "eval_mode": Field(OneOf("on_entry", "on_event"), "on_event: wait for the world."),
-        "branch_order": Field(OneOf("source", "priority"), "Order of rules."),
+        "branch_order": Field(one_of(RuleOrder), "Order of rules."),
         "next_policy": Field(NEXT_POLICY, "What a reached `next` does."),
         "timers": Field(
             ListOf(

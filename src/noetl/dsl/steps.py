@@ -35,9 +35,12 @@ from noetl.model.net import (
     Admit,
     Amount,
     Block,
+    FailureMode,
     FormField,
     Join,
+    MatchMode,
     Needs,
+    OnStepError,
     Step,
     Task,
     Timer,
@@ -68,7 +71,7 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
             field(node, "args", "input"), Where.LOOP_ARGS if iterator else Where.STEP, home
         ),
         admit=_admission(building, field(policy, "admit"), home),
-        admit_mode=word(field(policy, "admit"), ("exclusive", "inclusive"), "mode") or "exclusive",
+        admit_mode=word(field(policy, "admit"), MatchMode, "mode") or "exclusive",
         join=_join(field(spec, "join")),
         loop=loop(building, field(node, "loop"), home),
         tasks=_yielding(
@@ -94,9 +97,8 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         patch=building.patch(field(node, "set"), Where.AFTER, home),
         timeout=_timeout(building, spec, lifecycle, home, default_timeout),
         deadline=building.amount(field(lifecycle, "deadline_s"), Where.STEP, home),
-        failure_mode=word(field(policy, "failure"), ("fail_fast", "best_effort"), "mode")
-        or "fail_fast",
-        on_error=word(spec, ("fail", "ignore", "retry"), "on_error") or "fail",
+        failure_mode=word(field(policy, "failure"), FailureMode, "mode") or "fail_fast",
+        on_error=word(spec, OnStepError, "on_error") or "fail",
         compensate=text(spec, "compensate"),
         emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
         pool=text(deep(node, "loop", "spec"), "pool") or pool_of(building, spec),

@@ -31,6 +31,27 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+# --- Words that a playbook chooses from ---------------------------------------------------------
+# Written here and nowhere else: the shapes of `dsl` offer them, and the builders accept them.
+
+DirectiveKind = Literal["continue", "retry", "jump", "break", "fail"]
+"""Where a pipeline goes; a rule of a task's policy ends with one of these actions."""
+Backoff = Literal["none", "fixed", "linear", "exponential"]
+CollectMode = Literal["append", "extend", "replace", "merge"]
+NextPolicy = Literal["end_step", "break_chain", "defer"]
+MatchMode = Literal["exclusive", "inclusive"]
+"""The first that holds, or all that hold."""
+RuleOrder = Literal["source", "priority"]
+FailureMode = Literal["fail_fast", "best_effort"]
+OnStepError = Literal["fail", "ignore", "retry"]
+OnIterationError = Literal["fail", "continue"]
+Locality = Literal["local", "distributed"]
+FrameProcess = Literal["row", "frame"]
+Reducer = Literal["append", "extend", "sum", "min", "max", "merge", "count", "last", "first"]
+OnLimit = Literal["queue", "cancel_new", "cancel_running", "fail"]
+CompensatedEnd = Literal["failure", "cancel"]
+
+
 # --- What rules may do -------------------------------------------------------------------------
 
 
@@ -63,7 +84,7 @@ class Retry(Action, frozen=True, kw_only=True, tag="retry"):
 
     attempts: Amount = 3
     """Tries in total, the first one included."""
-    backoff: Literal["none", "fixed", "linear", "exponential"] = "fixed"
+    backoff: Backoff = "fixed"
     delay: Amount = 0
     max_delay: Amount | None = None
     multiplier: Amount = 2
@@ -85,7 +106,7 @@ class Collect(Action, frozen=True, kw_only=True, tag="collect"):
 
     source: str
     into: str
-    mode: Literal["append", "extend", "replace", "merge"] = "append"
+    mode: CollectMode = "append"
 
 
 class Patch(Action, frozen=True, kw_only=True, tag="set"):
@@ -114,7 +135,7 @@ class Route(Action, frozen=True, kw_only=True, tag="next"):
     """Ask for tokens on other steps."""
 
     targets: tuple[Target, ...]
-    policy: Literal["end_step", "break_chain", "defer"] | None = None
+    policy: NextPolicy | None = None
     priority: int | None = None
     delay: Amount | None = None
 
@@ -240,13 +261,10 @@ class Cursor(Record, frozen=True, kw_only=True):
     claim: str
     params: Value = None
     max_rows: Amount = 1
-    process: Literal["row", "frame"] = "row"
+    process: FrameProcess = "row"
     row_concurrency: Amount = 1
     lease_seconds: Amount = 60
     max_attempts: Amount = 3
-
-
-Reducer = Literal["append", "extend", "sum", "min", "max", "merge", "count", "last", "first"]
 
 
 class Loop(Record, frozen=True, kw_only=True):
@@ -260,8 +278,8 @@ class Loop(Record, frozen=True, kw_only=True):
     mode: Literal["sequential", "parallel"] = "sequential"
     max_in_flight: Amount | None = None
     batch_size: Amount | None = None
-    on_error: Literal["fail", "continue"] = "fail"
-    placement: Literal["local", "distributed"] = "distributed"
+    on_error: OnIterationError = "fail"
+    placement: Locality = "distributed"
     reduce: dict[str, Reducer] = {}
     partition: Value = None
     """The key of an iteration: those with the same one follow one another."""
@@ -318,7 +336,7 @@ class Arc(Record, frozen=True, kw_only=True):
 class Router(Record, frozen=True, kw_only=True):
     """Exclusive: the first arc whose guard holds. Inclusive: every such arc."""
 
-    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    mode: MatchMode = "exclusive"
     arcs: tuple[Arc, ...] = ()
     quiet: bool = False
     """That no arc held is nothing to speak of (`on_no_match: quiet`)."""
@@ -327,9 +345,9 @@ class Router(Record, frozen=True, kw_only=True):
 class CaseSettings(Record, frozen=True, kw_only=True):
     """How the event rules of a step are read."""
 
-    mode: Literal["exclusive", "inclusive"] = "exclusive"
-    order: Literal["source", "priority"] = "source"
-    next_policy: Literal["end_step", "break_chain", "defer"] = "end_step"
+    mode: MatchMode = "exclusive"
+    order: RuleOrder = "source"
+    next_policy: NextPolicy = "end_step"
     wait: bool = False
     """`eval_mode: on_event`: the step waits for the world, holding no worker."""
     independent: bool = False
@@ -417,7 +435,7 @@ class Step(Record, frozen=True, kw_only=True):
     description: str = ""
     args: Values = {}
     admit: tuple[Admit, ...] = ()
-    admit_mode: Literal["exclusive", "inclusive"] = "exclusive"
+    admit_mode: MatchMode = "exclusive"
     """The first rule that holds decides, or all that hold, of which each may deny."""
     join: Join = Join()
     loop: Loop | None = None
@@ -437,8 +455,8 @@ class Step(Record, frozen=True, kw_only=True):
     patch: Patch | None = None
     timeout: Amount | None = None
     deadline: Amount | None = None
-    failure_mode: Literal["fail_fast", "best_effort"] = "fail_fast"
-    on_error: Literal["fail", "ignore", "retry"] = "fail"
+    failure_mode: FailureMode = "fail_fast"
+    on_error: OnStepError = "fail"
     compensate: str | None = None
     emit: tuple[str, ...] = ()
     pool: str | None = None
@@ -487,13 +505,13 @@ class Concurrency(Record, frozen=True, kw_only=True):
 
     key: Value
     limit: int = 1
-    on_limit: Literal["queue", "cancel_new", "cancel_running", "fail"] = "queue"
+    on_limit: OnLimit = "queue"
 
 
 class Executor(Record, frozen=True, kw_only=True):
     """How and where the playbook wants to run."""
 
-    kind: Literal["local", "distributed"] = "local"
+    kind: Locality = "local"
     profile: str | None = None
     pool: str | None = None
     labels: dict[str, str] = {}
@@ -512,7 +530,7 @@ class Executor(Record, frozen=True, kw_only=True):
     """What the workload must hold: of which types, within which bounds."""
     result: ResultSchema | None = None
     """What an execution yields when it completes."""
-    compensate_on: tuple[Literal["failure", "cancel"], ...] = ("failure",)
+    compensate_on: tuple[CompensatedEnd, ...] = ("failure",)
     """Which ends let done steps be undone first."""
     tracing: Tracing = Tracing()
 

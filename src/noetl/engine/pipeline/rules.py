@@ -51,6 +51,7 @@ from noetl.model.net import (
     Break,
     CaseSettings,
     Collect,
+    DirectiveKind,
     EventRule,
     Jump,
     Limits,
@@ -299,7 +300,7 @@ def answering(
 class Directive(msgspec.Struct, frozen=True, kw_only=True):
     """Where the pipeline goes, and what is written on the way."""
 
-    kind: Literal["continue", "retry", "jump", "break", "fail"]
+    kind: DirectiveKind
     to: str = ""
     delay: float = 0.0
     error: TaskError | None = None
