@@ -1,7 +1,7 @@
 """Where a pipeline and the chains of its event rules stand, enough to go on elsewhere.
 
-Whoever takes over after a crash or a wait finds here which calls are over, so that none of them is
-made again.
+A worker that takes over after a crash or a wait reads here which calls are over, and makes none of
+them again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from noetl.model.net import Values
+from noetl.model.net import NextPolicy, Values
 from noetl.model.outcome import Outcome, TaskError
 
-NextPolicy = Literal["end_step", "break_chain", "defer"]
 Stage = Literal["call", "page", "sink", "iteration", "enter", "exit", "event"]
 """What a chain answers: a call of the step, its next page, its success, the end of an iteration,
 the beginning of the step, its end, or something the world said. The last three are heard by the

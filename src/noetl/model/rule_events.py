@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.model.chains import Chain, Goal, NextPolicy, Progress
+from noetl.model.chains import Chain, Goal, Progress
 from noetl.model.facts import Fact, Reported, Undefined
 from noetl.model.ids import StepRunId
-from noetl.model.net import Values
+from noetl.model.net import NextPolicy, Values
 from noetl.model.outcome import Outcome
 
 

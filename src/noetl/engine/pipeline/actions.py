@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, assert_never
 
 from noetl.engine.durations import duration
 from noetl.errors import EvaluationFailed
-from noetl.model.chains import Again, Chain, Goal, NextPolicy, Routing, Tries
+from noetl.model.chains import Again, Chain, Goal, Routing, Tries
 from noetl.model.duration import seconds
 from noetl.model.net import (
     AnyAction,
@@ -24,10 +24,12 @@ from noetl.model.net import (
     Fail,
     Jump,
     Limits,
+    NextPolicy,
     Patch,
     Result,
     Retry,
     Route,
+    Run,
     Skip,
     Values,
 )
@@ -366,8 +368,10 @@ def program_of(action: AnyAction, label: str, place: str, *, of_task: bool = Fal
             return RetryProgram(action, label)
         case Continue() | Break() | Jump():
             return MoveProgram(action)
+        case Run():
+            raise AssertionError("`Run` is compiled with its task (`rules.RunProgram`)")
         case _:
-            raise AssertionError(f"{type(action).__name__} is made ready with its task")
+            return assert_never(action)
 
 
 def perform(action: PlainProgram, chain: Chain, writing: Writing, default: NextPolicy) -> Move:

@@ -45,7 +45,7 @@ from noetl.engine.pipeline.actions import (
     rendered,
 )
 from noetl.model import schemas
-from noetl.model.chains import Chain, NextPolicy, Tries
+from noetl.model.chains import Chain, Tries
 from noetl.model.facts import Undefined, near_misses, sentence
 from noetl.model.net import (
     Break,
@@ -55,6 +55,7 @@ from noetl.model.net import (
     EventRule,
     Jump,
     Limits,
+    NextPolicy,
     Patch,
     Poll,
     Rule,
