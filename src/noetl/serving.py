@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,6 @@ from noetl.version import __version__
 
 if TYPE_CHECKING:
     from noetl.api.protocol import App
-    from noetl.api.worker_control import HttpControl
     from noetl.control.recordings import Recording
     from noetl.settings import Settings
     from noetl.wiring import System
@@ -139,18 +138,37 @@ async def _announced(system: System, worker: Worker) -> AsyncIterator[None]:
     await system.store.leave(me.name)
 
 
-@asynccontextmanager
 async def worker(
-    settings: Settings, *, pool: str, slots: int, worker_id: str, kinds: tuple[str, ...] = ()
-) -> AsyncIterator[tuple[Worker, HttpControl]]:
-    """A worker for servers somewhere else: the same class, another control."""
+    settings: Settings,
+    ending: asyncio.Event,
+    *,
+    pool: str,
+    slots: int,
+    worker_id: str,
+    kinds: tuple[str, ...] = (),
+    grace: float,
+    on_ready: Callable[[], None],
+) -> None:
+    """A worker for servers somewhere else, until `ending` is set: the same class, another
+    control.
+    """
     from noetl.api.worker_control import HttpControl
     from noetl.control.clock import SystemClock
+    from noetl.model.commands import Presence
     from noetl.tools.registry import tools
+    from noetl.worker import process
     from noetl.worker.worker import Worker
 
     wiring.look_rarely_for_cycles()
     resources, sources = wiring.for_worker(settings, slots)
+    me = Presence(
+        worker_id=worker_id,
+        pool=pool,
+        slots=slots,
+        host=socket.gethostname(),
+        version=__version__,
+        sandbox=settings.sandbox,
+    )
     try:
         async with (
             wiring.tracing(worker_id) as spans,
@@ -167,6 +185,6 @@ async def worker(
                 sources=sources,
                 spans=spans,
             )
-            yield made, control
+            await process.live(made, control, me, ending, grace=grace, on_ready=on_ready)
     finally:
         await resources.close()

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from noetl.cli.options import json_option, server_option, settings_for_server
 from noetl.cli.output import say
 from noetl.cli.server import detach_option
 
 if TYPE_CHECKING:
-    from noetl.api.worker_control import HttpControl
-    from noetl.model.commands import Presence
     from noetl.settings import Settings
-    from noetl.worker.worker import Worker
-
-logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 30.0
-BEAT_SECONDS = 15.0
-GOODBYE_SECONDS = 5.0
 
 
 @click.group(short_help="Run a worker that takes commands from a server.")
@@ -159,90 +150,29 @@ def status_command(as_json: bool) -> None:
     sys.exit(status(daemons("worker"), as_json=as_json))
 
 
-# --- Working -----------------------------------------------------------------------------------
-
-
 async def _work(
     settings: Settings, pool: str, slots: int, worker_id: str, grace: float, kinds: tuple[str, ...]
 ) -> None:
     from noetl import serving
     from noetl.cli.daemons import tell_ready
-    from noetl.model.commands import Presence
-    from noetl.version import __version__
 
-    async with serving.worker(
-        settings, pool=pool, slots=slots, worker_id=worker_id, kinds=kinds
-    ) as made:
-        worker, control = made
-        ending = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, ending.set)
-        me = Presence(
-            worker_id=worker_id,
-            pool=pool,
-            slots=slots,
-            host=socket.gethostname(),
-            version=__version__,
-            sandbox=settings.sandbox,
-        )
-        registering = asyncio.ensure_future(control.register(me))
-        if not await _before(registering, ending):
-            return
+    ending = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+
+    def ready() -> None:
         kept = f"sandbox: {settings.sandbox}"
         say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url} ({kept})")
         tell_ready(worker_id, settings.sandbox, pool.partition(" [")[2].removesuffix("]"))
-        beating = asyncio.ensure_future(_beat(me, control, ending))
-        await _until_ending(worker, ending, grace)
-        beating.cancel()
-        await _say_goodbye(control, worker_id)
+
+    await serving.worker(
+        settings,
+        ending,
+        pool=pool,
+        slots=slots,
+        worker_id=worker_id,
+        kinds=kinds,
+        grace=grace,
+        on_ready=ready,
+    )
     say(f"worker {worker_id} has ended")
-
-
-async def _say_goodbye(control: HttpControl, worker_id: str) -> None:
-    """What we did not finish goes to others at once; if nobody hears us, when our leases lapse."""
-    from noetl.errors import NoetlError
-
-    try:
-        async with asyncio.timeout(GOODBYE_SECONDS):
-            await control.deregister(worker_id)
-    except (NoetlError, TimeoutError) as error:
-        logger.warning("no server heard that we end: %s", error)
-
-
-async def _before(work: asyncio.Future[None], ending: asyncio.Event) -> bool:
-    """Whether the work was done before we were asked to end."""
-    waiting: asyncio.Future[Any] = asyncio.ensure_future(ending.wait())
-    await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if work.done():
-        work.result()
-        return True
-    work.cancel()
-    return False
-
-
-async def _until_ending(worker: Worker, ending: asyncio.Event, grace: float) -> None:
-    running = asyncio.ensure_future(worker.run())
-    if await _before(asyncio.shield(running), ending):
-        return
-    logger.info("draining", extra={"worker_id": worker.worker_id})
-    worker.drain()
-    _, unfinished = await asyncio.wait({running}, timeout=grace)
-    if unfinished:
-        logger.warning("handing back what is running", extra={"worker_id": worker.worker_id})
-        await worker.stop()
-    await running
-
-
-async def _beat(me: Presence, control: HttpControl, ending: asyncio.Event) -> None:
-    """Say from time to time that we are there; that is for people, so it may fail."""
-    from noetl.errors import NoetlError
-
-    while True:
-        await asyncio.sleep(BEAT_SECONDS)
-        try:
-            if await control.heartbeat(msgspec.structs.replace(me, draining=ending.is_set())):
-                ending.set()
-        except NoetlError as error:
-            logger.warning("no heartbeat: %s", error)
