@@ -37,4 +37,4 @@ async def embedded(
     if slots is not None:
         settings = msgspec.structs.replace(settings, slots=slots)
     async with whole_system(settings, tools=tools) as system:
-        yield Client.through(InProcess(system.services(), local(getpass.getuser())))
+        yield Client.through(InProcess(system, local(getpass.getuser())))

@@ -20,9 +20,9 @@ from noetl.version import __version__
 
 if TYPE_CHECKING:
     from noetl.api.protocol import App
+    from noetl.api.services import Services
     from noetl.control.recordings import Recording
     from noetl.settings import Settings
-    from noetl.wiring import System
     from noetl.worker.worker import Worker
 
 
@@ -57,7 +57,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 
     wiring.operator_key(settings).require()
     async with wiring.embedded(settings, work=False, serves=True) as system:
-        services = system.services()
+        services = system
         is_open = await services.access.is_open()
         if is_open and not is_loopback(host):
             raise BadSetting(
@@ -101,13 +101,13 @@ async def showing(
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
         async with wiring.embedded(here, work=False) as system:
             await keep(system.store, recording)
-            services = system.services()
+            services = system
             with listening(host, port) as listener:
                 yield Served(ShowingEdge(services), listener, services.draining, True)
 
 
 @asynccontextmanager
-async def _announced(system: System, worker: Worker) -> AsyncIterator[None]:
+async def _announced(system: Services, worker: Worker) -> AsyncIterator[None]:
     """The worker in this process is listed among its pool like any other."""
     from noetl.errors import StoreError
     from noetl.store.base import Runtime

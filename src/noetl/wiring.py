@@ -16,30 +16,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from noetl.control.clock import SharedClock, SystemClock
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
-    from noetl.api.evaluation import Evaluator
-    from noetl.api.metrics import AskNats
     from noetl.api.protocol import App
     from noetl.api.services import Services
-    from noetl.control.catalog import Catalog
     from noetl.control.clock import Clock
-    from noetl.control.consumers import Consumers
-    from noetl.control.executions import Executions
-    from noetl.control.hooks import Hooks
     from noetl.control.keys import Keys
-    from noetl.control.notifications import Notifications
-    from noetl.control.orchestrator import Orchestrator
-    from noetl.control.peers import Membership
-    from noetl.control.schedules import Schedules
-    from noetl.control.tokens import Tokens
-    from noetl.control.triggers import Triggers
     from noetl.dsl import Compiled
     from noetl.model.ids import ExecutionId
     from noetl.model.rewrites import Migration
@@ -48,7 +36,6 @@ if TYPE_CHECKING:
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
     from noetl.settings import Settings
-    from noetl.store.access import Sessions
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
     from noetl.tools.base import Tool
@@ -157,27 +144,6 @@ def migrator() -> Callable[[str], Migration]:
     return lambda text: migrate_text(text, tools)
 
 
-class System(msgspec.Struct, frozen=True):
-    """A whole system, ready to be used."""
-
-    executions: Executions
-    catalog: Catalog
-    triggers: Triggers
-    schedules: Schedules
-    hooks: Hooks
-    consumers: Consumers
-    notifications: Notifications
-    keys: Keys
-    tokens: Tokens
-    store: Store
-    orchestrator: Orchestrator
-    clock: Clock
-    membership: Membership
-    services: Callable[[], Services]
-    """What the routes of the API work with, made when they are first needed."""
-    nats: Nats | None = None
-
-
 @asynccontextmanager
 async def embedded(
     settings: Settings,
@@ -186,7 +152,7 @@ async def embedded(
     patience: float = 1.0,
     serves: bool = False,
     tools: Sequence[Tool] = (),
-) -> AsyncIterator[System]:
+) -> AsyncIterator[Services]:
     """A whole system in this process: store, orchestrator and worker, joined by plain calls.
 
     Without `work` nothing runs: for commands that act on executions which have stopped. If another
@@ -198,10 +164,9 @@ async def embedded(
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_for_writing(settings, patience))
         clock = await _clock(store)
-        keys = _keys(settings, store, clock)
-        nats = await stack.enter_async_context(_nats(settings, store, keys, serves=serves))
         me = _runtime(clock) if serves else None
-        system = _system(settings, stack, store, clock, keys, me=me, nats=nats, tools=tools)
+        system = _services(settings, stack, store, clock, me, tools)
+        system.nats = await stack.enter_async_context(_nats(settings, system, serves=serves))
         async with (
             in_background(system.orchestrator.commits.run()),
             _peers(system),
@@ -214,85 +179,34 @@ async def embedded(
                 yield system
 
 
-def _system(
+def _services(
     settings: Settings,
     stack: AsyncExitStack,
     store: Store,
     clock: Clock,
-    keys: Keys,
-    *,
     me: Runtime | None = None,
-    nats: Nats | None = None,
     tools: Sequence[Tool] = (),
-) -> System:
-    """The parts round a store, joined; nothing of them runs yet, and the stack ends them."""
-    from noetl.control.catalog import Catalog
-    from noetl.control.children import Family
-    from noetl.control.clock import WallClock
-    from noetl.control.consumers import Consumers
-    from noetl.control.executions import Executions
-    from noetl.control.hooks import Hooks
-    from noetl.control.notifications import Notifications
-    from noetl.control.orchestrator import Orchestrator
-    from noetl.control.peers import Membership
-    from noetl.control.schedules import Schedules
-    from noetl.control.tokens import Tokens
-    from noetl.control.triggers import Triggers
+) -> Services:
+    from noetl.api.services import Makers, Services
 
-    family = Family(settings.max_depth, settings.max_children)
-    orchestrator = Orchestrator(store, clock, limits=settings.limits, family=family)
-    membership = Membership(store, clock, me)
-    services = _LazyServices(settings, tools)
-    stack.push_async_callback(services.close)
-    executions = Executions(orchestrator, store, clock, keys.missing, membership.owns)
-    catalog = Catalog(store, compiler(settings, tools), clock)
-    # A shared clock follows that of the database.
-    wall = WallClock() if store.exclusive else clock
-    triggers = Triggers(store, wall, membership.owns)
-    schedules = Schedules(store, catalog, executions, wall, triggers)
-    hooks = Hooks(store, catalog, executions, keys, wall, triggers)
-    consumers = Consumers(
-        *(store, catalog, executions, keys, wall, triggers),
-        resources=_ServerTools(settings, stack),
-        me=f"server-{_process_name()}" if me is None else me.name,
+    ready = cache(lambda: compiler(settings, tools))
+    makers = Makers(
+        compiled=lambda text, **more: ready()(text, **more),
+        own_kinds=bool(tools),
+        tools=lambda: tool_resources(settings, 1),
+        keys=partial(_keys, settings),
+        operator_key=lambda: operator_key(settings),
+        name=f"server-{_process_name()}",
     )
-    notifications = Notifications(store, catalog, executions, wall, triggers)
-    triggers.keeps(
-        {
-            "Notification": notifications.settle_rule,
-            "Notice": notifications.settle_row,
-            "Schedule": schedules.settle_row,
-            "Hook": hooks.settle,
-            "Consumer": consumers.settle_row,
-        }
-    )
-    services.system = System(
-        executions=executions,
-        catalog=catalog,
-        triggers=triggers,
-        schedules=schedules,
-        hooks=hooks,
-        consumers=consumers,
-        notifications=notifications,
-        keys=keys,
-        tokens=Tokens(store, keys, clock),
-        store=store,
-        orchestrator=orchestrator,
-        clock=clock,
-        membership=membership,
-        services=services,
-        nats=nats,
-    )
-    return services.system
+    return Services(settings, stack, store, clock, makers, me)
 
 
 @asynccontextmanager
-async def reading(settings: Settings) -> AsyncIterator[System]:
+async def reading(settings: Settings) -> AsyncIterator[Services]:
     """A system on a database that others may write meanwhile: it shows, and changes nothing."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(looking(settings))
-        clock = await _clock(store)
-        yield _system(settings, stack, store, clock, _keys(settings, store, clock))
+        yield _services(settings, stack, store, await _clock(store))
 
 
 def look_rarely_for_cycles() -> None:
@@ -304,8 +218,6 @@ def look_rarely_for_cycles() -> None:
 
 async def _clock(store: Store) -> Clock:
     """The time that everybody who uses this store agrees on."""
-    from noetl.control.clock import SharedClock, SystemClock
-
     if store.exclusive:
         return SystemClock()
     clock = SharedClock()
@@ -315,9 +227,10 @@ async def _clock(store: Store) -> Clock:
 
 @asynccontextmanager
 async def _nats(
-    settings: Settings, store: Store, keys: Keys, *, serves: bool
+    settings: Settings, system: Services, *, serves: bool
 ) -> AsyncIterator[Nats | None]:
     """NATS beside the database, if it is configured and there is anything to share."""
+    store = system.store
     if settings.nats_url is None or (store.exclusive and not serves):
         yield None
         return
@@ -332,6 +245,7 @@ async def _nats(
         )
     from noetl.store.nats import Nats
 
+    keys = system.keys
     await keys.prepare()
     installation = await store.installation()
     nats = Nats(settings.nats_url.split(","), installation, keys.derived_from, store.access.user)
@@ -362,9 +276,8 @@ def _runtime(clock: Clock) -> Runtime:
 
 
 @asynccontextmanager
-async def _peers(system: System) -> AsyncIterator[None]:
+async def _peers(system: Services) -> AsyncIterator[None]:
     """Hear of what others do on the same database, if there can be others."""
-    from noetl.control.clock import SharedClock
     from noetl.control.peers import Peers
 
     store, clock = system.store, system.clock
@@ -393,7 +306,7 @@ async def _peers(system: System) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def working(
-    system: System,
+    system: Services,
     settings: Settings,
     chosen: set[ExecutionId] | None = None,
     tools: Sequence[Tool] = (),
@@ -414,7 +327,7 @@ async def working(
 
 
 @asynccontextmanager
-async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[None]:
+async def keeping_time(system: Services, *, grace: float = 0.0) -> AsyncIterator[None]:
     """Timers that fire, and leases that lapse; these not before `grace` seconds."""
     from noetl.control.admission import admit
     from noetl.control.timers import fire_timers
@@ -429,7 +342,7 @@ async def keeping_time(system: System, *, grace: float = 0.0) -> AsyncIterator[N
 
 
 @asynccontextmanager
-async def keeping_triggers(system: System) -> AsyncIterator[None]:
+async def keeping_triggers(system: Services) -> AsyncIterator[None]:
     """Documents that start executions by themselves."""
     system.orchestrator.commits.on_ended += [system.schedules.note_end, system.consumers.note_end]
     commits, notifications = system.orchestrator.commits, system.notifications
@@ -451,10 +364,9 @@ async def keeping_triggers(system: System) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def local_worker(
-    system: System, settings: Settings, spans: Spans | None, added: Sequence[Tool] = ()
+    system: Services, settings: Settings, spans: Spans | None, added: Sequence[Tool] = ()
 ) -> AsyncIterator[Worker]:
     """A worker in this process, which also knows the tools `added`."""
-    from noetl.control.local import LocalControl
     from noetl.model.commands import placed
     from noetl.model.labels import of_worker
     from noetl.tools.registry import tools
@@ -462,7 +374,7 @@ async def local_worker(
 
     resources, sources = for_worker(settings, settings.slots)
     worker = Worker(
-        LocalControl(system.orchestrator, system.store, system.keys.credential, system.tokens),
+        system.control,
         tools(added),
         resources,
         worker_id=f"{EMBEDDED}{_process_name()}",
@@ -480,7 +392,7 @@ async def local_worker(
 
 
 @asynccontextmanager
-async def tracing_ends(system: System) -> AsyncIterator[Spans | None]:
+async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
     """The same for a control plane: it sends the spans of executions whose end it stores."""
     async with tracing(_process_name()) as spans:
         if spans is not None:
@@ -522,18 +434,6 @@ async def tracing(instance: str) -> AsyncIterator[Spans | None]:
         await spans.close()
 
 
-async def rotate_keys(settings: Settings, keys: Keys) -> int:
-    """Put every credential under a new key; how many were not yet.
-
-    With a key file the new key is made here. With NOETL_SECRET_KEY it is the first of several.
-    """
-    await keys.prepare()
-    key = operator_key(settings)
-    moved = await keys.rotate(key.renewed)
-    key.forget_old()
-    return moved
-
-
 def operator_key(settings: Settings) -> OperatorKey:
     """The key that credentials are encrypted with, or where it would be made."""
     from noetl.secrets.operator_key import OperatorKey
@@ -562,7 +462,7 @@ async def in_background(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 
 
 @asynccontextmanager
-async def _reachable(settings: Settings, system: System) -> AsyncIterator[None]:
+async def _reachable(settings: Settings, system: Services) -> AsyncIterator[None]:
     """Let other processes of this user call the one that holds the database file."""
     from noetl.api import local_socket
 
@@ -574,7 +474,7 @@ async def _reachable(settings: Settings, system: System) -> AsyncIterator[None]:
     def app() -> App:
         from noetl.api.edge import LocalEdge
 
-        return LocalEdge(system.services())
+        return LocalEdge(system)
 
     async with local_socket.serving(path, app):
         yield
@@ -598,7 +498,7 @@ class Reached(NamedTuple):
     """A way to the API, and the system behind it if that is in this process."""
 
     client: Client
-    system: System | None = None
+    system: Services | None = None
 
 
 @asynccontextmanager
@@ -651,12 +551,12 @@ async def reached(
             await asyncio.sleep(BUSY_PAUSE)
 
 
-def here(system: System, account: str) -> Reached:
+def here(system: Services, account: str) -> Reached:
     """The API of a system in this process."""
     from noetl.api.client import Client, InProcess
     from noetl.api.rights import local
 
-    return Reached(Client.through(InProcess(system.services(), local(account))), system)
+    return Reached(Client.through(InProcess(system, local(account))), system)
 
 
 async def _holder(settings: Settings) -> Client | None:
@@ -678,142 +578,6 @@ async def _holder(settings: Settings) -> Client | None:
     except NoetlError:
         pass  # it is there, if not well; what is asked of it will tell
     return made
-
-
-def _session_store(system: System) -> Sessions:
-    """The database; where there is NATS, with copies there."""
-    if system.nats is None:
-        return system.store.sessions
-    from noetl.store.nats.sessions import CopiedSessions
-
-    return CopiedSessions(system.nats.sessions, system.store.sessions)
-
-
-def _nats_figures(system: System) -> AskNats | None:
-    """How to ask how NATS does."""
-    from noetl.api.metrics import NatsFigures
-
-    nats = system.nats
-    if nats is None:
-        return None
-    return lambda: NatsFigures(
-        is_connected=nats.connection.is_connected,
-        connects=nats.connection.connects,
-        failures=nats.connection.failures,
-        copies_found=nats.bodies.found,
-        copies_missed=nats.bodies.missed,
-    )
-
-
-class _ServerTools:
-    """What a server itself uses of the tools, made when it is first needed."""
-
-    def __init__(self, settings: Settings, stack: AsyncExitStack) -> None:
-        self._settings = settings
-        self._stack = stack
-        self._made: ToolResources | None = None
-
-    def __call__(self) -> ToolResources:
-        if self._made is None:
-            self._made = tool_resources(self._settings, 1)
-            self._stack.push_async_callback(self._made.close)
-        return self._made
-
-
-class _LazyServices:
-    """The services of a system. Few processes that hold a database are ever called."""
-
-    system: System
-
-    def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
-        self._settings = settings
-        self._tools = tools
-        self._made: Services | None = None
-
-    def __call__(self) -> Services:
-        if self._made is None:
-            from noetl.api.evaluation import Evaluator
-
-            settings, tools = self._settings, self._tools
-            evaluator = Evaluator(settings.limits, compiler(settings, tools) if tools else None)
-            self._made = _services(self.system, self._settings, evaluator)
-        return self._made
-
-    async def close(self) -> None:
-        if self._made is not None:
-            await self._made.evaluator.close()
-
-
-def _services(system: System, settings: Settings, evaluator: Evaluator) -> Services:
-    from noetl.api.access import Access
-    from noetl.api.leases import Leases
-    from noetl.api.metrics import Metrics
-    from noetl.api.services import Services
-    from noetl.api.sessions import Sessions
-    from noetl.api.simulation import Simulator
-    from noetl.api.stream import Streams
-    from noetl.api.topics import Topics
-    from noetl.control.bulk import Bulk
-    from noetl.control.desk import Desk
-    from noetl.control.history import Moments
-    from noetl.control.local import LocalControl
-    from noetl.control.records import Records
-    from noetl.control.retention import Retention
-    from noetl.control.timeline import Timelines
-    from noetl.control.versions import Versions
-    from noetl.model.retention import keep_rules
-    from noetl.store.archive import archive_at
-
-    store, clock = system.store, system.clock
-    sessions = Sessions(_session_store(system), clock)
-    nats = _nats_figures(system)
-    decisions = system.orchestrator.commits
-    metrics = Metrics(lambda: (decisions.states_found, decisions.states_read), nats)
-    decisions.on_ended.append(metrics.finished)
-    system.schedules.on_decided = metrics.time_decided
-    system.consumers.on_taken = lambda outcome: metrics.messages.inc(outcome)
-    system.notifications.on_told = lambda on, outcome: metrics.notices.inc(on, outcome)
-    draining = asyncio.Event()
-    streams = Streams(store, system.orchestrator.watchers, metrics, draining)
-    desk = Desk(store, system.orchestrator)
-    return Services(
-        executions=system.executions,
-        records=Records(store),
-        retention=Retention(
-            store,
-            clock,
-            keep_rules(settings.keep),
-            system.orchestrator.forget,
-            archive_at(settings.archive_url) if settings.archive_url else None,
-        ),
-        catalog=system.catalog,
-        schedules=system.schedules,
-        hooks=system.hooks,
-        consumers=system.consumers,
-        notifications=system.notifications,
-        keys=system.keys,
-        store=store,
-        orchestrator=system.orchestrator,
-        tokens=system.tokens,
-        control=LocalControl(system.orchestrator, store, system.keys.credential, system.tokens),
-        clock=clock,
-        access=Access(store.access, sessions, clock),
-        sessions=sessions,
-        leases=Leases(store, clock),
-        evaluator=evaluator,
-        simulator=Simulator(),
-        metrics=metrics,
-        streams=streams,
-        topics=Topics(store, streams, system.orchestrator.watchers, desk, clock),
-        moments=Moments(store),
-        timelines=Timelines(store),
-        desk=desk,
-        bulk=Bulk(store, system.executions),
-        versions=Versions(store),
-        nats=nats,
-        rotate_keys=lambda: rotate_keys(settings, system.keys),
-        draining=draining,
-    )
 
 
 def _database_file(settings: Settings) -> Path | None:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.local import LocalControl
 from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
@@ -19,7 +20,6 @@ from noetl.store.log import EventRow
 from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.wiring import System
 from noetl.worker.worker import Worker
 from tests.server.processes import SECRET_KEY
 
@@ -27,7 +27,7 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests
 
 
 @asynccontextmanager
-async def servers(url: str, count: int, **environment: str) -> AsyncIterator[list[System]]:
+async def servers(url: str, count: int, **environment: str) -> AsyncIterator[list[Services]]:
     """So many, without workers: tests lease and report themselves."""
     given = {"NOETL_DATABASE_URL": url, "NOETL_SECRET_KEY": SECRET_KEY, **environment}
     settings = Settings.from_environment(given)
@@ -42,7 +42,7 @@ async def servers(url: str, count: int, **environment: str) -> AsyncIterator[lis
 
 
 @asynccontextmanager
-async def working(system: System, name: str, *, slots: int = 1) -> AsyncIterator[None]:
+async def working(system: Services, name: str, *, slots: int = 1) -> AsyncIterator[None]:
     """A worker that talks to this server."""
     resources = ToolResources(SandboxPool)
     worker = Worker(
@@ -64,14 +64,16 @@ async def working(system: System, name: str, *, slots: int = 1) -> AsyncIterator
         await resources.close()
 
 
-async def started(system: System, workflow: str) -> str:
+async def started(system: Services, workflow: str) -> str:
     compiled = system.catalog.check(HEAD + workflow)
     net = compiled.unwrap()
     await system.orchestrator.programs.keep(net, compiled.digest)
     return await system.executions.start(compiled.digest, net.path, None, {})
 
 
-async def leased(system: System, worker: str, *, wait: float = 10.0, want: int = 1) -> list[Lease]:
+async def leased(
+    system: Services, worker: str, *, wait: float = 10.0, want: int = 1
+) -> list[Lease]:
     return await system.orchestrator.leases.lease(worker, pool="default", want=want, wait=wait)
 
 
@@ -88,7 +90,7 @@ def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> R
     )
 
 
-async def log(system: System, execution_id: str) -> list[EventRow]:
+async def log(system: Services, execution_id: str) -> list[EventRow]:
     return await system.store.log.events(execution_id, limit=10_000)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.local import LocalControl
 from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
@@ -42,9 +43,7 @@ async def ends(task: asyncio.Task[object]) -> bool:
     return has_ended
 
 
-def run(
-    story: Callable[[wiring.System], Awaitable[None]], folder: Path, *, work: bool = True
-) -> None:
+def run(story: Callable[[Services], Awaitable[None]], folder: Path, *, work: bool = True) -> None:
     settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db"})
 
     async def whole() -> None:
@@ -56,7 +55,7 @@ def run(
 
 @pytest.mark.parametrize("count", TURNS)
 def test_timers_change_just_when_their_keeper_is_told_to_end(tmp_path: Path, count: int):
-    async def story(system: wiring.System) -> None:
+    async def story(system: Services) -> None:
         orchestrator = system.orchestrator
         keeper = asyncio.create_task(fire_timers(orchestrator, system.store, system.clock))
         await asyncio.sleep(0.05)  # It waits for a timer by then; if not, that is fine, too.
@@ -70,7 +69,7 @@ def test_timers_change_just_when_their_keeper_is_told_to_end(tmp_path: Path, cou
 
 @pytest.mark.parametrize("count", TURNS)
 def test_work_comes_just_when_its_worker_goes(tmp_path: Path, count: int):
-    async def story(system: wiring.System) -> None:
+    async def story(system: Services) -> None:
         asked = system.orchestrator.leases.lease("w", pool="elsewhere", want=1, wait=60)
         asking = asyncio.create_task(asked)
         await asyncio.sleep(0.05)
@@ -113,7 +112,7 @@ workflow: [{step: start, tool: {kind: deaf}, next: start}]
 
 
 def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
-    async def story(system: wiring.System) -> None:
+    async def story(system: Services) -> None:
         begun = asyncio.Event()
 
         async def deaf(config: Any, context: ToolContext) -> Outcome:

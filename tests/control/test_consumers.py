@@ -12,8 +12,9 @@ import msgspec
 import nats
 import psycopg
 
+from noetl.api.services import Services
 from noetl.model.triggers import TriggerMessage
-from noetl.wiring import System, keeping_triggers
+from noetl.wiring import keeping_triggers
 from tests.control.servers import run, servers
 from tests.control.test_schedules import embedded, register, until
 
@@ -39,7 +40,7 @@ def document(source: dict[str, Any], **spec: Any) -> str:
     return f"{head}spec: {msgspec.json.encode(given | spec).decode()}\n"
 
 
-async def taken(system: System, count: int) -> list[TriggerMessage]:
+async def taken(system: Services, count: int) -> list[TriggerMessage]:
     """What became of the messages, oldest first, when there are so many."""
 
     async def enough() -> Any:
@@ -50,7 +51,7 @@ async def taken(system: System, count: int) -> list[TriggerMessage]:
     return found[::-1]
 
 
-async def orders(system: System) -> list[int]:
+async def orders(system: Services) -> list[int]:
     """What the executions were started with, in the order of their numbers."""
     found = []
     for one in await system.store.messages.of("t/c", limit=1000):
@@ -61,7 +62,7 @@ async def orders(system: System) -> list[int]:
     return sorted(found)
 
 
-async def reading(system: System) -> None:
+async def reading(system: Services) -> None:
     async def reads() -> bool:
         [(_, state)] = await system.consumers.all("", "", 10)
         return bool(state.holder) and not state.problem

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.hooks import Delivery, Taken
-from noetl.wiring import System
 from tests.control.servers import run, servers
 from tests.control.test_schedules import WAITING, embedded, register, until
 
@@ -22,7 +22,7 @@ def hook(**spec: Any) -> str:
     return f"{head}spec: {msgspec.json.encode(given | spec).decode()}\n"
 
 
-async def deliver(system: System, **body: Any) -> Taken:
+async def deliver(system: Services, **body: Any) -> Taken:
     known = await system.hooks.lately("t/h")
     assert known is not None
     return await system.hooks.take(known, Delivery({}, {}, msgspec.json.encode(body)))

@@ -10,8 +10,8 @@ from uuid import uuid4
 import nats
 import pytest
 
+from noetl.api.services import Services
 from noetl.control import peers
-from noetl.wiring import System
 from tests.control.servers import done, leased, run, servers, started
 from tests.servers import NatsServer, nats_running
 from tests.tools.services import free_port
@@ -31,7 +31,7 @@ def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "LOOK_SECONDS", 3600.0)
 
 
-async def hand_over(first: System, second: System) -> None:
+async def hand_over(first: Services, second: Services) -> None:
     """Work that the one opens reaches a worker that waits at the other.
 
     News of the first moments may be lost, as news may: so work is opened until some is heard of.

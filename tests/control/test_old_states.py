@@ -11,12 +11,12 @@ import math
 
 import psycopg
 
+from noetl.api.services import Services
 from noetl.control import peers
 from noetl.control.timers import fire_timers
 from noetl.engine.signals import received
 from noetl.model.execution_query import exactly
 from noetl.store.log import Write
-from noetl.wiring import System
 from tests.control.servers import (
     deaf,
     done,
@@ -57,13 +57,13 @@ CHILD = (
 )
 
 
-async def run_step(system: System, result: object = None) -> None:
+async def run_step(system: Services, result: object = None) -> None:
     """The next open command is leased and reported here."""
     [lease] = await leased(system, "w")
     await system.orchestrator.report(done(lease, "w", result=result))
 
 
-async def names(system: System, execution_id: str) -> list[str]:
+async def names(system: Services, execution_id: str) -> list[str]:
     return [row.type for row in await log(system, execution_id)]
 
 
@@ -144,7 +144,7 @@ def test_a_parent_hears_of_its_child_from_a_server_with_an_old_state(database_ur
     run(story)
 
 
-async def until_called(system: System, execution_id: str) -> None:
+async def until_called(system: Services, execution_id: str) -> None:
     """The parent waits for its child, whose first step may or may not have been done."""
     while not (await system.store.records.summaries(exactly(parent=execution_id))):
         await asyncio.sleep(0.005)

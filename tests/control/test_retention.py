@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.retention import EVENTS_AT_ONCE, Retention, _parts
 from noetl.errors import Conflict, NotFound
 from noetl.model.retention import keep_rules
 from noetl.settings import Settings
 from noetl.store.retention import Member
-from noetl.wiring import System
 from tests.control.servers import servers, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
@@ -56,7 +56,7 @@ SOON = keep_rules("1ms")
 
 
 @asynccontextmanager
-async def running(url: str) -> AsyncIterator[System]:
+async def running(url: str) -> AsyncIterator[Services]:
     settings = Settings.from_environment({"NOETL_DATABASE_URL": url})
     async with wiring.embedded(settings) as system:
         for text in (CHILD, PARENT, FAILING):
@@ -64,7 +64,7 @@ async def running(url: str) -> AsyncIterator[System]:
         yield system
 
 
-async def run(system: System, path: str, workload: dict[str, object] | None = None) -> str:
+async def run(system: Services, path: str, workload: dict[str, object] | None = None) -> str:
     entry = await system.store.catalog.entry(path)
     assert entry is not None
     execution_id = await system.executions.start(

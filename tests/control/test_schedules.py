@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.schedules import ScheduleState
 from noetl.dsl import Compiled
 from noetl.errors import Conflict, NotFound
@@ -27,7 +28,6 @@ from noetl.model.triggers import (
 )
 from noetl.settings import Settings
 from noetl.store.catalog import CatalogEntry
-from noetl.wiring import System
 from tests.control.servers import deaf, run, servers
 from tests.server.processes import SECRET_KEY
 
@@ -52,16 +52,16 @@ def document(**spec: Any) -> str:
     return f"{head}spec: {msgspec.json.encode(body).decode()}\n"
 
 
-async def register(system: System, text: str) -> CatalogEntry:
+async def register(system: Services, text: str) -> CatalogEntry:
     compiled: Compiled = wiring.document_compiler(Settings.from_environment({}))(text)
     assert compiled.is_valid, compiled.problems
     if compiled.trigger is None:
         return await system.catalog.keep(text, compiled)
-    return await system.services().triggers[compiled.trigger.kind].register(text, compiled)
+    return await system.trigger_documents[compiled.trigger.kind].register(text, compiled)
 
 
 @asynccontextmanager
-async def embedded(folder: Path, *, keeps: bool = True) -> AsyncIterator[System]:
+async def embedded(folder: Path, *, keeps: bool = True) -> AsyncIterator[Services]:
     """A server on SQLite that has no worker."""
     given = {"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db", "NOETL_SECRET_KEY": SECRET_KEY}
     settings = Settings.from_environment(given)
@@ -78,13 +78,13 @@ async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
     return found
 
 
-async def times(system: System, outcome: str = "") -> list[TriggerTime]:
+async def times(system: Services, outcome: str = "") -> list[TriggerTime]:
     """What became of times, oldest first."""
     found = await system.store.triggers.times("t/s", limit=1000)
     return [one for one in reversed(found) if outcome in ("", one.outcome)]
 
 
-async def started(system: System, count: int) -> list[TriggerTime]:
+async def started(system: Services, count: int) -> list[TriggerTime]:
     async def enough() -> list[TriggerTime]:
         found = await times(system, "started")
         return found if len(found) >= count else []
@@ -93,13 +93,13 @@ async def started(system: System, count: int) -> list[TriggerTime]:
     return found
 
 
-async def end(system: System, one: TriggerTime, name: str = "go") -> None:
+async def end(system: Services, one: TriggerTime, name: str = "go") -> None:
     assert one.execution_id is not None
     await system.executions.signal(one.execution_id, name)
     await system.executions.wait(one.execution_id)
 
 
-async def check_each_once(system: System) -> list[TriggerTime]:
+async def check_each_once(system: Services) -> list[TriggerTime]:
     """Every time from the first to the last has been decided, and each started one has one
     execution of its own, under its key, by its schedule.
     """
@@ -439,7 +439,7 @@ def test_ten_thousand_schedules_cost_a_start_nothing_and_no_query_while_none_is_
     run(story)
 
 
-async def fill(system: System, count: int) -> None:
+async def fill(system: Services, count: int) -> None:
     """So many schedules, each due in an hour, written as registering would."""
     schedule = Schedule(name="many", path="m", playbook=PlaybookRef(path="t/waiting"), every=3600.0)
     net = encode(schedule)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from noetl.wiring import System
+from noetl.api.services import Services
 from tests.control.servers import leased, run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
 
 
-async def waiting_worker(system: System, name: str) -> asyncio.Task[list[object]]:
+async def waiting_worker(system: Services, name: str) -> asyncio.Task[list[object]]:
     """A worker that waits, and has begun to."""
     before = len(system.orchestrator.dispatch._waiting.get("default", ()))
     task = asyncio.create_task(leased(system, name, wait=60))

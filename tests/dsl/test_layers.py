@@ -2,7 +2,6 @@
 
 import pytest
 
-from noetl.dsl.layers import combine
 from noetl.model.net import Limits, Retry
 from tests.dsl.compiling import codes, compiled, found, net_of, step_of, task_of
 
@@ -229,7 +228,7 @@ def test_s10_a_playbooks_own_limits_cannot_weaken_the_operators():
 )
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_every_limit_combines_by_minimum(name, outer, inner, holds):
-    combined = combine(Limits(**{name: outer}), Limits(**{name: inner}))
+    combined = Limits(**{name: inner}).within(Limits(**{name: outer}))
 
     assert combined == Limits(**{name: holds})
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control.forks import REUSED
 from noetl.engine.evolve import evolve
 from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState
 from noetl.settings import Settings
-from noetl.wiring import System
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 class Bench:
     """A running system and how tests use it."""
 
-    def __init__(self, system: System, settings: Settings, folder: Path) -> None:
+    def __init__(self, system: Services, settings: Settings, folder: Path) -> None:
         self.system = system
         self.settings = settings
         self.folder = folder

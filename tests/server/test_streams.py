@@ -282,7 +282,7 @@ def test_readers_that_come_together_share_also_what_was_there_before_them(tmp_pa
         settings = Settings.from_environment({})
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
         async with wiring.embedded(here, work=False, serves=True) as system:
-            services = system.services()
+            services = system
             entry, _ = await services.catalog.register(WAITING)
             started = await services.executions.start(entry.digest, entry.path, entry.version, {})
             store = Counted(system.store)

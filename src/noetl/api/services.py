@@ -1,82 +1,352 @@
-"""What the routes work with: the services of the control plane, and who may use them."""
+"""What the routes work with: the parts of the control plane, and who may use them.
+
+Each part is joined when it is first used, and imported then: a command that lists executions loads
+neither the compiler nor the engine. What is special about this process comes from `wiring`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from noetl.control.clock import WallClock
 
-from noetl.api.access import Access
-from noetl.api.evaluation import Evaluator
-from noetl.api.leases import Leases
-from noetl.api.metrics import AskNats, Metrics
-from noetl.api.sessions import Sessions
-from noetl.api.simulation import Simulator
-from noetl.api.stream import Streams
-from noetl.api.topics import Topics
-from noetl.control.bulk import Bulk
-from noetl.control.catalog import Catalog
-from noetl.control.clock import Clock
-from noetl.control.consumers import Consumers
-from noetl.control.desk import Desk
-from noetl.control.executions import Executions
-from noetl.control.history import Moments
-from noetl.control.hooks import Hooks
-from noetl.control.keys import Keys
-from noetl.control.local import LocalControl
-from noetl.control.notifications import Notifications
-from noetl.control.orchestrator import Orchestrator
-from noetl.control.records import Records
-from noetl.control.retention import Retention
-from noetl.control.schedules import Schedules
-from noetl.control.timeline import Timelines
-from noetl.control.tokens import Tokens
-from noetl.control.trigger_documents import TriggerDocuments
-from noetl.control.versions import Versions
-from noetl.store.base import Store
+if TYPE_CHECKING:
+    from noetl.api.access import Access
+    from noetl.api.evaluation import Evaluator
+    from noetl.api.leases import Leases
+    from noetl.api.metrics import AskNats, Metrics
+    from noetl.api.sessions import Sessions
+    from noetl.api.simulation import Simulator
+    from noetl.api.stream import Streams
+    from noetl.api.topics import Topics
+    from noetl.control.bulk import Bulk
+    from noetl.control.catalog import Catalog
+    from noetl.control.clock import Clock
+    from noetl.control.consumers import Consumers
+    from noetl.control.desk import Desk
+    from noetl.control.executions import Executions
+    from noetl.control.history import Moments
+    from noetl.control.hooks import Hooks
+    from noetl.control.keys import Keys
+    from noetl.control.local import LocalControl
+    from noetl.control.notifications import Notifications
+    from noetl.control.orchestrator import Orchestrator
+    from noetl.control.peers import Membership
+    from noetl.control.records import Records
+    from noetl.control.retention import Retention
+    from noetl.control.schedules import Schedules
+    from noetl.control.timeline import Timelines
+    from noetl.control.tokens import Tokens
+    from noetl.control.trigger_documents import TriggerDocuments
+    from noetl.control.triggers import Triggers
+    from noetl.control.versions import Versions
+    from noetl.dsl import Compiled
+    from noetl.secrets.operator_key import OperatorKey
+    from noetl.settings import Settings
+    from noetl.store.base import Runtime, Store
+    from noetl.store.nats import Nats
+    from noetl.tools.resources import ToolResources
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a route may call."""
+class Makers(NamedTuple):
+    """What `wiring` makes for a system, when it is needed."""
 
-    executions: Executions
-    records: Records
-    retention: Retention
-    catalog: Catalog
-    schedules: Schedules
-    hooks: Hooks
-    consumers: Consumers
-    notifications: Notifications
-    keys: Keys
-    tokens: Tokens
-    store: Store
-    orchestrator: Orchestrator
-    control: LocalControl
-    clock: Clock
-    access: Access
-    sessions: Sessions
-    leases: Leases
-    evaluator: Evaluator
-    simulator: Simulator
-    metrics: Metrics
-    streams: Streams
-    topics: Topics
-    moments: Moments
-    timelines: Timelines
-    desk: Desk
-    bulk: Bulk
-    versions: Versions
-    nats: AskNats | None
-    """How NATS does; None where none is configured."""
-    rotate_keys: Callable[[], Awaitable[int]]
-    """Put every credential under a new key; how many were not yet."""
-    draining: asyncio.Event
-    """Set when the server is about to end: whoever waits for news is answered at once."""
+    compiled: Callable[..., Compiled]
+    """Text → compiled playbook."""
+    own_kinds: bool
+    """The program that this runs in brought tool kinds of its own."""
+    tools: Callable[[], ToolResources]
+    """What a server itself uses of the tools."""
+    keys: Callable[[Store, Clock], Keys]
+    operator_key: Callable[[], OperatorKey]
+    name: str
+    """What this process is called among those that share a database."""
+
+
+class Services:
+    """The parts of a system round one store. Nothing runs by itself: `wiring` sets it going."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stack: AsyncExitStack,
+        store: Store,
+        clock: Clock,
+        makers: Makers,
+        me: Runtime | None = None,
+    ) -> None:
+        """`stack` ends what has to be ended; `me` is this server among its peers."""
+        self._settings = settings
+        self._stack = stack
+        self._makers = makers
+        self._me = me
+        self.store = store
+        self.clock = clock
+        # A shared clock follows that of the database.
+        self._wall: Clock = WallClock() if store.exclusive else clock
+        self.nats: Nats | None = None
+        """NATS beside the database, if there is one."""
+        self.draining = asyncio.Event()
+        """Set when the server is about to end: whoever waits for news is answered at once."""
+
+    # --- Executions -------------------------------------------------------------------------------
+
+    @cached_property
+    def orchestrator(self) -> Orchestrator:
+        from noetl.control.children import Family
+        from noetl.control.orchestrator import Orchestrator
+
+        settings = self._settings
+        family = Family(settings.max_depth, settings.max_children)
+        return Orchestrator(self.store, self.clock, limits=settings.limits, family=family)
+
+    @cached_property
+    def membership(self) -> Membership:
+        from noetl.control.peers import Membership
+
+        return Membership(self.store, self.clock, self._me)
+
+    @cached_property
+    def executions(self) -> Executions:
+        from noetl.control.executions import Executions
+
+        return Executions(
+            self.orchestrator,
+            self.store,
+            self.clock,
+            lambda net: self.keys.missing(net),
+            self.membership.owns,
+        )
+
+    @cached_property
+    def control(self) -> LocalControl:
+        from noetl.control.local import LocalControl
+
+        return LocalControl(self.orchestrator, self.store, self.keys.credential, self.tokens)
+
+    @cached_property
+    def bulk(self) -> Bulk:
+        from noetl.control.bulk import Bulk
+
+        return Bulk(self.store, self.executions)
+
+    @cached_property
+    def leases(self) -> Leases:
+        from noetl.api.leases import Leases
+
+        return Leases(self.store, self.clock)
+
+    # --- What is recorded of them -----------------------------------------------------------------
+
+    @cached_property
+    def records(self) -> Records:
+        from noetl.control.records import Records
+
+        return Records(self.store)
+
+    @cached_property
+    def moments(self) -> Moments:
+        from noetl.control.history import Moments
+
+        return Moments(self.store)
+
+    @cached_property
+    def timelines(self) -> Timelines:
+        from noetl.control.timeline import Timelines
+
+        return Timelines(self.store)
+
+    @cached_property
+    def desk(self) -> Desk:
+        from noetl.control.desk import Desk
+
+        return Desk(self.store, self.orchestrator)
+
+    @cached_property
+    def retention(self) -> Retention:
+        from noetl.control.retention import Retention
+        from noetl.model.retention import keep_rules
+        from noetl.store.archive import archive_at
+
+        archive = self._settings.archive_url
+        return Retention(
+            self.store,
+            self.clock,
+            keep_rules(self._settings.keep),
+            lambda execution_id: self.orchestrator.forget(execution_id),
+            archive_at(archive) if archive else None,
+        )
+
+    @cached_property
+    def streams(self) -> Streams:
+        from noetl.api.stream import Streams
+
+        return Streams(self.store, self.orchestrator.watchers, self.metrics, self.draining)
+
+    @cached_property
+    def topics(self) -> Topics:
+        from noetl.api.topics import Topics
+
+        watchers = self.orchestrator.watchers
+        return Topics(self.store, self.streams, watchers, self.desk, self.clock)
+
+    # --- Documents --------------------------------------------------------------------------------
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        from noetl.control.catalog import Catalog
+
+        return Catalog(self.store, self._makers.compiled, self.clock)
+
+    @cached_property
+    def versions(self) -> Versions:
+        from noetl.control.versions import Versions
+
+        return Versions(self.store)
+
+    @cached_property
+    def triggers(self) -> Triggers:
+        from noetl.control.triggers import Triggers
+
+        made = Triggers(self.store, self._wall, self.membership.owns)
+        made.keeps(
+            {
+                "Notification": lambda row: self.notifications.settle_rule(row),
+                "Notice": lambda row: self.notifications.settle_row(row),
+                "Schedule": lambda row: self.schedules.settle_row(row),
+                "Hook": lambda row: self.hooks.settle(row),
+                "Consumer": lambda row: self.consumers.settle_row(row),
+            }
+        )
+        return made
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from noetl.control.schedules import Schedules
+
+        return Schedules(self.store, self.catalog, self.executions, self._wall, self.triggers)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        from noetl.control.hooks import Hooks
+
+        catalog, executions = self.catalog, self.executions
+        return Hooks(self.store, catalog, executions, self.keys, self._wall, self.triggers)
+
+    @cached_property
+    def consumers(self) -> Consumers:
+        from noetl.control.consumers import Consumers
+
+        return Consumers(
+            *(self.store, self.catalog, self.executions, self.keys, self._wall, self.triggers),
+            resources=lambda: self._server_tools,
+            me=self._makers.name if self._me is None else self._me.name,
+        )
+
+    @cached_property
+    def notifications(self) -> Notifications:
+        from noetl.control.notifications import Notifications
+
+        catalog, executions = self.catalog, self.executions
+        return Notifications(self.store, catalog, executions, self._wall, self.triggers)
+
+    @cached_property
+    def _server_tools(self) -> ToolResources:
+        """What a server itself uses of the tools."""
+        made = self._makers.tools()
+        self._stack.push_async_callback(made.close)
+        return made
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        from noetl.api.evaluation import Evaluator
+
+        made = Evaluator(
+            self._settings.limits, self._makers.compiled if self._makers.own_kinds else None
+        )
+        self._stack.push_async_callback(made.close)
+        return made
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        from noetl.api.simulation import Simulator
+
+        return Simulator()
 
     @property
-    def triggers(self) -> dict[str, TriggerDocuments[Any, Any]]:
+    def trigger_documents(self) -> dict[str, TriggerDocuments[Any, Any]]:
         """Documents that start executions, by their kind."""
         kinds = (self.schedules, self.hooks, self.consumers, self.notifications)
         return {one.kind: one for one in kinds}
+
+    # --- Who may come in, and secrets -------------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> Keys:
+        return self._makers.keys(self.store, self.clock)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        from noetl.control.tokens import Tokens
+
+        return Tokens(self.store, self.keys, self.clock)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        from noetl.api.sessions import Sessions
+
+        if self.nats is None:
+            return Sessions(self.store.sessions, self.clock)
+        from noetl.store.nats.sessions import CopiedSessions
+
+        return Sessions(CopiedSessions(self.nats.sessions, self.store.sessions), self.clock)
+
+    @cached_property
+    def access(self) -> Access:
+        from noetl.api.access import Access
+
+        return Access(self.store.access, self.sessions, self.clock)
+
+    async def rotate_keys(self) -> int:
+        """Put every credential under a new key; how many were not yet.
+
+        With a key file the new key is made here. With NOETL_SECRET_KEY it is the first of several.
+        """
+        await self.keys.prepare()
+        key = self._makers.operator_key()
+        moved = await self.keys.rotate(key.renewed)
+        key.forget_old()
+        return moved
+
+    # --- Figures ----------------------------------------------------------------------------------
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        from noetl.api.metrics import Metrics
+
+        decisions = self.orchestrator.commits
+        made = Metrics(lambda: (decisions.states_found, decisions.states_read), self.nats_figures)
+        decisions.on_ended.append(made.finished)
+        self.schedules.on_decided = made.time_decided
+        self.consumers.on_taken = lambda outcome: made.messages.inc(outcome)
+        self.notifications.on_told = lambda on, outcome: made.notices.inc(on, outcome)
+        return made
+
+    @cached_property
+    def nats_figures(self) -> AskNats | None:
+        from noetl.api.metrics import NatsFigures
+
+        nats = self.nats
+        if nats is None:
+            return None
+        return lambda: NatsFigures(
+            is_connected=nats.connection.is_connected,
+            connects=nats.connection.connects,
+            failures=nats.connection.failures,
+            copies_found=nats.bodies.found,
+            copies_missed=nats.bodies.missed,
+        )

@@ -19,10 +19,10 @@ from noetl.cli.options import db_option, server_option, settings_for
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
+    from noetl.api.services import Services
     from noetl.model.answers import EventPage, WaitDocument
     from noetl.settings import Settings
     from noetl.store.log import EventRow
-    from noetl.wiring import System
 
     Run = Callable[..., Coroutine[Any, Any, int | None]]
     Opened = Callable[[Settings], AbstractAsyncContextManager["Api"]]
@@ -42,7 +42,7 @@ class Api:
         self,
         settings: Settings,
         client: Client,
-        system: System | None,
+        system: Services | None,
         is_run: Callable[[], bool],
         patience: float = WAIT_SECONDS,
     ) -> None:

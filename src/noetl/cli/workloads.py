@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from noetl.wiring import System
+    from noetl.api.services import Services
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bench, path: bench/bench}\n"
 LOOP = (
@@ -61,7 +61,7 @@ class Sizes(msgspec.Struct, frozen=True):
 class Bench(msgspec.Struct, frozen=True):
     """A system to be measured, a directory on the disk that counts, and how often to try."""
 
-    system: System
+    system: Services
     folder: Path
     runs: int
     sizes: Sizes
@@ -82,7 +82,7 @@ def of_length(loop: str, iterations: int) -> str:
     return loop.replace("n: 1000", f"n: {iterations}")
 
 
-async def run(system: System, text: str, count: int = 1) -> float:
+async def run(system: Services, text: str, count: int = 1) -> float:
     """Seconds until so many executions of a playbook, started at once, have ended."""
     compiled = system.catalog.check(text)
     net = compiled.unwrap()

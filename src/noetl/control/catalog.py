@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,9 +12,6 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.control.layouts import Layouts
 from noetl.control.programs import playbook_only
-from noetl.dsl import Compiled
-from noetl.dsl.building import Known
-from noetl.dsl.triggers import called_by
 from noetl.errors import BadRequest, Conflict, NotFound
 from noetl.model import net as nets
 from noetl.model import triggers
@@ -24,6 +22,10 @@ from noetl.model.spelling import did_you_mean
 from noetl.store.base import Store
 from noetl.store.catalog import CatalogEntry
 from noetl.store.triggers import Renewed
+
+if TYPE_CHECKING:
+    from noetl.dsl import Compiled
+    from noetl.dsl.building import Known
 
 ENTRIES_MAX = 100
 BREAKS_SHOWN = 10
@@ -53,6 +55,9 @@ class Catalog:
 
     async def known(self, compiled: Compiled) -> Known | None:
         """What a document names of the catalog; None if it is nothing."""
+        from noetl.dsl.building import Known
+        from noetl.dsl.triggers import called_by
+
         schemas = {
             name: found
             for name in compiled.unresolved

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from noetl.control.history import Moment
-from noetl.engine.program import Program
 from noetl.model.answers import (
     ActDocument,
     ActorDocument,
@@ -46,6 +44,10 @@ from noetl.store.catalog import CatalogEntry
 from noetl.store.credentials import StoredCredential
 from noetl.store.log import EventRow
 from noetl.store.records import Summary
+
+if TYPE_CHECKING:
+    from noetl.control.history import Moment
+    from noetl.engine.program import Program
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

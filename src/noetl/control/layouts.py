@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from noetl.dsl import step_lines
 from noetl.engine.graph import Edge, Graph, graph_of
 from noetl.model.answers import Layout, LayoutEdge, LayoutNode
 from noetl.model.net import Net
@@ -44,6 +43,8 @@ class Layouts:
         """The drawing of a version of the catalog, with the line at which each step begins."""
 
         def draw() -> Layout:
+            from noetl.dsl import step_lines
+
             drawn, lines = layout(net), step_lines(text)
             nodes = [structs.replace(node, line=lines.get(node.id)) for node in drawn.nodes]
             return structs.replace(drawn, nodes=nodes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from noetl.dsl.layers import combine
 from noetl.engine.program import Program
 from noetl.errors import BadInputs, NotFound, TooLarge
 from noetl.model import fields
@@ -54,7 +53,7 @@ class Programs:
 
     def _remember(self, net: Net, digest: str) -> Program:
         executor = msgspec.structs.replace(
-            net.executor, limits=combine(self._limits, net.executor.limits)
+            net.executor, limits=net.executor.limits.within(self._limits)
         )
         program = Program(msgspec.structs.replace(net, executor=executor), digest)
         if len(self._cache) >= CACHED_MAX:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET
 
 from noetl.control import documents, task_logs
-from noetl.control.programs import Programs
 from noetl.errors import BadRequest, NotFound
+from noetl.model import net as nets
 from noetl.model.answers import (
     ExecutionCount,
     ExecutionPage,
@@ -74,7 +74,6 @@ class Records:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._programs = Programs(store)
 
     async def page(
         self,
@@ -217,7 +216,10 @@ class Records:
         row = await self._store.records.summary(execution_id)
         if row is None:
             raise NotFound(f"there is no execution {execution_id}.")
-        steps = (await self._programs.by_digest(row.digest)).steps
+        body = await self._store.catalog.net(row.digest)
+        if body is None:
+            return  # its net is lost, its events are not
+        steps = [one.name for one in nets.decode(body).steps]
         if step not in steps:
             hint = did_you_mean(step, steps)
             raise NotFound(f'the playbook {row.path} has no step "{step}".{hint}')

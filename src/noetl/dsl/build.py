@@ -20,7 +20,7 @@ from noetl.dsl.building import (
     whole,
     word,
 )
-from noetl.dsl.layers import combine, executor_knobs, written_limits
+from noetl.dsl.layers import executor_knobs, written_limits
 from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.schemas import result_schema
 from noetl.dsl.steps import (
@@ -54,7 +54,7 @@ def build(building: Building, root: Mapping) -> Net:
     keychain = _keychain(building, field(root, "keychain"))
     building.secret_uses = list(building.uses)
     executor = field(root, "executor")
-    building.limits = combine(building.limits, written_limits(executor))
+    building.limits = written_limits(executor).within(building.limits)
     building.quantum = quantum_defaults(deep(executor, "spec", "policy"))
     building.tracing = deep(executor, "spec", "policy", "tracing")
     outer = executor_knobs(executor)

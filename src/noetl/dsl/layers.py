@@ -68,17 +68,6 @@ def _in_seconds(written: Any) -> Any:
     return written
 
 
-def combine(outer: Limits, inner: Limits) -> Limits:
-    """Limits combine by minimum: an inner one can tighten, never weaken."""
-    tightest = {}
-    for name in Limits.__struct_fields__:
-        bounds = [
-            bound for bound in (getattr(outer, name), getattr(inner, name)) if bound is not None
-        ]
-        tightest[name] = min(bounds) if bounds else None
-    return Limits(**tightest)
-
-
 def written_limits(executor: Node | None) -> Limits:
     """`executor.spec.policy.limits` and `quotas`, where well-formed."""
     policy = deep(executor, "spec", "policy")

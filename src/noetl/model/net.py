@@ -493,6 +493,16 @@ class Limits(Record, frozen=True, kw_only=True):
     max_seconds: float | None = None
     """The last three are quotas of one execution."""
 
+    def within(self, outer: Limits) -> Limits:
+        """The tighter of both, each: an inner limit can tighten, never weaken."""
+        tightest = {}
+        for name in self.__struct_fields__:
+            bounds = [
+                bound for bound in (getattr(outer, name), getattr(self, name)) if bound is not None
+            ]
+            tightest[name] = min(bounds) if bounds else None
+        return Limits(**tightest)
+
     @property
     def quotas(self) -> Quotas:
         return Quotas(

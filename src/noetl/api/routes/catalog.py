@@ -145,7 +145,7 @@ async def _registered(
     if compiled.trigger is None or isinstance(compiled.trigger, Schema):
         entry = await services.catalog.keep(text, compiled)
     else:
-        entry = await services.triggers[compiled.trigger.kind].register(text, compiled)
+        entry = await services.trigger_documents[compiled.trigger.kind].register(text, compiled)
     target = f"{entry.path} version {entry.version}"
     await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
     return Registered(

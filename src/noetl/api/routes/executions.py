@@ -9,9 +9,7 @@ import msgspec
 from noetl.api.long_polls import seconds, while_wanted
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.catalog import Version, number_of
-from noetl.control import documents, forks, task_logs
-from noetl.control.explanation import inquiry
-from noetl.control.recordings import recorded
+from noetl.control import documents, task_logs
 from noetl.errors import BadRequest
 from noetl.model.answers import (
     Cancelled,
@@ -219,6 +217,8 @@ async def fork(
     What was recorded before the event counts, and none of those calls is made again. The plan says
     which calls of the record are reused and which happen again; with `dry_run` it is all there is.
     """
+    from noetl.control import forks
+
     version = body.version
     if version == "latest":
         request = await forks.request_of(services.store, execution_id)
@@ -355,6 +355,8 @@ async def export(services: Services, caller: Caller, *, execution_id: str) -> Re
 
     `noetl ui FILE` shows it without a server.
     """
+    from noetl.control.recordings import recorded
+
     pieces = await recorded(services.store, execution_id, services.clock.now())
     name = f'attachment; filename="{execution_id}.noetl"'
     return Reply(pieces, headers=(("Content-Disposition", name),))
@@ -393,6 +395,8 @@ async def why(
     reasons = await services.executions.why(execution_id)
     told: StepWhyDocument | None = None
     if query.step is not None:
+        from noetl.control.explanation import inquiry
+
         programs = services.orchestrator.programs
         asked = await inquiry(services.store, programs, execution_id, query.step, query.seq)
         told = await services.evaluator.why(asked, caller.name)

@@ -53,7 +53,7 @@ async def check(services: Services, caller: Caller) -> Reply[Health]:
         status = "failing"
     elif services.draining.is_set():
         status = "draining"
-    nats = None if services.nats is None else services.nats()
+    nats = None if services.nats_figures is None else services.nats_figures()
     health = Health(
         status=status,
         version=__version__,
