@@ -249,6 +249,38 @@ def test_a_playbook_beside_it_is_called_as_it_is_now(place):
     assert (first["result"], second["result"]) == (1, 2)
 
 
+def test_a_playbook_beside_it_is_found_also_where_a_sink_calls_it(place):
+    head = HEAD + "metadata: {name: c, path: tests/child}\n"
+    place.write("child.yaml", head + "workflow: [{step: start, tool: {kind: noop}}]\n")
+    place.write(
+        "calls.yaml",
+        HEAD
+        + "metadata: {name: calls, path: tests/calls}\n"
+        + "workflow:\n  - step: start\n    tool: {kind: noop}\n"
+        + "    sink: {tool: {kind: playbook, path: tests/child}}\n",
+    )
+
+    assert place.json("run", "calls.yaml")["status"] == "COMPLETED"
+    listed = place.json("executions", "list")["executions"]
+    assert {one["path"] for one in listed} == {"tests/calls", "tests/child"}
+
+
+def test_a_child_that_could_not_be_started_is_the_reason_that_is_told(place):
+    place.write(
+        "lost.yaml",
+        HEAD
+        + "metadata: {name: lost, path: tests/lost}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: tests/nowhere}}]\n",
+    )
+    ran = place.run("run", "lost.yaml")
+    shown = place.run("executions", "show", "last")
+
+    assert ran.returncode == 1
+    assert "failed in step start" in ran.stderr
+    assert 'no playbook "tests/nowhere" is registered' in ran.stderr.splitlines()[-1]
+    assert 'no playbook "tests/nowhere" is registered' in shown.stdout
+
+
 def test_another_database_can_be_named(place, tmp_path):
     assert place.run("run", "hello.yaml", "--db", "other.db").returncode == 0
 

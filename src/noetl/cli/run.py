@@ -307,9 +307,10 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
 async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
     """Playbooks that this one calls and that lie beside it: the catalog gets them as they are."""
     from noetl import wiring
+    from noetl.dsl.walk import called_playbooks
     from noetl.errors import NotFound, PlaybookRejected
 
-    wanted, done = called(net), set[str]()
+    wanted, done = called_playbooks(net), set[str]()
     if not wanted:
         return
     neighbours, compile_text = beside(folder), wiring.compiler(api.settings)
@@ -320,7 +321,7 @@ async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
             continue  # The catalog may have it; if not, the step that calls it will say so.
         compiled = compile_text(neighbours[path])
         try:
-            wanted |= called(compiled.unwrap())
+            wanted |= called_playbooks(compiled.unwrap())
             before = (await registered(api, path)).version
         except PlaybookRejected as error:
             say(f"{path}, which this playbook calls, has errors:\n{error}")
@@ -345,13 +346,6 @@ def beside(folder: Path) -> dict[str, str]:
     """The playbook files in a folder: the path that each gives itself, with its text."""
     files = [file for file in sorted(folder.glob("*.y*ml")) if ".test." not in file.name]
     return {path: text for file in files for path, text in _named(file)}
-
-
-def called(net: Net) -> set[str]:
-    """Paths of playbooks that this one calls."""
-    pipelines = [*(step.tasks for step in net.steps), *(block.tasks for block in net.workbook)]
-    tasks = [task for pipeline in pipelines for task in pipeline]
-    return {str(task.config.get("path")) for task in tasks if task.kind == "playbook"}
 
 
 def _named(file: Path) -> Iterator[tuple[str, str]]:

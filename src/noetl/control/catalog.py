@@ -56,7 +56,7 @@ class Catalog:
     async def known(self, compiled: Compiled) -> Known | None:
         """What a document names of the catalog; None if it is nothing."""
         from noetl.dsl.building import Known
-        from noetl.dsl.triggers import called_by
+        from noetl.dsl.walk import called_playbooks
 
         schemas = {
             name: found
@@ -64,7 +64,7 @@ class Catalog:
             if (found := await self._schema(name)) is not None
         }
         playbooks = {}
-        for path in sorted(called_by(compiled.net)) if compiled.net is not None else ():
+        for path in sorted(called_playbooks(compiled.net)) if compiled.net is not None else ():
             entry = await self._store.catalog.entry(path)
             body = await self._store.catalog.net(entry.digest) if entry is not None else None
             if entry is not None and entry.kind == "Playbook" and body is not None:

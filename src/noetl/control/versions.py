@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from noetl.control import documents
+from noetl.dsl.walk import called_playbooks
 from noetl.errors import NotFound
 from noetl.model import net as nets
 from noetl.model.desk import VersionDiff, VersionItem, VersionList
 from noetl.model.execution_query import exactly
-from noetl.model.net import Net, Task
 
 if TYPE_CHECKING:
     from noetl.store.base import Store
@@ -58,7 +57,7 @@ class Versions:
         found = self._calls.get(entry.digest)
         if found is None:
             body = await self._store.catalog.net(entry.digest)
-            found = () if body is None else tuple(sorted(called_by(nets.decode(body))))
+            found = () if body is None else tuple(sorted(called_playbooks(nets.decode(body))))
             self._calls[entry.digest] = found
             while len(self._calls) > CALLS_KEPT:
                 self._calls.popitem(last=False)
@@ -96,29 +95,6 @@ class Versions:
         body = await self._store.catalog.net(entry.digest) if entry.kind == "Playbook" else None
         steps = nets.decode(body).steps if body is not None else ()
         return {step.name: msgspec.json.encode(step, order="sorted") for step in steps}
-
-
-def called_by(net: Net) -> set[str]:
-    """The playbooks that a net calls, as far as it names them."""
-    found = set()
-    for step in net.steps:
-        for task in _tasks((*step.tasks, *([step.sink] if step.sink is not None else []))):
-            found |= _called(task)
-    for block in net.workbook:
-        for task in _tasks(block.tasks):
-            found |= _called(task)
-    return found
-
-
-def _called(task: Task) -> set[str]:
-    path = task.config.get("path") if task.kind == "playbook" else None
-    return {path} if isinstance(path, str) and "{{" not in path else set()
-
-
-def _tasks(tasks: tuple[Task, ...]) -> Iterator[Task]:
-    for task in tasks:
-        yield task
-        yield from _tasks((*task.before, *task.after, *task.finally_))
 
 
 def _item(entry: CatalogEntry) -> VersionItem:

@@ -49,11 +49,11 @@ from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
 from noetl.dsl.schemas import InlineSchema
 from noetl.dsl.shapes import API_VERSION, METADATA
-from noetl.dsl.walk import all_tasks, bodies
+from noetl.dsl.walk import called_playbooks
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import seconds
-from noetl.model.net import Limits, Net, ResultSchema
+from noetl.model.net import Limits, ResultSchema
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
     Consumer,
@@ -811,7 +811,7 @@ def compile_beside(
 ) -> Compiled:
     """Compile a document with what it names of its `neighbours`: texts by the path of each."""
     compiled = compiler(written)
-    wanted = called_by(compiled.net) if compiled.net is not None else set()
+    wanted = called_playbooks(compiled.net) if compiled.net is not None else set()
     playbooks = {
         path: found
         for path in sorted(wanted & neighbours.keys())
@@ -827,12 +827,6 @@ def compile_beside(
     if not playbooks and not named:
         return compiled
     return compiler(written, known=Known(playbooks=playbooks, schemas=named))
-
-
-def called_by(net: Net) -> set[str]:
-    """Paths of the playbooks that a playbook calls, as far as it writes them out."""
-    tasks = [task for body in bodies(net) for task in all_tasks(body)]
-    return {str(one.config.get("path")) for one in tasks if one.kind == "playbook"}
 
 
 KINDS: dict[str, Kind] = {

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl.model.net import AnyAction, Arc, Block, Net, Patch, Route, Rule, Run, Step, Target, Task
+from noetl.model.net import (
+    PLAYBOOK,
+    AnyAction,
+    Arc,
+    Block,
+    Net,
+    Patch,
+    Route,
+    Rule,
+    Run,
+    Step,
+    Target,
+    Task,
+)
 
 
 def bodies(net: Net) -> Iterator[Step | Block]:
@@ -39,6 +52,17 @@ def all_tasks(body: Step | Block) -> Iterator[Task]:
             for action in _rule_actions((*task.rules, *task.retries))
             if isinstance(action, Run)
         ]
+
+
+def called_playbooks(net: Net) -> set[str]:
+    """Paths of the playbooks that a net calls, as far as it writes them out."""
+    found = {
+        task.config.get("path")
+        for body in bodies(net)
+        for task in all_tasks(body)
+        if task.kind == PLAYBOOK
+    }
+    return {path for path in found if isinstance(path, str) and "{{" not in path}
 
 
 def all_actions(body: Step | Block) -> Iterator[AnyAction]:

@@ -22,6 +22,13 @@ Condition = bool | str
 Amount = int | float | str
 Values = dict[str, Value]
 
+NOOP, PLAYBOOK, WORKBOOK = "noop", "playbook", "workbook"
+"""Tool kinds that mean something to the language itself: a task that calls nothing, a child
+execution, an entry of the workbook. What is special about any other kind its tool says, in
+`tools/KIND`; no other room knows its name.
+"""
+OWN_KINDS = frozenset({NOOP, PLAYBOOK, WORKBOOK})
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of everything in a net.

@@ -41,7 +41,7 @@ from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
 from noetl.dsl.triggers import compile_beside
-from noetl.dsl.walk import all_tasks, bodies
+from noetl.dsl.walk import bodies, called_playbooks
 from noetl.errors import NotFound
 from noetl.model.duration import DURATION_PATTERN
 from noetl.model.facts import Source
@@ -508,7 +508,7 @@ def _children(
 ) -> dict[str, Net] | list[Wrong]:
     """The playbooks that this one calls, and that those call, as far as they lie beside it."""
     found: dict[str, Net] = {}
-    wanted, done = _called(net), {net.path}
+    wanted, done = called_playbooks(net), {net.path}
     while wanted := wanted - done:
         path = wanted.pop()
         done.add(path)
@@ -518,10 +518,5 @@ def _children(
         if compiled.net is None:
             return [Wrong(path, one) for one in compiled.problems if one.severity == "error"]
         found[beside[path]] = compiled.net
-        wanted |= _called(compiled.net)
+        wanted |= called_playbooks(compiled.net)
     return found
-
-
-def _called(net: Net) -> set[str]:
-    tasks = [task for body in bodies(net) for task in all_tasks(body)]
-    return {str(task.config.get("path")) for task in tasks if task.kind == "playbook"}

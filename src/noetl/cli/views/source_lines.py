@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from noetl.errors import NotFound
+
 if TYPE_CHECKING:
     from noetl.dsl import Compiled
     from noetl.model.outcome import TaskError
@@ -142,7 +144,10 @@ async def of_execution(
         details = (error or {}).get("details")
         child = details.get("execution_id") if isinstance(details, dict) else None
         if below and isinstance(child, str) and child not in children:
-            inner = await records.document(child)
+            try:
+                inner = await records.document(child)
+            except NotFound:
+                continue  # it was asked for and could not be started, or it is kept no longer
             children[child] = await of_execution(records, compile_text, inner, below - 1)
     failure = (document["error"] or {}).get("details")
     return found._replace(
