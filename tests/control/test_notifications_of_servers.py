@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.control import notifications
-from noetl.wiring import System
 from tests.control.servers import deaf, run, servers
 from tests.control.test_schedules import WAITING, register
 
@@ -32,7 +32,7 @@ spec:
 """
 
 
-async def failed(system: System) -> str:
+async def failed(system: Services) -> str:
     """An execution that has failed at this server."""
     entry = await system.catalog.playbook("t/waiting", None)
     found = await system.executions.start(entry.digest, entry.path, entry.version, {})
@@ -41,7 +41,7 @@ async def failed(system: System) -> str:
     return found
 
 
-async def told(system: System, count: int) -> list[str]:
+async def told(system: Services, count: int) -> list[str]:
     """Which executions messages were started for, as soon as there are so many."""
     while True:
         found = [one for one in await system.store.records.summaries() if one.path == "t/tell"]

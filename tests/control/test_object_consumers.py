@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from obstore.store import S3Store
 
-from noetl.wiring import System
+from noetl.api.services import Services
 from tests.control.servers import run
 from tests.control.test_consumers import PLAYBOOK, document, orders, taken
 from tests.control.test_schedules import embedded, register, until
@@ -64,7 +64,7 @@ class Bucket:
         return {"files": found | more}
 
 
-async def prepared(system: System, bucket: Bucket, **spec: Any) -> None:
+async def prepared(system: Services, bucket: Bucket, **spec: Any) -> None:
     await system.keys.put("shop_s3", "s3", bucket.login)
     await register(system, PLAYBOOK)
     source = bucket.source(pattern="*.csv")
