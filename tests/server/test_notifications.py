@@ -96,9 +96,9 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @contextmanager
-def rule(server: Server, receiver: Receiver, **spec: Any) -> Iterator[str]:
+def rule(server: Server, receiver: Receiver, named: str = "", **spec: Any) -> Iterator[str]:
     """A rule that tells the receiver, for so long; its path."""
-    path = f"ops/n{next(NUMBERS)}"
+    path = named or f"ops/n{next(NUMBERS)}"
     server.post(
         "/api/credentials", {"name": "ops", "data": {"url": receiver.url, "secret": SECRET}}
     )
@@ -169,6 +169,18 @@ def test_that_it_works_again_is_told_after_a_failure_only(dev: Server, receiver:
         got = receiver.wait_for(3)
 
         assert [body["data"]["on"] for _, body in got] == ["failed", "recovered", "failed"]
+
+
+def test_a_rule_that_was_deleted_and_registered_again_begins_anew(dev: Server, receiver: Receiver):
+    with rule(dev, receiver, on=["failed", "recovered"]) as path:
+        work(dev, fail=True)
+        receiver.wait_for(1)
+    with rule(dev, receiver, named=path, on=["failed", "recovered"]):
+        work(dev)  # of no failure that this one knows of
+        work(dev, fail=True)
+        got = receiver.wait_for(2)
+
+    assert [body["data"]["on"] for _, body in got] == ["failed", "failed"]
 
 
 def test_what_waits_and_what_is_late_is_told_and_what_has_ended_is_not(

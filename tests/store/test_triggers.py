@@ -131,6 +131,25 @@ async def test_a_row_can_be_removed(store: Store):
     assert await store.triggers.get("shop/nightly") is None
 
 
+async def test_what_belongs_to_a_document_can_be_forgotten_without_it(store: Store):
+    own = TriggerRow(path="ops/a", kind="Notification")
+    rows = [
+        TriggerRow(path=path, key=key, kind=kind)
+        for path, key, kind in (
+            ("ops/a", "window/1", "Notice"),
+            ("ops/a", "pending", "Hook"),
+            ("ops/ab", "window/1", "Notice"),
+        )
+    ]
+    assert await store.triggers.change(TriggerChange(row=own, rows=tuple(rows)))
+
+    await store.triggers.forget("ops/a", "Notice")
+
+    assert await store.triggers.get("ops/a", "window/1") is None
+    for path, key in (("ops/a", ""), ("ops/a", "pending"), ("ops/ab", "window/1")):
+        assert await store.triggers.get(path, key) is not None
+
+
 async def test_a_document_is_registered_together_with_its_row(store: Store):
     def renewed(version: int, before: TriggerRow | None) -> TriggerRow:
         state = b"%d" % version

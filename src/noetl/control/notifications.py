@@ -384,6 +384,13 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         await self.refresh()
         return entry
 
+    async def delete(self, path: str) -> None:
+        """It tells nothing any more, and what it had told of is forgotten: registered again, it
+        begins anew.
+        """
+        await super().delete(path)
+        await self._store.triggers.forget(path, NOTICE)
+
     async def change(self, *args: Any, **options: Any) -> NotificationState:
         found = await super().change(*args, **options)
         self.stale()

@@ -37,6 +37,9 @@ class Triggers(Protocol):
     async def change(self, decided: TriggerChange) -> bool:
         """Write it; False, and nothing is changed, if the row has moved or a message is known."""
 
+    async def forget(self, path: str, kind: str) -> None:
+        """Remove the rows of that kind which belong to a document; its own stays."""
+
     async def times(
         self, path: str, *, before: float = float("inf"), limit: int = 100
     ) -> list[TriggerTime]:

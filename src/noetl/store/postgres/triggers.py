@@ -47,6 +47,9 @@ class PostgresTriggers:
 
         return await self._database.run(whole)
 
+    async def forget(self, path: str, kind: str) -> None:
+        await self._database.change("forget_triggers", {"path": path, "kind": kind})
+
     async def times(
         self, path: str, *, before: float = float("inf"), limit: int = 100
     ) -> list[TriggerTime]:

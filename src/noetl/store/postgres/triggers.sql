@@ -44,6 +44,9 @@ UPDATE noetl.trigger
 DELETE FROM noetl.trigger
  WHERE path = %(path)s AND key = %(key)s AND revision = %(revision)s
 
+-- forget_triggers --
+DELETE FROM noetl.trigger WHERE path = %(path)s AND key <> '' AND kind = %(kind)s
+
 -- put_trigger_times --
 -- What was started stays so, whatever is decided about the same time later.
 INSERT INTO noetl.trigger_time AS stored (

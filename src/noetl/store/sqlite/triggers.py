@@ -41,6 +41,9 @@ class SqliteTriggers:
     async def change(self, decided: TriggerChange) -> bool:
         return await self._database.write(lambda db: change(db, decided))
 
+    async def forget(self, path: str, kind: str) -> None:
+        await self._database.change("forget_triggers", path=path, kind=kind)
+
     async def times(
         self, path: str, *, before: float = float("inf"), limit: int = 100
     ) -> list[TriggerTime]:

@@ -35,6 +35,9 @@ UPDATE noetl_trigger
 -- delete_trigger --
 DELETE FROM noetl_trigger WHERE path = :path AND key = :key AND revision = :revision
 
+-- forget_triggers --
+DELETE FROM noetl_trigger WHERE path = :path AND key <> '' AND kind = :kind
+
 -- put_trigger_time --
 -- What was started stays so, whatever is decided about the same time later.
 INSERT INTO noetl_trigger_time (path, time, outcome, origin, reason, execution_id, decided_at)
