@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -63,6 +63,7 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
             "deny": draw(st.integers(0, 9)) == 0,
             "ignore": draw(st.integers(0, 5)) == 0,
             "best_effort": draw(st.booleans()),
+            "max_calls": draw(st.sampled_from((None, None, None, 1, 2))),
         }
     led_to = {way["to"] for spec in steps.values() for way in spec["arcs"] + spec["rules"]}
     for name, spec in steps.items():
@@ -73,8 +74,27 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
     return steps
 
 
+class Whole(NamedTuple):
+    """What a playbook says of its executions."""
+
+    max_calls: int | None = None
+    promises: bool = False
+    """The step that ends last raises its flag."""
+
+
+PLAIN = Whole()
+
+
+@st.composite
+def wholes(draw: st.DrawFn) -> Whole:
+    max_calls = draw(st.none() | st.integers(1, 8))
+    return Whole(max_calls, promises=draw(st.integers(0, 3)) == 0)
+
+
 def written(
-    steps: dict[str, dict[str, Any]], extras: dict[str, dict[str, Any]] | None = None
+    steps: dict[str, dict[str, Any]],
+    extras: dict[str, dict[str, Any]] | None = None,
+    whole: Whole = PLAIN,
 ) -> str:
     """The playbook that says the same. `extras` are laid over steps: loops, limits, undoing."""
     return json.dumps(
@@ -82,7 +102,7 @@ def written(
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
             "metadata": {"name": "made", "path": "tests/made"},
-            **({"executor": _UNDOES_ON_CANCEL} if _undoing(extras or {}) else {}),
+            "executor": {"spec": _executor(whole, undoes=bool(_undoing(extras or {})))},
             "workflow": [
                 _step(name, spec, (extras or {}).get(name, {})) for name, spec in steps.items()
             ]
@@ -91,7 +111,16 @@ def written(
     )
 
 
-_UNDOES_ON_CANCEL = {"spec": {"policy": {"compensate_on": ["failure", "cancel"]}}}
+FLAGGED = {"type": "object", "properties": {"flag": {"const": True}}, "required": ["flag"]}
+
+
+def _executor(whole: Whole, *, undoes: bool) -> dict[str, Any]:
+    policy: dict[str, Any] = {}
+    if undoes:
+        policy["compensate_on"] = ["failure", "cancel"]
+    if whole.max_calls is not None:
+        policy["quotas"] = {"max_calls": whole.max_calls}
+    return {"policy": policy, **({"result": {"schema": FLAGGED}} if whole.promises else {})}
 
 
 def _undoing(extras: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -116,6 +145,8 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         settings.setdefault("policy", {})["failure"] = {"mode": "best_effort"}
     if spec["ignore"]:
         settings["on_error"] = "ignore"
+    if spec.get("max_calls") is not None:
+        settings.setdefault("policy", {})["quotas"] = {"max_calls": spec["max_calls"]}
     for key in ("compensate", "timeout", "case_mode", "next_policy"):
         if key in extra:
             settings[key] = extra[key]

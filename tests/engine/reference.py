@@ -1,11 +1,13 @@
 """The net as the language page describes it, in the plainest way: no events, no ids, no speed.
 
 Written from the page alone, so that the engine has something to disagree with. It knows tokens,
-admission, joins, routing, failure arcs and failure modes; bodies of steps are answered by the test.
+admission, joins, routing, failure arcs, failure modes, quotas of calls and what an execution
+promises to yield; bodies of steps are answered by the test.
 
-A step is `{tool, join, mode, arcs, rules, deny, ignore, best_effort}`, an arc `{to, when, turns,
-delay, dedupe, partition}`, an event rule on `step.exit` `{to, when}`. Keys of tokens are the flag
-of the step that they come from.
+A step is `{tool, join, mode, arcs, rules, deny, ignore, best_effort, max_calls}`, an arc `{to,
+when, turns, delay, dedupe, partition}`, an event rule on `step.exit` `{to, when}`. Keys of tokens
+are the flag of the step that they come from. `max_calls` bounds the calls of a run (None: nothing
+does), and those of the execution. If that `promises`, its last step has to have raised its flag.
 """
 
 from __future__ import annotations
@@ -34,8 +36,16 @@ def ruled(spec: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 class Reference:
     """One execution of a net."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(
+        self, steps: Steps, *, max_calls: int | None = None, promises: bool = False
+    ) -> None:
         self.steps = steps
+        self.max_calls = max_calls
+        self.promises = promises
+        self.calls: dict[tuple[str, int], int] = {}
+        """Calls that were made, by run."""
+        self.last = ""
+        """The step that ended last."""
         self.tokens: list[Token] = []
         self.delayed: list[Token] = []
         self.open: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}
@@ -72,10 +82,20 @@ class Reference:
 
     def finish(self, step: str, number: int, *, ok: bool, flag: bool) -> None:
         past = self.open.pop((step, number))
+        self.last = step
         if ok:
             self.flags[step] = flag
         self._ended.append((step, past, ok))
         self._settle()
+
+    def call(self, step: str, number: int, count: int) -> None:
+        """A run makes calls. One beyond a quota is not made: the run fails."""
+        self.calls[step, number] = self.calls.get((step, number), 0) + count
+        own, all_calls = self.steps[step].get("max_calls"), sum(self.calls.values())
+        if (own is not None and self.calls[step, number] > own) or (
+            self.max_calls is not None and all_calls > self.max_calls
+        ):
+            self.finish(step, number, ok=False, flag=False)
 
     def wake(self, index: int) -> None:
         """The moment of a delayed token has come."""
@@ -92,7 +112,8 @@ class Reference:
             elif self.failing or not (self._fire_one() or self._release()):
                 break
         if not (self.tokens or self.delayed or self.open):
-            self.status = "FAILED" if self.failing else "COMPLETED"
+            broken = self.promises and not self.flags.get(self.last, False)
+            self.status = "FAILED" if self.failing or broken else "COMPLETED"
 
     def _place(
         self,
@@ -243,4 +264,5 @@ class Reference:
         if self.steps[step]["tool"]:
             self.open[run] = past
         else:
+            self.last = step
             self._ended.append((step, past, True))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.generated import nets, written
+from noetl.model.events import TaskStarted
+from tests.engine.generated import Whole, nets, wholes, written
 from tests.engine.playing import Play
 from tests.engine.reference import Reference
 
@@ -28,7 +29,7 @@ def agree(played: Play, reference: Reference) -> None:
 
 
 def act(played: Play, reference: Reference, dice: random.Random) -> None:
-    """Something happens to both: a run ends, or a delayed token's moment comes."""
+    """Something happens to both: a run makes calls or ends, or a delayed token's moment comes."""
     delayed = [token for token in played.state.tokens.values() if token.ready_at is not None]
     choices: list[Any] = [*played.open.values(), *delayed]
     chosen = dice.choice(choices)
@@ -36,6 +37,14 @@ def act(played: Play, reference: Reference, dice: random.Random) -> None:
         assert chosen.timer is not None
         played.fire(chosen.timer)
         reference.wake(delayed.index(chosen))
+        return
+    if dice.random() < 0.3:
+        count = dice.randint(1, 2)
+        begun = TaskStarted(
+            at=played.at, step_run_id=chosen.step_run_id, step=chosen.step, task="t"
+        )
+        played.report(chosen, *[begun] * count)
+        reference.call(chosen.step, chosen.run_number, count)
         return
     ok, flag = dice.random() < 0.85, dice.random() < 0.5
     if ok:
@@ -45,9 +54,9 @@ def act(played: Play, reference: Reference, dice: random.Random) -> None:
     reference.finish(chosen.step, chosen.run_number, ok=ok, flag=flag)
 
 
-def check_agreement(steps: dict[str, dict[str, Any]], dice: random.Random) -> None:
-    played = Play(written(steps), checked=False)
-    reference = Reference(steps)
+def check_agreement(steps: dict[str, dict[str, Any]], whole: Whole, dice: random.Random) -> None:
+    played = Play(written(steps, whole=whole), checked=False)
+    reference = Reference(steps, max_calls=whole.max_calls, promises=whole.promises)
     played.start()
     reference.start("s0")
     agree(played, reference)
@@ -57,20 +66,20 @@ def check_agreement(steps: dict[str, dict[str, Any]], dice: random.Random) -> No
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
-@given(nets(), st.integers(0, 2**32))
+@given(nets(), wholes(), st.integers(0, 2**32))
 def test_l5_the_engine_agrees_with_the_reference(
-    steps: dict[str, dict[str, Any]], seed: int
+    steps: dict[str, dict[str, Any]], whole: Whole, seed: int
 ) -> None:
-    check_agreement(steps, random.Random(seed))
+    check_agreement(steps, whole, random.Random(seed))
 
 
 @pytest.mark.long
 @settings(max_examples=5_000, deadline=None, suppress_health_check=SLOW)
-@given(nets(), st.integers(0, 2**32))
+@given(nets(), wholes(), st.integers(0, 2**32))
 def test_l5_the_engine_agrees_with_the_reference_at_length(
-    steps: dict[str, dict[str, Any]], seed: int
+    steps: dict[str, dict[str, Any]], whole: Whole, seed: int
 ) -> None:
-    check_agreement(steps, random.Random(seed))
+    check_agreement(steps, whole, random.Random(seed))
 
 
 @settings(max_examples=50, deadline=None)

@@ -17,7 +17,7 @@ from noetl.model import events as facts
 from noetl.model.events import LoopDone, StepDone, StepFailed, StepScheduled, WorkflowFinished
 from noetl.model.state import ExecutionState
 from tests.engine.chaos import World
-from tests.engine.generated import extras, nets, written
+from tests.engine.generated import extras, nets, wholes, written
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -25,7 +25,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base
 @st.composite
 def playbooks(draw: st.DrawFn) -> str:
     steps = draw(nets())
-    return written(steps, draw(extras(steps)))
+    return written(steps, draw(extras(steps)), draw(wholes()))
 
 
 SEEDS = st.integers(0, 2**32)
