@@ -48,9 +48,9 @@ def test_without_rules_everything_is_kept():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("soon", '"soon" is no length of time'),
-        ("0d", '"0d" is no length of time'),
-        ("-3d", '"-3d" is no length of time'),
+        ("soon", '"soon" is not a duration'),
+        ("0d", '"0d" is not a duration'),
+        ("-3d", '"-3d" is not a duration'),
         ("=3d", "names no path"),
         ("shop/:broken=3d", 'after the ":" comes `failed`'),
         ("3d, 4d", "said twice"),

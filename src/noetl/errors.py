@@ -9,24 +9,24 @@ Every error a caller of this package can meet:
   + NotFound               no playbook, execution, step or credential of that name    (caller)
   + Conflict               someone else got there first; reading again is safe        (nobody)
     - LeaseLost            the lease lapsed; the command belongs to another worker
-    - Finished             the execution has ended, and ended it stays
-  + StoreError             the database cannot do what it must                        (operator)
-    - Corrupted            what is stored is not what was written
+    - Finished             the execution has ended and cannot change any more
+  + StoreError             the database failed; the message says how                  (operator)
+    - Corrupted            the stored data is not what was written
     - StoreBusy            it is in use by another process, or out of reach
     - StoreFull            its disk is full
-  + BadRequest             what was asked for makes no sense                          (caller)
-    - TooLarge             it is larger than we read
-    - BadText              a text holds what no database keeps
+  + BadRequest             the request is invalid; the message names the field        (caller)
+    - TooLarge             the body is larger than the route reads
+    - BadText              a text holds a character that no database keeps
     - UnknownKey           there is no such key; it may be misspelt
     - BadQuery             a query of executions cannot be read
     - KeyReused            the same Idempotency-Key came with another request
     - SignalRefused        the execution takes no such event, or the answer no such field
-  + NotAllowed             whoever asks may not do this                               (caller)
-    - Unauthenticated      we do not know who asks
-    - TooMany              too many tries; wait a little
+  + NotAllowed             the caller's roles do not allow this                       (caller)
+    - Unauthenticated      not signed in
+    - TooMany              too many attempts; wait a little
   + Unreachable            no server answers                                          (operator)
   + WrongKey               credentials were encrypted with another key                (operator)
-  + BadSetting             an environment variable has a value we cannot use          (operator)
+  + BadSetting             an environment variable has an unusable value              (operator)
   + PluginRejected         an installed tool plug-in cannot be used                   (operator)
 
 `code` is stable and safe to match on; the text is for people and says what to do next.
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 class NoetlError(Exception):
-    """Root of everything we raise on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
     code = "error"
 
 
 class PlaybookRejected(NoetlError):
-    """The text is not a playbook we would run; `problems` says all that is wrong with it."""
+    """The text is not a valid playbook; `problems` lists everything that is wrong."""
 
     code = "playbook_rejected"
 
@@ -91,13 +91,13 @@ class BadSetting(NoetlError):
 
 
 class PluginRejected(NoetlError):
-    """An installed tool plug-in does not load, is no tool, or takes a kind that is taken."""
+    """An installed tool plug-in does not load, is not a tool, or takes a kind that is taken."""
 
     code = "plugin_rejected"
 
 
 class NotFound(NoetlError):
-    """There is nothing of that name."""
+    """Not found."""
 
     code = "not_found"
 
@@ -109,7 +109,7 @@ class Conflict(NoetlError):
 
 
 class Unanswered(Conflict):
-    """The process that has the database took no notice. Nothing was done."""
+    """The process that holds the database did not answer. Nothing was done."""
 
     code = "unanswered"
 
@@ -127,13 +127,13 @@ class Finished(Conflict):
 
 
 class StoreError(NoetlError):
-    """The database cannot do what it must."""
+    """The database failed."""
 
     code = "store_error"
 
 
 class Corrupted(StoreError):
-    """What is stored is not what was written. This execution is not served; others are."""
+    """The stored data is not what was written. This execution is not served; others are."""
 
     code = "corrupted"
 
@@ -151,13 +151,13 @@ class StoreFull(StoreError):
 
 
 class BadRequest(NoetlError):
-    """What was asked for makes no sense."""
+    """The request is invalid; the message names the field."""
 
     code = "bad_request"
 
 
 class BadInputs(BadRequest):
-    """What a playbook was given does not fit the inputs that it declares; nothing was started."""
+    """The workload does not match the inputs that the playbook declares; nothing was started."""
 
     code = "bad_inputs"
 
@@ -167,13 +167,13 @@ class BadInputs(BadRequest):
 
 
 class TooLarge(BadRequest):
-    """It is larger than we read."""
+    """The body is larger than the route reads."""
 
     code = "too_large"
 
 
 class SecretInFile(BadRequest):
-    """A file that should be kept holds a secret, and is of a form that cannot be masked."""
+    """A file to be kept contains a secret and has a format that cannot be masked."""
 
     code = "secret_in_file"
 
@@ -208,30 +208,30 @@ class KeyReused(BadRequest):
 
 
 class SignalRefused(BadRequest):
-    """An execution cannot take this event. Nothing was changed; say it differently."""
+    """The execution does not accept this event. Nothing was changed."""
 
     code = "signal_refused"
 
 
 class NotAllowed(NoetlError):
-    """Whoever asks may not do this."""
+    """The caller's roles do not allow this."""
 
     code = "not_allowed"
 
 
 class Unauthenticated(NotAllowed):
-    """We do not know who asks."""
+    """Not signed in."""
 
     code = "unauthenticated"
 
 
 class TooMany(NotAllowed):
-    """Too many tries in too short a time."""
+    """Too many attempts in a short time; wait a little."""
 
     code = "too_many"
 
 
 class Unreachable(NoetlError):
-    """No server answers. Whether it did what was asked is not known; asking again is safe."""
+    """No server answers. It may or may not have done the request; repeating it is safe."""
 
     code = "unreachable"

@@ -81,7 +81,7 @@ def document_compiler(settings: Settings) -> Callable[..., Compiled]:
 
 
 def plain_value(text: str) -> Any:
-    """A value as playbooks write it; raises ValueError for what is no YAML."""
+    """A value as playbooks write it; raises ValueError for what is not YAML."""
     from noetl.dsl.nodes import plain
     from noetl.dsl.read import read
     from noetl.dsl.report import Report

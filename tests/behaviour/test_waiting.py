@@ -99,7 +99,7 @@ def test_a_bad_answer_is_refused_and_a_good_one_still_counts():
             await signal(
                 bench, execution_id, "approval.received", {"approved": True, "account": "mine"}
             )
-        with pytest.raises(SignalRefused, match="what the system itself says"):
+        with pytest.raises(SignalRefused, match="is reserved for events of NoETL"):
             await signal(bench, execution_id, "timer.fired", {"timer_id": "late"})
         await signal(bench, execution_id, "approval.received", {"approved": False})
         return await bench.ended(execution_id)

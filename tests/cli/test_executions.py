@@ -231,7 +231,7 @@ def test_cancel_of_what_has_ended_is_refused(place):
     ran = place.run("executions", "cancel", "last")
 
     assert ran.returncode == 1
-    assert "has ended (COMPLETED), and ended it stays" in ran.stderr
+    assert "has ended (COMPLETED); an ended execution does not change" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -221,7 +221,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(place, begun):
 
     assert not_json.returncode == ours.returncode == nowhere.returncode == 2
     assert "--data is not JSON" in not_json.stderr
-    assert '"step.done" is what the system itself says' in ours.stderr
+    assert '"step.done" is reserved for' in ours.stderr
     assert 'no step "strat". Did you mean "start"?' in nowhere.stderr
     assert no_form.returncode == 1
     assert "does not wait for an answer" in no_form.stderr

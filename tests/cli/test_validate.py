@@ -248,11 +248,11 @@ def test_what_migrate_cannot_help_with_is_not_sent_to_it(noetl, write):
         ("workflow: [{step: start, tool: {kind: playbook}}]", "`path`"),
         (
             "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {a-b: json}}}]",
-            '"a-b" is no name that code can use',
+            '"a-b" is not a name for code',
         ),
         (
             "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {class: json}}}]",
-            '"class" is no name that code can use',
+            '"class" is not a name for code',
         ),
         (
             "workflow: [{step: start, tool: {kind: python, code: x = 1, libs: {j: 'no module'}}}]",

@@ -24,7 +24,7 @@ TOOLS = shapes()
 
 
 def comments_of(text: str) -> list[str]:
-    """Every comment of a text, found by asking the scanner what is no token."""
+    """Every comment of a text, found by asking the scanner what is not a token."""
     found = []
     end = 0
     for token in yaml.scan(text, Loader=yaml.CSafeLoader):

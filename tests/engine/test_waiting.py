@@ -271,7 +271,7 @@ workflow:
 
     failed = play(text, when="tomorrow")
     [failure] = failed.events(StepFailed)
-    assert "is to fire at 'tomorrow', which is no moment" in failure.error.message
+    assert "is to fire at 'tomorrow', which is not a moment" in failure.error.message
 
 
 def test_a_step_that_waits_too_long_times_out():

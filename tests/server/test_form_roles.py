@@ -159,7 +159,7 @@ def test_a_filtered_inbox_is_read_page_by_page(house: House):
     [
         (["finance"], "at least one of"),
         (["operator", "admn"], "Did you mean"),
-        (["operator", "two words"], "is no role"),
+        (["operator", "two words"], "is not a role"),
     ],
 )
 def test_roles_that_cannot_be_meant_are_refused(house: House, roles, why):

@@ -166,7 +166,7 @@ async def forked(recording: Recording, seq: int, around):
                 await stop.or_end(world.orchestrator.wait_for_end(execution_id))
             state = await world.orchestrator.state(execution_id)
         assert not stop.complaints, (seq, stop.complaints)
-        # A workbook entry is no call, and that a child has ended may be known before its call is.
+        # A workbook entry is not a call, and the end of a child may be known before its call is.
         indirect = {
             (step.name, task.name)
             for step in recording.net.steps

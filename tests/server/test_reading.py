@@ -1,6 +1,6 @@
 """How queries and bodies are read, on the routes that are called most.
 
-A slash at the end is no letter of the path, so it leads to the same route.
+A slash at the end is not a letter of the path, so it leads to the same route.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def test_s19_an_answer_that_nobody_reads_is_given_up(guarded: Guarded):
         assert protocol.UNREAD_SECONDS - 5 < took < protocol.UNREAD_SECONDS + 45
 
 
-# --- S31: what is no plain request ---------------------------------------------------------------
+# --- S31: what is not a plain request -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ class TestMcp(Searched):
 
 
 async def prepare(url: str) -> None:
-    """A text that is no JSON, and a subject that is listened to without an answer."""
+    """A text that is not JSON, and a subject that is listened to without an answer."""
     connection = await nats_client.connect(url, user="me", password=CANARY)
     stream = connection.jetstream()
     bucket = await stream.create_key_value(bucket="texts")

@@ -235,7 +235,7 @@ class TestArtifact(Searched):
 
     @pytest.fixture
     def trials(self):
-        # Nothing is kept in a trial: what is no reference is its own value.
+        # Nothing is kept in a trial: what is not a reference is its own value.
         known = refs.reference("1", "00c0ffee", b"1", 1, SEAL)
         return Trials(
             good=Trial({"ref": known}),

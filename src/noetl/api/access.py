@@ -369,6 +369,6 @@ def _check(name: str, roles: tuple[str, ...]) -> None:
         hint = did_you_mean(role, ROLES)
         if hint or not ROLE.fullmatch(role):
             raise BadRequest(
-                f'"{role[:NAME_MAX]}" is no role.{hint} There are {", ".join(ROLES)}; names of your'
+                f'"{role[:NAME_MAX]}" is not a role.{hint} There are {", ".join(ROLES)}; names of'
                 " own, which forms ask for, have letters, digits, _ and -."
             )

@@ -238,7 +238,7 @@ class Edge:
             _refuse_rebinding(asked.host)
         elif principal.kind == "nobody" and not asked.is_for_all:
             raise Unauthenticated(
-                "we do not know who asks. Send `Authorization: Bearer …` with a token, which"
+                "not signed in. Send `Authorization: Bearer …` with a token, which"
                 " `noetl access token create` makes and commands read from NOETL_TOKEN; or sign in."
             )
         return principal
@@ -383,7 +383,7 @@ class Proxies:
     def behind(self, address: str, headers: dict[bytes, bytes]) -> tuple[str, str]:
         """The address of the client, and how it speaks: as a proxy says, if that address is one.
 
-        Each proxy adds whom it speaks for at the end. The last address that is no proxy of ours is
+        Each proxy adds whom it speaks for at the end. The last address that is not our proxy is
         the client: what stands before it anybody may have written.
         """
         scheme = "http"

@@ -60,13 +60,13 @@ STATUS_WORDS = {
     400: "The request is invalid; the message names the field.",
     401: "Not signed in.",
     403: "The caller's roles do not allow this.",
-    404: "There is nothing of that name.",
+    404: "Not found.",
     405: "The route does not answer this method.",
-    409: "It is in another state by now.",
+    409: "The resource has changed meanwhile.",
     413: "The body is larger than this route reads.",
-    422: "A key is unknown, the text is no playbook, inputs do not fit, or it cannot be run.",
-    429: "Too many tries.",
-    503: "The database is out of reach at the moment.",
+    422: "A key is unknown, the text is not a playbook, or inputs do not match.",
+    429: "Too many attempts.",
+    503: "The database is not reachable at the moment.",
 }
 """What each status of an error means, for the description of the API."""
 
@@ -76,7 +76,7 @@ def status_of(error: NoetlError) -> int:
 
 
 def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
-    """The answer to an error. What is our own fault is logged and not told."""
+    """The answer to an error. Details of internal errors are logged, not sent."""
     if isinstance(error, UnicodeDecodeError | RecursionError):
         is_deep = isinstance(error, RecursionError)
         message = "the body is nested too deeply." if is_deep else "the body is not UTF-8."
@@ -94,7 +94,7 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
 
 
 def said_of(error: Exception) -> str:
-    """What kind of error it is, without where and what: for people who may not know that."""
+    """The kind of the error without its details, for callers who may not see those."""
     return " ".join((type(error).__doc__ or "").split())
 
 
@@ -102,7 +102,7 @@ def _own_fault(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
     status = status_of(error) if isinstance(error, NoetlError) else 500
     known = isinstance(error, NoetlError)
-    said = said_of(error) if known else "Something went wrong on the server."
+    said = said_of(error) if known else "Internal error."
     return status, ErrorAnswer(
         error=Error(
             code=error.code if isinstance(error, NoetlError) else "internal",

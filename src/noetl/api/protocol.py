@@ -557,7 +557,7 @@ class Connection(asyncio.Protocol):
         self._fields += 1
         self._head_size += len(name) + len(value)
         if self._stage != "head" or self._fields > FIELDS_MAX:
-            return  # what comes behind a body is no header
+            return  # what comes behind a body is not a header
         name, headers = name.lower(), self._headers
         headers[name] = headers[name] + b", " + value if name in headers else value
 
@@ -596,7 +596,7 @@ class Connection(asyncio.Protocol):
             return _bad("what is asked for is a path that begins with a slash.")
         if self._parser.should_upgrade():
             if self._parser.get_method() == b"CONNECT":
-                return _bad("this is no proxy.")
+                return _bad("this is not a proxy.")
             if b"websocket" in self._headers.get(b"upgrade", b"").lower():
                 return _Refused(HTTPStatus.FORBIDDEN, "not_allowed", "there are no web sockets.")
         return None

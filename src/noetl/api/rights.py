@@ -91,8 +91,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if not self.may(right):
             needed = ", ".join(role for role, rights in ROLES.items() if right in rights)
             raise NotAllowed(
-                f"{self.name or 'nobody'} may not do this: it needs the right `{right}`,"
-                f" which these roles have: {needed}."
+                f"{self.name or 'nobody'} ({', '.join(self.roles) or 'no role'}) may not do this:"
+                f" it needs the right `{right}`, which these roles have: {needed}."
             )
 
     def require_pool(self, pool: str) -> None:

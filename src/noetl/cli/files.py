@@ -107,7 +107,7 @@ def _bytes_of(path: Path) -> bytes | Unreadable:
 
 def _decoded(name: str, path: Path | None, content: bytes) -> Source | Unreadable:
     if len(content) > BYTES_MAX:
-        return Unreadable(name, f"more than {BYTES_MAX:,} bytes; that is no playbook")
+        return Unreadable(name, f"more than {BYTES_MAX:,} bytes; that is not a playbook")
     try:
         # A byte order mark is legal in front of YAML and no part of it.
         return Source(name, path, content.decode("utf-8-sig"))

@@ -60,7 +60,7 @@ async def run(config: CLASS, context: ToolContext) -> Outcome:
             await asyncio.sleep(shortest(config.pause) or 0)
     except TimeoutError:
         return failed("timeout", f"It took longer than {limit:g} seconds.", retryable=True)
-    # Of a credential only what is no secret may go into the result or the log.
+    # Of a credential only what is not a secret may go into the result or the log.
     fields = await context.credential(config.auth) if config.auth is not None else {}
     context.log(f"saying {config.text}\\n")
     return ok({"said": config.text, "to": fields.get("user"), "inputs": context.inputs})

@@ -155,7 +155,7 @@ def new_command(name: str, into: str) -> None:
     from noetl.cli.newtool import files_of, is_name
 
     if not is_name(name):
-        raise click.BadParameter(f'"{name}" is no name of a kind: small letters, digits and _.')
+        raise click.BadParameter(f'"{name}" is not a name of a kind: small letters, digits and _.')
     if name in wiring.tool_kinds():
         raise click.BadParameter(f'there is a tool kind "{name}" already.')
     package = Path(into) / f"noetl-{name.replace('_', '-')}"

@@ -40,7 +40,7 @@ async def admit(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Cl
         try:
             await _look(commits, store, dispatch, clock)
         except NoetlError as error:
-            logger.warning("executions that wait for their turn cannot be looked at: %s", error)
+            logger.warning("waiting executions could not be checked: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
             changed.set()
 

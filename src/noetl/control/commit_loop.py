@@ -94,7 +94,7 @@ class Entry(msgspec.Struct, eq=False):
     is_consequence: bool = False
     """It follows from another input of the same batch. If that one is decided again, so is this."""
     has_voice: bool = True
-    """It is no report, or its command was still open when it was decided."""
+    """It is not a report, or its command was still open when it was decided."""
     is_over: bool = False
     """It is a report before the last, and what it told ended the run: its worker must stop."""
     changed: bool = False
@@ -289,7 +289,11 @@ class CommitLoop:
             for entry in entries:
                 entry.decided_on_old_state = True
         for entry in entries:
-            entry.fail(StoreError(f"execution {entry.input.execution_id} keeps moving; try again."))
+            entry.fail(
+                StoreError(
+                    f"execution {entry.input.execution_id} is being changed elsewhere; try again."
+                )
+            )
 
     async def _without_the_broken(
         self, batch: Batch, entries: list[Entry], error: Exception
@@ -403,7 +407,7 @@ class CommitLoop:
         if is_old:
             await self._memory.refuse_taken_key(live)
             if given.trigger is not None:
-                raise Conflict("what should start this execution was decided elsewhere.")
+                raise Conflict("another server has decided about this trigger already.")
         self._memory.put(live)
         return live
 

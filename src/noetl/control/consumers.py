@@ -9,7 +9,7 @@ it over (`control/triggers.py`). Two that believe they read, because one was fro
 * the source is told that a message is done only after that, so a message of a server that died in
   between comes again, and is known then.
 
-A message that can never be taken (it is no JSON, its templates or the inputs of the playbook fail
+A message that can never be taken (it is not JSON, its templates or the inputs of the playbook fail
 on it, `when` does not hold) is stored with the reason, and the next one is taken. What fails on our
 side (the playbook is not registered, the database is away) keeps the message and those behind it
 waiting, and `noetl consumers show` says why.
@@ -185,7 +185,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             if await self._store.triggers.change(TriggerChange(row=changed)):
                 held.until = until
                 return state
-        raise StoreError(f'the consumer "{path}" keeps changing.')
+        raise StoreError(f'the consumer "{path}" is being changed elsewhere; try again.')
 
     async def _hold(self, path: str, held: Held) -> None:
         """Read it for as long as it is ours."""

@@ -423,7 +423,8 @@ class Executions:
         state = await self._orchestrator.state(execution_id)
         if state.status in TERMINAL:
             raise Finished(
-                f"execution {execution_id} has ended ({state.status}), and ended it stays."
+                f"execution {execution_id} has ended ({state.status});"
+                " an ended execution does not change."
                 " `noetl executions rerun` starts a new one."
             )
 

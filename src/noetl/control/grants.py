@@ -39,7 +39,7 @@ class Named(NamedTuple):
     """What a playbook names."""
 
     texts: frozenset[str]
-    """Every text in it that is no template."""
+    """Every text in it that is not a template."""
     any_credential: bool
     """It names credentials by templates."""
     any_child: bool

@@ -631,7 +631,7 @@ class Leases:
             except StoreError as error:
                 if not found:
                     raise
-                logger.warning("the whole pool cannot be looked at just now: %s", error)
+                logger.warning("the whole pool could not be checked: %s", error)
         return found
 
     def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
@@ -725,7 +725,7 @@ class Leases:
                 if self._store.exclusive and not await self._is_work_out():
                     quiet = QUIET_LOOKS
             except StoreError as error:
-                logger.warning("leases cannot be looked at just now: %s", error)
+                logger.warning("leases could not be checked: %s", error)
 
     async def _is_work_out(self) -> bool:
         """Whether somebody has a lease, known to this process or not."""

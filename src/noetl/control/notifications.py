@@ -146,7 +146,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             try:
                 await self.refresh()
             except StoreError as error:
-                logger.warning("notifications cannot be read just now: %s", error)
+                logger.warning("notifications could not be read: %s", error)
                 await self._clock.sleep(1.0)
                 self._stale.set()
 

@@ -227,7 +227,9 @@ class Orchestrator:
             )
         )
         if not entry.changed:
-            raise Finished(f"execution {execution_id} has ended, and ended it stays.")
+            raise Finished(
+                f"execution {execution_id} has ended; an ended execution does not change."
+            )
 
     async def fire(self, execution_id: ExecutionId, timer_id: str) -> bool:
         """A timer's moment has come; whether the execution still waited for it."""

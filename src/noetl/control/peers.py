@@ -356,7 +356,7 @@ class Peers:
             try:
                 await self.look(None if has_missed else VERIFIED_AT_ONCE)
             except NoetlError as error:
-                logger.warning("the database cannot be looked at just now: %s", error)
+                logger.warning("the database could not be read: %s", error)
                 await self._clock.sleep(LOOK_SECONDS)
                 self._missed.set()
 

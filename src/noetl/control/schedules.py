@@ -386,7 +386,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             rows = await self._store.triggers.times_between(path, what.time, what.time)
             if rows and rows[0].outcome == "missed":
                 raise Conflict(rows[0].reason)
-        raise StoreError(f'the schedule "{path}" keeps changing; try again.')
+        raise StoreError(f'the schedule "{path}" is being changed elsewhere; try again.')
 
     async def backfill(
         self, path: str, first: float, last: float, *, dry_run: bool

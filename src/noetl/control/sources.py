@@ -392,4 +392,4 @@ def read(message: Message, form: str) -> tuple[Any, str]:
     try:
         return msgspec.json.decode(text), text
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"it is no JSON: {error}.") from None
+        raise BadRequest(f"it is not JSON: {error}.") from None

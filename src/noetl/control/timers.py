@@ -51,7 +51,7 @@ async def fire_timers(
         try:
             await _fire_due(orchestrator, store, clock, owns, resting)
         except StoreError as error:
-            logger.warning("timers cannot be looked at just now: %s", error)
+            logger.warning("timers could not be read: %s", error)
             await clock.sleep(POLL_SECONDS)
 
 

@@ -188,7 +188,7 @@ class TriggerDocuments(Generic[Document, State]):
             if await self._store.triggers.change(TriggerChange(row=changed, times=times)):
                 self._triggers.announce()
                 return state
-        raise StoreError(f'the {self.kind.lower()} "{path}" keeps changing; try again.')
+        raise StoreError(f'the {self.kind.lower()} "{path}" is being changed elsewhere; try again.')
 
     async def pause(self, path: str, reason: str = "") -> State:
         """It starts nothing until it is resumed."""

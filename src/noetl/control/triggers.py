@@ -75,7 +75,7 @@ class Triggers:
             try:
                 await self._round(resting)
             except StoreError as error:
-                logger.warning("schedules cannot be looked at just now: %s", error)
+                logger.warning("schedules could not be read: %s", error)
                 await self._clock.sleep(POLL_SECONDS)
 
     async def _round(self, resting: Resting) -> None:

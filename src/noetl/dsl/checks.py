@@ -47,7 +47,7 @@ def check_document(building: Building, root: Mapping) -> None:
         others = [one for one in KINDS if one != "Playbook"]
         building.report.add(
             "wrong-kind",
-            f'kind is "{said}", and this is no playbook. `noetl register` puts it to work.'
+            f'kind is "{said}", and this is not a playbook. `noetl register` puts it to work.'
             if said in others
             else f'kind is "{said}"; a playbook has `kind: Playbook`. Other documents are'
             f" of kind {' or '.join(others)}.{building.report.suggest(said or '', others)}",

@@ -103,14 +103,14 @@ ANALYSIS = _errors(
 ) | _warnings(
     unreachable_step="No token can ever reach the step.",
     shadowed_arc="An earlier arc without guard always wins.",
-    endless_cycle="Steps that lead round and round with no way out.",
+    endless_cycle="A cycle of steps without an exit.",
     join_never_completes="A join that waits for a token that cannot come.",
     guarded_name="A reserved name that does not exist here; a guard answers for it each time.",
     unknown_name="A name that is never defined anywhere in the playbook.",
     undefined_key="A key that the workload, the args or the known result of a step does not have.",
     error_falls_through="An error that no rule names goes on as if nothing had happened.",
     undeclared_keychain="A keychain entry that is not declared under `keychain`, or an `auth` that"
-    " is one slip of the keyboard away from an entry and may be a stored credential.",
+    " is spelt almost like an entry and may be a stored credential.",
     limit_applied="More is asked for than a limit allows; the limit holds.",
     wait_never_ends="A step that waits for the world, and no rule of it ends the wait.",
     not_waiting="`timers`, `form` or `match` on a step that does not wait.",

@@ -28,7 +28,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a text."""
 
     net: Net | None
-    """None if there was an error, or if it is no playbook."""
+    """None if there was an error, or if it is not a playbook."""
     trigger: Trigger | None = None
     """What a document of another kind became."""
     digest: str = ""

@@ -115,7 +115,7 @@ class Cron(Shape):
         elif wrong := calendar.cron_problem(written):
             look.report.add(
                 "bad-cron",
-                f'{what} is "{written[:60]}", and that is no cron expression: {wrong}. The fields'
+                f'{what} is "{written[:60]}", which is not a cron expression: {wrong}. The fields'
                 " are minute, hour, day of month, month, day of week.",
                 node.place,
             )

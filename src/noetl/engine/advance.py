@@ -103,7 +103,7 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
         return _lease(state, given)
     if state.status in TERMINAL:
         if type(given) is Signalled:
-            raise Finished(f"the execution has ended ({state.status}) and hears nothing any more.")
+            raise Finished(f"the execution has ended ({state.status}) and accepts no more events.")
         return NOTHING
     turn = Turn(program, state, given.execution_id, given.at)
     _take_in(turn, given)

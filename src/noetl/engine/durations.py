@@ -18,7 +18,7 @@ def duration(written: Compiled, scope: Scope, what: str) -> float | None:
     length = seconds(value) if is_amount else None
     if length is None:
         raise EvaluationFailed(
-            f"the {what} is {value!r}, which is no duration."
+            f"the {what} is {value!r}, which is not a duration."
             " Write seconds, or a text such as 30s or 5m."
         )
     return length

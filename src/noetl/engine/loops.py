@@ -497,7 +497,7 @@ def _counted(step: str, span: tuple[Compiled, ...], scope: Scope) -> tuple[int, 
     total = (stop - begin) / by
     if total > ITERATIONS_MAX:
         raise BadCollection(
-            f'the range of step "{step}" has {total:.0f} numbers; {ITERATIONS_MAX} are the most.'
+            f'the range of step "{step}" has {total:.0f} numbers; at most {ITERATIONS_MAX}.'
         )
     return max(0, math.ceil(total)), begin, by
 
@@ -511,7 +511,7 @@ def _number(step: str, name: str, value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
         raise BadCollection(
-            f'`{name}` in the loop of step "{step}" is {value!r}, which is no number.'
+            f'`{name}` in the loop of step "{step}" is {value!r}, which is not a number.'
         )
     return value
 
@@ -529,7 +529,9 @@ def _whole(step: str, name: str, written: Compiled, scope: Scope) -> int | None:
         return None
     number = _number(step, name, value)
     if number < 1:
-        raise BadCollection(f'`{name}` in the loop of step "{step}" is {value!r}; 1 is the least.')
+        raise BadCollection(
+            f'`{name}` in the loop of step "{step}" is {value!r}; it must be at least 1.'
+        )
     return int(number)
 
 

@@ -80,12 +80,12 @@ def _check_sender(signal: SignalReceived) -> None:
     name = signal.name
     if not _NAME.fullmatch(name):
         raise SignalRefused(
-            f'"{name[:60]}" is no name for an event. Write letters, digits and dots,'
+            f'"{name[:60]}" is not a name for an event. Write letters, digits and dots,'
             " such as message.received or order.shipped."
         )
     if name.startswith(OWN_PREFIXES) or name in _OURS:
         raise SignalRefused(
-            f'"{name}" is what the system itself says. Call it message.received,'
+            f'"{name}" is reserved for events of NoETL itself. Call it message.received,'
             " approval.received, or a name of your own such as order.shipped."
         )
     size = len(msgspec.json.encode(signal.data))

@@ -116,7 +116,7 @@ def _moment(run: Run, name: str, after: Compiled, at: Compiled, scope: Scope) ->
         moment = None
     if moment is None or moment.tzinfo is None:
         raise EvaluationFailed(
-            f"{where} is to fire at {written!r}, which is no moment."
+            f"{where} is to fire at {written!r}, which is not a moment."
             " Write one with its zone, such as 2030-01-31T12:00:00Z."
         )
     return moment.timestamp()

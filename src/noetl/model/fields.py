@@ -155,7 +155,7 @@ def wrong_bounds(field: FormField) -> str | None:
         try:
             re2.compile(field.pattern)
         except re2.error as error:
-            return f"`pattern` is no regular expression: {error}."
+            return f"`pattern` is not a regular expression: {error}."
     return None
 
 

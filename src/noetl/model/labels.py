@@ -51,7 +51,7 @@ def of_worker_problem(name: str, value: str) -> str | None:
     if _OF_WORKERS.fullmatch(name) and _OF_WORKERS.fullmatch(value):
         return None
     return (
-        f'"{name[:80]}={value[:80]}" is no label of workers: name and value have up to {NAME_MAX}'
+        f'"{name[:80]}={value[:80]}" is not a worker label: name and value have up to {NAME_MAX}'
         " letters, digits, and _ . : / - each."
     )
 

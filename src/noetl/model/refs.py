@@ -75,7 +75,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_file(self) -> bool:
-        """It stands for a file, which is kept in parts and is no JSON."""
+        """It stands for a file, which is kept in parts and is not JSON."""
         return self.parts is not None
 
     def owner(self, default: str) -> str:
@@ -226,7 +226,7 @@ def part(what: About, owner: str, start: int, stop: int) -> Bodies:
         if number in kept:
             body = yield what.owner(owner), segment_key(what.key, number)
             if not isinstance(body, list):
-                raise Corrupted(f"segment {number} of the list {what.key} is no list.")
+                raise Corrupted(f"segment {number} of the list {what.key} is not a list.")
         else:
             body = [None] * min(cut.width, cut.length - first)
         elements += body[max(0, start - first) : stop - first]
@@ -269,7 +269,7 @@ async def fetched(asking: Bodies, get: Callable[[str, str], Awaitable[bytes]]) -
                 value = decode(body)
             except msgspec.DecodeError as error:
                 owner, key = wanted
-                told = f"the result {key} of execution {owner} is no JSON: {error}."
+                told = f"the result {key} of execution {owner} is not JSON: {error}."
                 raise Corrupted(told) from None
             wanted = asking.send(value)
     except StopIteration as done:

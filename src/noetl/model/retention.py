@@ -64,7 +64,7 @@ def keep_rules(text: str) -> Keep:
             raise ValueError(f'"{part}": after the ":" comes `{FAILED}`')
         kept = None if length == FOREVER else seconds(length)
         if length != FOREVER and not kept:
-            raise ValueError(f'"{length}" is no length of time such as 90d or 12h, nor `{FOREVER}`')
+            raise ValueError(f'"{length}" is not a duration such as 90d or 12h, nor `{FOREVER}`')
         rule = KeepRule(prefix, bool(kind), kept)
         if rule.written in found:
             raise ValueError(f'"{rule.written or part}" is said twice')

@@ -79,7 +79,7 @@ def problems(schema: Any) -> Iterator[Wrong]:
         yield (), "a schema is plain JSON."
         return
     if size > BYTES_MAX:
-        yield (), f"the schema has {size} bytes; {BYTES_MAX} are the most."
+        yield (), f"the schema has {size} bytes; at most {BYTES_MAX} are allowed."
         return
     yield from _problems(schema, (), schema)
 

@@ -258,7 +258,7 @@ class TreeWritten:
         if self._branch.find(to) is not None or any(
             part is None or merges(part) or part.props for part in parts.values()
         ):
-            self._work.kept(first, f"`{to}` is written, too, or this is no plain mapping.")
+            self._work.kept(first, f"`{to}` is written, too, or this is not a plain mapping.")
             return
         joined: list[Entry] = []
         for key, part in parts.items():

@@ -276,7 +276,7 @@ def _why_case_stays(work: Work, step: Branch, case: Entry) -> tuple[str | None, 
     rules = items(case.value)
     reason = _why_step_needs_case(step)
     if reason is not None or not rules:
-        return reason or "it is no list of rules", []
+        return reason or "it is not a list of rules", []
     local = _local_names(step)
     at_the_end = _OF_A_LOOP if step.find("loop") is not None else _AT_THE_END
     allowed = at_the_end | _OF_A_CALL if _calls_once(step) else at_the_end

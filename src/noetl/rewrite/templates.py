@@ -22,7 +22,7 @@ _INSIDE_A_PATH = (_DOT, ("operator", "|"))
 
 
 def reads_of(work: Work, tree: Tree | None) -> set[tuple[str, ...]] | None:
-    """The paths that all templates below read; None if one of them is no template."""
+    """The paths that all templates below read; None if one of them is not a template."""
     found: set[tuple[str, ...]] = set()
     for leaf in leaves(tree):
         if not is_template(leaf.value):
@@ -173,7 +173,7 @@ def _replaced(tokens: list[Token], position: int, replacement: Replacement) -> t
     path, ends = _path(tokens, position)
     other = replacement(path)
     follows = _next(tokens, ends[-1])
-    # Of `output[name]` we cannot tell which part it takes; `output=` is no path at all.
+    # Of `output[name]` we cannot tell which part it takes; `output=` is not a path at all.
     is_open = follows == ("operator", "=") or (follows == _OPEN and len(path) == 1)
     if other == path or is_open:
         return "".join(text for _, text in tokens[position : ends[-1]]), ends[-1]

@@ -177,7 +177,7 @@ class Mask:
     def file(self, path: Path, form: str) -> None:
         """Mask the secrets in a file as in any other data.
 
-        Raises SecretInFile for a file that has one and is no text: it cannot be changed, nor kept.
+        Raises SecretInFile for a file that has one and is not text: it cannot be changed, nor kept.
         """
         if not self._secrets or not self._stands_in(path, form):
             return

@@ -139,7 +139,7 @@ def is_weak(text: str) -> bool:
 
 
 def _written_out(text: str) -> Key | None:
-    """The key that a text is, if it is no passphrase."""
+    """The key that a text is, if it is not a passphrase."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text):
         return key_of(bytes.fromhex(text))
     try:

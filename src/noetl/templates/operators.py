@@ -158,7 +158,7 @@ def formatted(run: Evaluation, pattern: str, values: object) -> str:
 
 
 def _check_format(run: Evaluation, part: re.Match[str], ready: object) -> None:
-    """Refuse a part that is no format or is too wide; pay for a named value at each use."""
+    """Refuse a part that is not a format or is too wide; pay for a named value at each use."""
     if part["kind"] is None:
         raise EvaluationFailed("the format text has a `%` that starts no format; write `%%`")
     for size in (part["width"], part["precision"]):

@@ -54,7 +54,7 @@ class Scope:
         self.limits = limits
 
     def bare(self, name: str) -> object:
-        """The value of a name that is no root: the first of args, ctx, iter, workload to have it.
+        """The value of a name that is not a root: the first that args, ctx, iter, workload have.
 
         With taint about, a tainted container makes the value tainted as well.
         """

@@ -361,7 +361,7 @@ def view(kind: str, plain: object) -> View | Tainted:
 def lookup(container: object, key: object) -> object:
     """What `container.key` and `container[key]` read: plain data only, never a Python attribute."""
     if type(container) is dict:
-        # A container is no key of plain data; a tuple would even be hashed part by part.
+        # A container is not a key of plain data; a tuple would even be hashed part by part.
         return MISSING if isinstance(key, list | dict | tuple) else container.get(key, MISSING)
     if isinstance(container, list | tuple | str):
         if isinstance(key, int) and -len(container) <= key < len(container):

@@ -47,7 +47,7 @@ class EgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether addresses of private networks and of the machine itself may be reached."""
 
     def refusal(self, address: str) -> str | None:
-        """Why this address must not be reached; None if it may. What is no address is fine."""
+        """Why this address must not be reached; None if it may. What is not an address is fine."""
         try:
             found = ip_address(address.partition("%")[0].strip("[]"))
         except ValueError:
@@ -222,7 +222,7 @@ def _host_and_port(url: str, usual: int) -> tuple[str, int]:
     except ValueError:
         host, port = None, 0
     if not host:
-        raise NoWay("400 this is no address")
+        raise NoWay("400 this is not an address")
     return host, port
 
 

@@ -56,7 +56,7 @@ def read_container_policy(path: str | None) -> ContainerPolicy:
     except OSError as error:
         raise BadSetting(f"NOETL_CONTAINERS: {path} cannot be read: {error.strerror}.") from None
     except msgspec.DecodeError as error:
-        raise BadSetting(f"NOETL_CONTAINERS: {path} is no policy: {error}.") from None
+        raise BadSetting(f"NOETL_CONTAINERS: {path} is not a policy: {error}.") from None
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

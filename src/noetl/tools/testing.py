@@ -223,4 +223,4 @@ class ToolContract:
         finally:
             await resources.close()
         assert outcome.error is not None, "it succeeded after its time was up"
-        assert outcome.error.kind == "timeout", f"this is no timeout: {outcome.error}"
+        assert outcome.error.kind == "timeout", f"this is not a timeout: {outcome.error}"

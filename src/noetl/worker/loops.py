@@ -342,5 +342,5 @@ def _whole(written: Any, scope: Scope, name: str) -> int:
     except (TypeError, ValueError):
         number = 0
     if number < 1:
-        raise EvaluationFailed(f"`{name}` of a cursor is {found!r:.60}; 1 is the least.")
+        raise EvaluationFailed(f"`{name}` of a cursor is {found!r:.60}; it must be at least 1.")
     return number

@@ -155,7 +155,7 @@ class Reporter:
             except NoetlError as error:
                 if not tries_left:
                     raise
-                logger.warning("a report was not taken: %s", error)
+                logger.warning("a report was not accepted, and is sent again: %s", error)
                 await asyncio.sleep(RETRY_PAUSE)
         raise AssertionError("the last try returns or raises")
 

@@ -75,7 +75,7 @@ def sample_of(environment: Mapping[str, str]) -> float:
     try:
         return float(environment.get("OTEL_TRACES_SAMPLER_ARG") or 1.0)
     except ValueError:
-        logger.warning("OTEL_TRACES_SAMPLER_ARG is no number: every execution is traced.")
+        logger.warning("OTEL_TRACES_SAMPLER_ARG is not a number: every execution is traced.")
         return 1.0
 
 

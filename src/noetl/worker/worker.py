@@ -226,7 +226,7 @@ class Worker:
             raise
         except Exception as error:
             # Not foreseen by any tool or rule: still exactly one last word about this run.
-            logger.exception("a run broke", extra={"step": lease.command.step})
+            logger.exception("a step run failed unexpectedly", extra={"step": lease.command.step})
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
 
@@ -244,7 +244,7 @@ class Worker:
             except Corrupted:
                 raise
             except StoreError as error:
-                logger.warning("a net cannot be read just now: %s", error)
+                logger.warning("a net could not be read: %s", error)
                 await self._sleep(PROGRAM_PAUSE_SECONDS)
         return await self._control.program(digest)
 

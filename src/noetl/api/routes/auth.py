@@ -75,7 +75,7 @@ async def logout(services: Services, caller: Caller) -> Reply[SignedOut]:
     """End the session that asks."""
     who = caller.principal
     if who.session_id is None:
-        raise BadRequest("this is no session: a token is revoked, it does not sign out.")
+        raise BadRequest("an API token has no session to end; revoke the token instead.")
     await services.access.sign_out(who, who.session_id)
     gone = _cookie("", 0, secure=_is_https(caller))
     return Reply(SignedOut(status="signed out"), headers=(("Set-Cookie", gone),))

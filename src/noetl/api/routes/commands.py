@@ -151,7 +151,7 @@ def _reports_in(body: bytes) -> list[Report] | list[msgspec.Raw]:
         try:
             found = read_list(body)
         except msgspec.MsgspecError as error:
-            raise BadRequest(f"this is no list of reports: {error}.") from None
+            raise BadRequest(f"this is not a list of reports: {error}.") from None
     if len(found) > SLOTS_MAX:
         raise BadRequest(f"these are {len(found)} reports; up to {SLOTS_MAX} are read at once.")
     return found
@@ -173,7 +173,7 @@ async def _taken(
         try:
             one = read_report(one)
         except msgspec.MsgspecError as error:
-            raise BadRequest(f"this is no report: {error}.") from None
+            raise BadRequest(f"this is not a report: {error}.") from None
     answer = await take_report(services, caller.principal, one, want=wanted, pool=pool)
     return ReportTaken(
         accepted=answer.accepted,

@@ -142,7 +142,7 @@ async def queues(services: Services, caller: Caller) -> QueueList:
 async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkDone:
     """Cancel, pause, resume or rerun all executions that match a query, or those that are named.
 
-    Executions in a status in which the action makes no sense are left alone. At most 5 000 at
+    Executions in a status to which the action does not apply are left alone. At most 5 000 at
     once; with `dry_run` nothing is done, and the answer says how many it would be.
     """
     if (body.q is None) == (body.ids is None):

@@ -86,7 +86,7 @@ async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTake
         found = [_read(one) for one in sent]
     except msgspec.MsgspecError as error:
         strange = unknown_field(str(error), Addressed)
-        raise strange or BadRequest(f"this is no event: {error}.") from None
+        raise strange or BadRequest(f"this is not an event: {error}.") from None
     if len(found) > EVENTS_MAX:
         raise BadRequest(f"at most {EVENTS_MAX} events at once.")
     outcomes = []

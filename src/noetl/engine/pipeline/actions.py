@@ -287,7 +287,7 @@ def number(written: Compiled, scope: Scope, what: str, default: float) -> float:
         return default
     length = seconds(found) if isinstance(found, int | float | str) else None
     if length is None or isinstance(found, bool):
-        raise EvaluationFailed(f"{what} is {found!r}, which is no number.")
+        raise EvaluationFailed(f"{what} is {found!r}, which is not a number.")
     return length
 
 

@@ -49,7 +49,7 @@ def _bounded(written: Any, most: float | None, what: str) -> float | None:
     length = None if isinstance(written, bool | list | dict) else seconds(written)
     if length is None:
         raise EvaluationFailed(
-            f"the {what} is {written!r}, which is no duration."
+            f"the {what} is {written!r}, which is not a duration."
             " Write seconds, or a text such as 30s or 5m."
         )
     return length if most is None else min(length, most)

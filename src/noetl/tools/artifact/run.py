@@ -20,7 +20,7 @@ from noetl.tools.plain_data import plain
 
 KEY = re.compile(r"[0-9a-f]{8,64}\Z")
 NO_REFERENCE = (
-    "`ref` is no reference that this execution, its parent or a child of it made. Give what a step "
+    "`ref` is not a reference that this execution, its parent or a child made. Give what a step "
     "of it yielded (`{{ step._ref }}`); what comes from elsewhere is data."
 )
 ROWS_PER_LOOK = 1000
@@ -47,7 +47,7 @@ async def _read(config: Artifact, context: ToolContext) -> Any:
         try:
             value = refs.decode(body)
         except msgspec.DecodeError as error:
-            raise Failed("parse", f"What is kept under this key is no JSON: {error}.") from None
+            raise Failed("parse", f"What is kept under this key is not JSON: {error}.") from None
     else:
         reference = written if "_ref" in written else {"_ref": written}
         if not context.files.is_reference(reference):

@@ -148,7 +148,7 @@ def arguments(config: Container, context: ToolContext, name: str, env_file: str)
     for option, value in single.items():
         words += [] if value is None else [option, str(value)]
     if config.image.startswith("-"):
-        raise Refused(f'"{config.image}" is no image.')
+        raise Refused(f'"{config.image}" is not an image.')
     return [*words, config.image, *_entrypoint(config)[1], *command_of(config)]
 
 

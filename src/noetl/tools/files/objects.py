@@ -106,7 +106,7 @@ async def place_at(
     if scheme == "file":
         return _directory(url, resources, create)
     if scheme not in SPELLINGS:
-        told = f'"{url}" is no store. Write file:///…, s3://…, gs://… or az://….'
+        told = f'"{url}" is not a store. Write file:///…, s3://…, gs://… or az://….'
         raise Failed("client_error", told)
     config = _config(scheme, await fields())
     endpoint = str(config.get("endpoint") or config.get("base_url") or "")

@@ -1,4 +1,4 @@
-"""Files among the results of an execution: tables, downloads, whatever is no JSON.
+"""Files among the results of an execution: tables, downloads, whatever is not JSON.
 
 A file is kept in parts of a few megabytes, so that neither worker nor server nor store ever has
 all of it in memory. What stands for it in events is a reference that says so (`parts`) and stays a

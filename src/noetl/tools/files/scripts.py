@@ -47,7 +47,7 @@ async def _from_web(script: str, auth: Credential | None, context: ToolContext) 
     try:
         answer = await ask(context, "GET", script, decode="text", **more)
     except msgspec.ValidationError as error:
-        raise Failed("auth", f"script: the credential is no HTTP one: {error}") from None
+        raise Failed("auth", f"script: the credential is not an HTTP one: {error}") from None
     return str(answer.data or "")
 
 

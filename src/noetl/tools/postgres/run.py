@@ -81,7 +81,7 @@ async def _planned(config: Postgres, context: ToolContext) -> Plan:
     if config.copy is None:
         return await planned(config, context, "postgres")
     if isinstance(config.copy.source, dict) and context.files.find(config.copy.source) is None:
-        raise BadSql("copy: `source` is no reference to a file; give rows by `rows` instead.")
+        raise BadSql("copy: `source` is not a reference to a file; give rows by `rows` instead.")
     if config.copy.source is not None and config.table is None:
         raise BadSql("copy: `source` needs `table`, the table to copy into.")
     if config.table is not None:

@@ -196,11 +196,11 @@ def _no_names(libs: dict[str, Any]) -> list[str]:
         is_import = isinstance(written, dict) and written.keys() == {"from", "import"}
         modules = [written["from"], written["import"]] if is_import else [written]
         if not _is_name(alias) and alias != written:
-            wrong.append(f'"{alias[:60]}" is no name that code can use (write one such as "lib_1")')
+            wrong.append(f'"{alias[:60]}" is not a name for code (write one such as "lib_1")')
         for module in modules:
             if not isinstance(module, str) or not all(map(_is_name, module.split("."))):
                 wrong.append(
-                    f"{alias[:60]}: {str(module)[:60]!r} is no module (write it as in an import,"
+                    f"{alias[:60]}: {str(module)[:60]!r} is not a module (write it as in an import,"
                     " `package.module`, or `{from: package, import: name}`)"
                 )
     return wrong
@@ -211,13 +211,13 @@ def _is_name(text: str) -> bool:
 
 
 def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
-    """The statements that bind these names; raises ValueError for what is no name."""
+    """The statements that bind these names; raises ValueError for what is not a name."""
     found = []
     for alias, written in libs.items():
         parts = (written.module, written.name) if isinstance(written, Import) else (written, "")
         for name in (alias, *filter(None, parts)):
             if not all(part.isidentifier() for part in name.split(".")):
-                raise ValueError(f'`libs`: "{name[:60]}" is no name of a module')
+                raise ValueError(f'`libs`: "{name[:60]}" is not a name of a module')
         module, taken = parts
         bound = "" if alias == (taken or module) else f" as {alias}"
         found.append(f"from {module} import {taken}{bound}" if taken else f"import {module}{bound}")

@@ -73,7 +73,7 @@ def _memory() -> int:
     """Bytes that the machine has, or that it lets us have."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for place in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+        with suppress(OSError, ValueError):  # "max" is not a number, and no limit
             found.append(int(Path("/sys/fs/cgroup", place).read_text()))
     return min(found)
 

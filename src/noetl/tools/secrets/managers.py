@@ -170,7 +170,7 @@ def _signed_claim(claim: dict[str, Any], pem: str) -> str:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
-        told = "auth: the `private_key` of the credential is no RSA key in PEM form."
+        told = "auth: the `private_key` of the credential is not an RSA key in PEM form."
         raise Failed("auth", told)
     parts = [msgspec.json.encode(part) for part in ({"alg": "RS256", "typ": "JWT"}, claim)]
     text = b".".join(_url_safe(part) for part in parts)

@@ -62,7 +62,7 @@ def _built(kind: str, fields: Mapping[str, Any]) -> URL:
         raise BadCredential(f"auth: the credential has neither `url` nor `{needed}`.")
     port = _field(fields, "port")
     if port and not port.isdigit():
-        raise BadCredential("auth: `port` is no number.")
+        raise BadCredential("auth: `port` is not a number.")
     return URL.create(
         driver,
         username=_field(fields, "user"),
@@ -114,7 +114,7 @@ def _private_key(text: str, passphrase: Any) -> bytes:
         )
     except (ValueError, TypeError):
         raise BadCredential(
-            "auth: `private_key` is no private key in PEM form, or its passphrase is wrong."
+            "auth: `private_key` is not a private key in PEM form, or its passphrase is wrong."
         ) from None
     return key.private_bytes(
         serialization.Encoding.DER,

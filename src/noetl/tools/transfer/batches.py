@@ -74,7 +74,7 @@ def of_records(records: Iterable[Any], mapping: Mapping[str, str], size: int, sk
         if number < skip:
             continue
         if not isinstance(record, dict):
-            raise Failed("schema", f"Record {number} is no mapping of columns to values.")
+            raise Failed("schema", f"Record {number} is not a mapping of columns to values.")
         kept.append(_mapped(record, mapping, number))
         if len(kept) >= size:
             yield _of_mappings(kept)
