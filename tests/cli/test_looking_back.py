@@ -45,6 +45,85 @@ def test_a_failed_execution_is_forked_with_another_ctx_and_compared(tmp_path, no
     assert "has no event 9999" in noetl("executions", "fork", first, "--at", "9999").err
 
 
+LOOPS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: loops, path: tests/loops}
+workflow:
+  - step: start
+    loop: &five {in: [0, 1, 2, 3, 4], iterator: n, spec: {on_error: continue}}
+    tool: &call
+      kind: shell
+      command: 'echo "$n" >> calls; test "$n" -lt "$below"'
+      env: {n: "{{ iter.n }}", below: "{{ ctx.below | default(3) }}"}
+    next: {arcs: [{step: second}]}
+  - step: second
+    loop: {in: [0, 1], iterator: n, spec: {on_error: continue}}
+    tool: {kind: noop, result: "{{ 1 / (ctx.below | default(3) - 3 + iter.n) }}"}
+"""
+
+
+def test_failed_iterations_are_repeated_and_no_other(tmp_path, noetl):
+    calls = tmp_path / "calls"
+    (tmp_path / "loops.yaml").write_text(LOOPS.replace("calls", str(calls)))
+    assert noetl("run", "loops.yaml").code == 0
+    assert calls.read_text().split() == ["0", "1", "2", "3", "4"]
+    calls.unlink()
+
+    several = noetl("executions", "fork", "last", "--failed")
+    planned = noetl("executions", "fork", "last", "--failed", "--step", "start", "--dry-run")
+    assert not calls.exists()
+    once = noetl("executions", "fork", "last", "--failed", "--step", "start", "--set", "below=4")
+    again = noetl("executions", "fork", "last", "--failed", "--step", "start", "--set", "below=5")
+    made = calls.read_text().split()
+    none = noetl("executions", "fork", "last", "--failed")
+    one = noetl("executions", "fork", "last", "--step", "start", "--iteration", "2")
+
+    assert several.code == 2
+    assert "start, second. Choose one with --step" in several.err
+    assert "(iterations 3, 4)" in planned.out
+    assert (once.code, again.code, one.code) == (0, 0, 0)
+    assert made == ["3", "4", "4"]
+    assert calls.read_text().split() == [*made, "2"]
+    assert none.code == 1
+    assert "no iteration of a loop has failed" in none.err
+
+
+def test_a_wrong_use_is_told_what_to_do_next(tmp_path, noetl):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    (tmp_path / "chain.test.yaml").write_text("mine")
+    noetl("run", "chain.yaml")
+
+    for words, code, said in (
+        (("executions", "fork", "last"), 2, "`noetl executions events ID` lists them"),
+        (("executions", "fork", "last", "--failed", "--iteration", "1"), 2, "give one"),
+        (("executions", "fork", "last", "--at", "3", "--step", "end"), 2, "without --at"),
+        (("executions", "fork", "last", "--failed"), 1, "--at SEQ goes on from any event"),
+        (("executions", "fork", "last", "--failed", "--step", "x"), 1, "no loop of step"),
+        (("executions", "list", "-timeout"), 2, "list -- -timeout"),
+        (("executions", "why", "last", "--step", "middle"), 1, "Its steps: start, end."),
+        (("executions", "export", "last", "-o", "no/where"), 2, "no/where cannot be written"),
+        (("test", "chain.yaml"), 2, "is a playbook"),
+        (("test", "chain.yaml", "--against", "other/path"), 2, "`noetl executions list`"),
+        (("test", "--from", "last"), 2, "stays as it is"),
+        (("test", "--from", "last", "-o", "no/where.test.yaml"), 2, "cannot be written"),
+        (("ui", "chain.yaml"), 2, "`noetl executions export ID -o FILE`"),
+    ):
+        told = noetl(*words)
+        assert (told.code, said in told.err) == (code, True), (words, told.err)
+    assert (tmp_path / "chain.test.yaml").read_text() == "mine"
+
+
+def test_terms_of_a_query_may_begin_with_a_minus(tmp_path, noetl):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("run", "chain.yaml")
+
+    assert noetl("executions", "list", "-status:failed").out == ""
+    assert "tests/chain" in noetl("executions", "list", "-status:done", "--limit", "1").out
+    assert "tests/chain" in noetl("executions", "list", "-label.team=x").out
+    assert noetl("executions", "list", "--", "-chain").out == ""
+
+
 def test_an_execution_is_exported_to_a_file_or_to_standard_output(tmp_path, noetl):
     (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
     noetl("run", "chain.yaml")
@@ -55,4 +134,4 @@ def test_an_execution_is_exported_to_a_file_or_to_standard_output(tmp_path, noet
     assert made.code == 0
     assert (tmp_path / "it.noetl").read_bytes()[:2] == b"\x1f\x8b"
     assert shown.code == 2
-    assert "no recording" in shown.err
+    assert "not a recording" in shown.err

@@ -248,6 +248,51 @@ def test_a_fork_repeats_all_failed_iterations_and_no_other(two_workers):
     assert server.ask("POST", path, {**body, "iteration": 3}).status == 400
 
 
+def test_failed_iterations_are_repeated_until_none_fails(two_workers):
+    """Each fork takes over a loop that was taken over itself."""
+    server = two_workers
+    broken = "iter.n % 250 != workload.broken % 250 or iter.n <= ctx.upto"
+    text = HEAD + LOOP.replace("ctx.mended or iter.n != workload.broken", broken).replace(
+        "fork_loop", "fork_again"
+    )
+    execution_id = server.start(text.replace("ctx.upto", "(ctx.upto | default(0))"))
+    assert server.ended(execution_id)["result"] == 996
+
+    before = [113, 363, 613, 863]
+    for upto, left in ((113, [363, 613, 863]), (613, [863]), (900, [])):
+        seq = at(server.events(execution_id), "step.scheduled", "each")
+        body = {"seq": seq, "failed": True, "ctx": {"upto": upto}}
+        plan = fork(server, execution_id, **body, dry_run=True)["plan"]
+        assert [one["iterations"] for one in plan["calls"] if one["task"] == "check"] == [before]
+        before = left
+        execution_id = fork(server, execution_id, **body)["execution_id"]
+        ended = server.ended(execution_id)
+        [line] = [step for step in ended["steps"] if step["step"] == "each"]
+        timeline = server.get(f"/api/executions/{execution_id}/timeline")
+        [run] = [one for one in timeline["runs"] if one["step"] == "each"]
+        page = server.get(
+            f"/api/executions/{execution_id}/loops/{run['step_run_id']}/iterations", status="failed"
+        )
+
+        assert ended["result"] == 1000 - len(left)
+        loop = line["loop"]
+        assert (loop["total"], loop["done"], loop["failed"]) == (1000, 1000 - len(left), len(left))
+        assert sum(one["count"] for one in loop.get("errors", [])) == len(left)
+        assert (run["loop"]["done"], run["loop"]["failed"]) == (1000 - len(left), len(left))
+        assert [one["iteration"] for one in page["iterations"]] == left
+    path = f"/api/executions/{execution_id}/fork"
+    seq = at(server.events(execution_id), "step.scheduled", "each")
+    none = server.ask("POST", path, {"seq": seq, "failed": True})
+    assert none.status == 400
+    assert "no iteration" in none.json["error"]["message"]
+
+    one = fork(server, execution_id, seq=seq, iteration=5)["execution_id"]
+    assert server.ended(one)["result"] == 1000
+    made = [e["iteration"] for e in server.events(one) if e["event_type"] == "task.done"]
+    assert made[:2] == [5, 5]
+    assert set(made) == {5, None}
+
+
 def test_a_worker_of_the_fork_reads_large_results_that_it_reuses(guarded):
     """With users configured, a worker reads only what belongs to the work it was given."""
     server, tokens, folder = guarded

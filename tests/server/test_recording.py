@@ -91,7 +91,7 @@ def test_what_is_no_recording_or_of_a_later_format_is_refused(exported):
     head["recording"]["version"] = 99
     later = gzip.compress(json.dumps(head).encode() + b"\n")
 
-    for data, said in ((b"hello", "no recording"), (gzip.compress(b"{}\n"), "no recording")):
+    for data, said in ((b"hello", "not a recording"), (gzip.compress(b"{}\n"), "not a recording")):
         with pytest.raises(BadRequest, match=said):
             read_bytes(data)
     with pytest.raises(BadRequest, match="version 99"):

@@ -64,7 +64,29 @@ since_option = click.option(
 )
 
 
-@command.command("list")
+class QueryCommand(click.Command):
+    """A command that takes a query: terms of it may begin with a minus."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from noetl.model.execution_query import KEYS, LABEL
+
+        begins = (*(f"-{key}:" for key in KEYS), f"-{LABEL}")
+        if "--" not in args and any(word.startswith(begins) for word in args):
+            terms = [word for word in args if word.startswith(begins)]
+            args = [*(word for word in args if not word.startswith(begins)), "--", *terms]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
+                raise
+            raise click.UsageError(
+                f"there is no option {error.option_name}. Before a word with a minus write --, as"
+                " in: noetl executions list -- -timeout",
+                ctx,
+            ) from None
+
+
+@command.command("list", cls=QueryCommand)
 @click.argument("query", nargs=-1)
 @click.option(
     "--status",
@@ -212,6 +234,11 @@ async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
 
     The first difference, all others, and the times of steps side by side. They are aligned by step,
     run, iteration, task and attempt. Exits with 1 if they differ.
+
+    \b
+    Examples:
+      noetl executions diff 4711 last
+      noetl executions diff 4711 4709 --json
     """
     from noetl.api.routes.comparisons import DIFF, Both
     from noetl.cli.views.lines import length
@@ -256,6 +283,11 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
 
     Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
     is printed; a long list of results is read and printed part by part.
+
+    \b
+    Examples:
+      noetl executions result last
+      noetl executions result last --step collect > collected.json
     """
     from noetl.cli.views.results import print_value
     from noetl.errors import NotFound
@@ -331,6 +363,11 @@ async def logs_command(
     """What its tasks printed, line by line behind the step.
 
     Of a task that prints very much the beginning and the end are kept. Secrets are masked.
+
+    \b
+    Examples:
+      noetl executions logs last --step load --follow
+      noetl executions logs last --grep 'timeout|refused'
     """
     from noetl.cli.views.lines import speaker
 
@@ -398,8 +435,14 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
     It has the log, the playbook and the results.
 
     `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
+
+    \b
+    Example:
+      noetl executions export 4711 -o 4711.noetl
+      noetl ui 4711.noetl
     """
     from noetl.api.routes.executions import EXPORT
+    from noetl.errors import BadRequest
 
     execution_id = await api.find(execution)
     pieces = api.client.pieces(EXPORT, execution_id=execution_id)
@@ -413,7 +456,7 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
             async for piece in pieces:
                 file.write(piece)
     except OSError as error:
-        raise click.ClickException(f"{name} cannot be written: {error.strerror}.") from None
+        raise BadRequest(f"{name} cannot be written: {error.strerror}.") from None
     say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
 
 
@@ -444,6 +487,12 @@ async def why_command(
     Which lease, timer, sub-playbook, token or event it is, who has it, and until when. With --step
     the guards that decided are evaluated again on what they could read then, and the answer says
     what they read.
+
+    \b
+    Examples:
+      noetl executions why last
+      noetl executions why last --step refund
+      noetl executions why last --step refund --at 118
     """
     from noetl.api.routes.executions import WHY, WhichWhy
     from noetl.control.documents import plain
@@ -654,15 +703,20 @@ async def _resume_all(settings: Settings) -> int:
     "--at",
     "seq",
     type=click.IntRange(1),
-    required=True,
     metavar="SEQ",
     help="The event that is to happen again, with all that follows.",
 )
+@click.option("--failed", is_flag=True, help="Only the failed iterations of a loop happen again.")
 @click.option(
     "--iteration",
     type=click.IntRange(0),
     metavar="N",
-    help="Only this iteration of the loop that the event belongs to.",
+    help="Only this iteration of a loop happens again.",
+)
+@click.option(
+    "--step",
+    metavar="STEP",
+    help="With --failed or --iteration: the step with the loop, if there are several.",
 )
 @click.option("--version", type=click.IntRange(1), help="Go on with this version of the playbook.")
 @click.option(
@@ -678,8 +732,10 @@ async def _resume_all(settings: Settings) -> int:
 async def fork_command(
     api: Api,
     execution: str,
-    seq: int,
+    seq: int | None,
+    failed: bool,
     iteration: int | None,
+    step: str | None,
     version: int | None,
     sets: tuple[str, ...],
     dry_run: bool,
@@ -688,32 +744,92 @@ async def fork_command(
     """A new execution that goes on from an event of another.
 
     What was recorded before the event counts: none of those calls is made again. `noetl executions
-    events ID` shows the numbers.
+    events ID` shows the numbers. Of a loop, one iteration or all that failed can be repeated; the
+    others count.
 
     \b
     Examples:
-      noetl executions fork last --at 118 --dry-run
+      noetl executions fork last --failed --dry-run
+      noetl executions fork last --failed --set rate=0.5
+      noetl executions fork last --step collect --iteration 17
       noetl executions fork last --at 118 --version 13
-      noetl executions fork last --at 204 --iteration 17 --set rate=0.5
     """
     from noetl.api.routes.executions import FORK, Fork
     from noetl.cli.follow import to_end
     from noetl.cli.values import pairs
 
+    is_loop = failed or iteration is not None
+    if failed and iteration is not None:
+        raise click.UsageError("--failed repeats all that failed, --iteration one: give one.")
+    if step is not None and (seq is not None or not is_loop):
+        raise click.UsageError("--step names the loop for --failed or --iteration, without --at.")
+    if seq is None and not is_loop:
+        raise click.UsageError(
+            "say what is to happen again: --at SEQ, an event and all that follows"
+            " (`noetl executions events ID` lists them), or --failed, the failed iterations of a"
+            " loop."
+        )
     ctx = {key.removeprefix("ctx."): value for key, value in pairs(sets)}
-    wish = Fork(seq=seq, iteration=iteration, version=version, ctx=ctx, dry_run=dry_run)
     source = await api.find(execution)
+    if seq is None:
+        seq = await _loop_event(api, source, step, failed=failed)
+    wish = Fork(
+        seq=seq, iteration=iteration, failed=failed, version=version, ctx=ctx, dry_run=dry_run
+    )
     forked = await api.call(FORK, execution_id=source, body=wish)
     plan = forked.plan
     if forked.execution_id is not None:
         reused = counted(plan.reused, "call")
-        say(f"goes on from event {plan.seq} of {plan.source}; {reused} reused")
+        where = f"a loop of {plan.source}" if is_loop else f"event {plan.seq} of {plan.source}"
+        say(f"goes on from {where}; {reused} reused")
         return await to_end(api, forked.execution_id, as_json=as_json)
     if as_json:
         print_json(plan)
     else:
         _print_plan(plan)
     return OK
+
+
+async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: bool) -> int:
+    """An event of the last run of the loop that is meant. Raises NotFound and BadRequest."""
+    from noetl.api.routes.moments import TIMELINE, WhichRuns
+    from noetl.errors import BadRequest, NotFound
+    from noetl.model.spelling import did_you_mean
+
+    loops: dict[str, int] = {}
+    has_failed: dict[str, bool] = {}
+    query = WhichRuns(buckets=1)
+    while True:
+        page = await api.call(TIMELINE, execution_id=execution_id, query=query)
+        for run in page.runs:
+            if run.loop is not None:
+                loops[run.step] = run.seq
+                has_failed[run.step] = run.loop.failed > 0
+        if not page.more:
+            break
+        query = WhichRuns(buckets=1, after=page.next_after)
+    if step is not None:
+        if step not in loops:
+            hint = did_you_mean(step, loops)
+            known = f" Its loops: {', '.join(loops)}." if loops and not hint else ""
+            raise NotFound(
+                f'execution {execution_id} has run no loop of step "{step}".{hint}{known}'
+            )
+        return loops[step]
+    chosen = [name for name in loops if has_failed[name]] if failed else list(loops)
+    if not chosen:
+        what = "no iteration of a loop has failed" if failed else "no loop has run"
+        raise NotFound(
+            f"in execution {execution_id} {what}. `noetl executions show {execution_id}` says what"
+            " happened; --at SEQ goes on from any event."
+        )
+    if len(chosen) > 1:
+        what = "loops have failed iterations" if failed else "loops have run"
+        raise BadRequest(
+            f"several {what} in execution {execution_id}: {', '.join(chosen)}. Choose one with"
+            " --step."
+        )
+    return loops[chosen[0]]
 
 
 def _print_plan(plan: ForkPlanDocument) -> None:

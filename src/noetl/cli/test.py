@@ -149,14 +149,18 @@ async def _against(settings: Settings, name: str, against: str, last: int, *, as
         for one in found.executions:
             mark = {"same": _mark(True), "different": _mark(False)}.get(one.verdict, "?")
             print_line(f"{mark} {one.execution_id}  {printable(one.text)}")
+    if not found.executions:
+        say(
+            f"no recorded execution matches {printable(against)}."
+            " `noetl executions list` shows those there are."
+        )
+        return WRONG
+    if not as_json:
         compared = counted(len(found.executions), "execution")
         say(
             f"{compared}: {found.same} the same, {found.different} different,"
             f" {found.unknown} unknown"
         )
-    if not found.executions:
-        say("no recorded execution matches")
-        return WRONG
     return FAILED if found.different else OK
 
 
@@ -172,7 +176,7 @@ async def _from_run(
     from noetl.api.routes.executions import EXPORT
     from noetl.cli.calls import looking
     from noetl.control.recordings import read, read_bytes
-    from noetl.errors import NotFound
+    from noetl.errors import BadRequest, NotFound
     from noetl.model.events import ExecutionRequested
     from noetl.trials.from_run import trial_of
     from noetl.trials.from_run import written as as_text
@@ -188,20 +192,31 @@ async def _from_run(
     assert isinstance(first, ExecutionRequested)
     name = first.path.rpartition("/")[2]
     target = Path(output or f"{name}.test.yaml")
+    if output is None and target.exists():
+        raise BadRequest(f"{target} is there already, and stays as it is. -o FILE names another.")
     beside = target.parent / f"{target.name.removesuffix('.yaml').removesuffix('.test')}.yaml"
     if playbook is None and first.source is not None and Path(first.source.name).is_file():
         playbook = first.source.name
     if playbook is None and recording.playbook is not None:
         if not beside.exists():
-            beside.write_text(recording.playbook, encoding="utf-8")
+            _write(beside, recording.playbook)
             say(f"the playbook is in {beside}")
         playbook = str(beside)
     if playbook is None:
         raise NotFound("the playbook of this execution is not in the catalog. --playbook names it.")
     test = await trial_of(recording, os.path.relpath(playbook, target.parent))
-    target.write_text(as_text(test), encoding="utf-8")
+    _write(target, as_text(test))
     say(f"the test is in {target}")
     return str(target)
+
+
+def _write(target: Path, text: str) -> None:
+    from noetl.errors import BadRequest
+
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"{target} cannot be written: {error.strerror}.") from None
 
 
 # --- Which tests -------------------------------------------------------------------------------
@@ -228,9 +243,20 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
             found[name] = one
             continue
         is_right = False
+        if _is_playbook(text.text):
+            say(
+                f"{printable(name)} is a playbook, not a file with tests. `noetl test --from ID`"
+                " writes tests of it from an execution; --against compares it with executions."
+            )
+            continue
         for file, problem in one:
             click.echo(str(problem_line(file, problem)), err=True)
     return found if is_right else None
+
+
+def _is_playbook(text: str) -> bool:
+    keys = {line.partition(":")[0] for line in text.splitlines()}
+    return "workflow" in keys and "tests" not in keys
 
 
 def _files(names: tuple[str, ...]) -> Iterator[str]:

@@ -43,7 +43,8 @@ async def inquiry(
         raise NotFound(f"there is no execution {execution_id}.")
     program = await programs.by_digest(summary.digest)
     if step not in program.steps:
-        raise NotFound(f'the playbook has no step "{step}".{did_you_mean(step, program.steps)}')
+        hint = did_you_mean(step, program.steps) or f" Its steps: {', '.join(program.steps)}."
+        raise NotFound(f'the playbook {summary.path} has no step "{step}".{hint}')
     witness = Witness(step=step)
     async for number, fact in facts(store, execution_id, upto=seq):
         witness.see(number, fact)

@@ -48,6 +48,8 @@ REUSED = (
 ENDS = ("loop.done", "step.done", "step.failed", "step.cancelled")
 FAILED = "loop.iteration.failed"
 ITERATIONS_NAMED = 20
+NEVER = 2**62
+"""The number of an event that has not happened."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +168,9 @@ async def planned(
             " on from. `noetl executions rerun` starts it again."
         )
     await _take_back(store, execution_id, past)
+    if past.again is not None:
+        step = program.steps.get(past.state.runs[past.again[0]].step)
+        calls.expect([task.name for task in step.step.tasks] if step is not None else [], past)
     restarted = _fit(past, old, program, version)
     return PlannedFork(
         execution_id=execution_id,
@@ -196,18 +201,18 @@ async def _loop_of(
     """The run of a loop that the event belongs to, with the iteration, or all that failed, and the
     event that ended the loop."""
     [row] = await store.log.events(execution_id, after=seq - 1, limit=1)
-    total = await _total(store, execution_id, row) if row.step_run_id else None
+    total, failed = await _begun(store, execution_id, row) if row.step_run_id else (None, set())
     if total is None:
         raise BadRequest(
             f"event {seq} ({row.type}) belongs to no loop over elements, so no iteration of it can"
-            " be repeated. Name an event of the loop: `noetl executions events ID --step STEP`."
+            f" be repeated. `noetl executions events {execution_id} --step STEP` lists the events"
+            " of a loop; name one of these."
         )
     if iteration is not None and not 0 <= iteration < total:
         raise BadRequest(
             f"the loop of step {row.step!r} has the iterations 0 to {total - 1}, but no"
             f" {iteration}."
         )
-    failed = set[int]()
     after, end = 0, None
     while end is None and (
         rows := await store.log.events(
@@ -229,17 +234,34 @@ async def _loop_of(
     return (row.step_run_id, frozenset(failed if iteration is None else {iteration})), end
 
 
-async def _total(store: Store, execution_id: ExecutionId, row: EventRow) -> int | None:
+async def _begun(
+    store: Store, execution_id: ExecutionId, row: EventRow
+) -> tuple[int | None, set[int]]:
+    """How many iterations the loop of an event has, and which had failed before this execution
+    took it over from another; None if there is no loop, or one that does not know its end.
+    """
     after = 0
     while rows := await store.log.events(
         execution_id, after=after, limit=PAGE, types=("loop.started",), step=row.step
     ):
         for one in rows:
             if one.step_run_id == row.step_run_id:
-                total: int | None = getattr(decode(one.body), "total", None)
-                return total
+                return getattr(decode(one.body), "total", None), set()
         after = rows[-1].seq
-    return None
+    for one in await store.log.events(execution_id, limit=1, types=("playbook.forked",)):
+        fork, state = decode(one.body), ExecutionState()
+        evolve(state, fork)
+        run = state.runs.get(row.step_run_id)
+        if run is not None and run.loop is not None:
+            failed = {error["index"] for error in run.loop.errors}
+            if run.loop.failed > len(failed):
+                source = getattr(fork, "source", "")
+                raise BadRequest(
+                    f"{run.loop.failed} iterations had failed before execution {execution_id} took"
+                    f" the loop over, too many to know which. Fork {source}, where they failed."
+                )
+            return run.loop.total, failed
+    return None, set()
 
 
 async def _take_back(store: Store, execution_id: ExecutionId, past: Past) -> None:
@@ -350,6 +372,18 @@ class _Calls:
             case _:
                 pass
 
+    def expect(self, tasks: list[str], past: Past) -> None:
+        """Iterations that happen again and whose calls another execution has recorded, from which
+        this one took the loop over: they will make the calls of their step."""
+        run_id, iterations = past.again or ("", frozenset())
+        step = past.state.runs[run_id].step
+        made = {
+            number for calls in self._done.values() for _, run, number in calls if run == run_id
+        }
+        for number in sorted(iterations - made):
+            for task in tasks:
+                self._done.setdefault((step, task), []).append((NEVER, run_id, number))
+
     def document(
         self,
         execution_id: ExecutionId,
@@ -360,7 +394,7 @@ class _Calls:
     ) -> ForkPlanDocument:
         for step, task, run, iteration, _ in self._open:
             # It was under way and nobody knows how it ended.
-            self._done.setdefault((step, task), []).append((2**62, run, iteration))
+            self._done.setdefault((step, task), []).append((NEVER, run, iteration))
         calls = []
         for (step, task), made in self._done.items():
             fates = [self._is_reused(one, past, restarted) for one in made]
@@ -404,4 +438,4 @@ class _Calls:
             return False
         # Of an iteration that had not ended, every call is made again.
         is_open = run in past.state.runs and iteration is not None
-        return not is_open or self._ended.get((run, iteration or 0), 2**62) <= past.seq
+        return not is_open or self._ended.get((run, iteration or 0), NEVER) <= past.seq

@@ -218,6 +218,11 @@ def _references(value: Any, seal: str, owner: ExecutionId) -> Iterator[tuple[Exe
 # --- Reading -----------------------------------------------------------------------------------
 
 
+NO_RECORDING = (
+    "this is not a recording of an execution. `noetl executions export ID -o FILE` writes one."
+)
+
+
 def read(file: IO[bytes]) -> Recording:
     """The recording in a file. Raises BadRequest for what is none, Corrupted for a damaged one."""
     head: Head | None = None
@@ -234,15 +239,15 @@ def read(file: IO[bytes]) -> Recording:
             if kind == "recording":
                 head = _head(value)
             elif head is None:
-                raise BadRequest("this is not a recording of NoETL: its first line says otherwise.")
+                raise BadRequest(NO_RECORDING)
             else:
                 _take(kind, value, found)
     except (OSError, EOFError, zlib.error, ValueError, msgspec.MsgspecError) as error:
         if head is None:
-            raise BadRequest(f"this is not a recording of NoETL: {error}.") from None
-        raise Corrupted(f"the recording is damaged: {error}.") from None
+            raise BadRequest(NO_RECORDING) from None
+        raise Corrupted(f"the recording is damaged: {error}. Export the execution again.") from None
     if head is None:
-        raise BadRequest("this is not a recording of NoETL: it is empty.")
+        raise BadRequest(NO_RECORDING)
     if not ended or "net" not in found or len(found["facts"]) != head.events:
         raise Corrupted(
             "the recording is damaged or cut off: what it holds is not what its end says."
@@ -263,7 +268,7 @@ def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
 
 def _head(value: Any) -> Head:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadRequest("this is not a recording of NoETL: its first line says otherwise.")
+        raise BadRequest(NO_RECORDING)
     if value.get("version") != VERSION:
         raise BadRequest(
             f"this recording has version {value.get('version')} of the format, and NoETL"

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from noetl.control.documents import moment
+from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import events as facts
 from noetl.model.events import Event, decode
 from noetl.model.ids import ExecutionId, StepRunId
 from noetl.model.rule_events import ChainRestarted, PollIteration
+from noetl.model.state import ExecutionState
 from noetl.model.timeline import (
     IterationDocument,
     IterationErrorDocument,
@@ -262,9 +264,31 @@ class Lines:
         if isinstance(fact, facts.StepScheduled):
             self.runs[fact.step_run_id] = Run(fact, seq)
             return
+        if isinstance(fact, facts.ExecutionForked):
+            self._take_over(seq, fact)
+            return
         run = self.runs.get(getattr(fact, "step_run_id", None) or "")
         if run is not None:
             self._see(run, seq, fact)
+
+    def _take_over(self, seq: int, fact: facts.ExecutionForked) -> None:
+        """Loops that go on from another execution: what had ended there ended with this event."""
+        state = ExecutionState()
+        evolve(state, fact)
+        for run_id, run in state.runs.items():
+            if run.loop is None or run_id not in self.runs:
+                continue
+            line, kept = self.runs[run_id], run.loop
+            line.loop = Loop(line, kept.total)
+            errors = {one["index"]: one["error"]["message"] for one in kept.errors}
+            put_away = [
+                number
+                for segment in kept.segments
+                for number in range(segment * kept.segment, (segment + 1) * kept.segment)
+                if kept.total is None or number < kept.total
+            ]
+            for number in sorted({*kept.results, *put_away}):
+                line.loop.end(number, seq, fact.at, errors.get(number))
 
     def _see(self, run: Run, seq: int, fact: Event) -> None:
         at = fact.at

@@ -704,9 +704,22 @@ def _iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
 
 def _count_reason(summary: StepSummary, error: TaskError) -> None:
     """Failed iterations by reason, for people: the first line of each message."""
-    reason = error.message.strip().partition("\n")[0][:REASON_MAX]
+    reason = _reason(error.message)
     if reason in summary.loop_errors or len(summary.loop_errors) < REASONS_MAX:
         summary.loop_errors[reason] = summary.loop_errors.get(reason, 0) + 1
+
+
+def discount_reason(summary: StepSummary, message: str) -> None:
+    """An iteration that failed for this reason has not been."""
+    reason = _reason(message)
+    if reason in summary.loop_errors:
+        summary.loop_errors[reason] -= 1
+        if not summary.loop_errors[reason]:
+            del summary.loop_errors[reason]
+
+
+def _reason(message: str) -> str:
+    return message.strip().partition("\n")[0][:REASON_MAX]
 
 
 def _iteration_ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from noetl.engine.evolve import DRY, TAKEN_OVER, evolve, put, release
+from noetl.engine.evolve import DRY, TAKEN_OVER, discount_reason, evolve, put, release
 from noetl.engine.turn import Turn
 from noetl.model import refs
 from noetl.model.events import (
@@ -41,6 +41,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import ExecutionId, StepRunId, derive
 from noetl.model.inputs import Seed
+from noetl.model.outcome import TaskError
 from noetl.model.rule_events import RetryProcessed, StepPatched
 from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, LoopState, Partitions, Run, Signal, TimerState
@@ -115,6 +116,8 @@ class Past:
         if isinstance(fact, StepDone | StepFailed):
             self.ended = (fact, self.state.runs[fact.step_run_id])
         evolve(self.state, fact)
+        if isinstance(fact, ExecutionForked) and self.again is not None:
+            _forget(self.state, *self.again)
         self.seq, self.at, self._last = seq, _decided_at(fact), fact
 
     def _fold_open(self) -> None:
@@ -366,6 +369,33 @@ def _hand_back(run: Run, iteration: int) -> None:
     covered = any(start <= iteration < stop for start, stop in loop.returned)
     if not covered and iteration < loop.given:
         loop.returned = sorted([*loop.returned, (iteration, iteration + 1)])
+
+
+def _forget(state: ExecutionState, run_id: StepRunId, iterations: frozenset[int]) -> None:
+    """Iterations of a loop that was taken over itself have not been. Their results that were put
+    away are left to `take_back`."""
+    run = state.runs.get(run_id)
+    if run is None or run.loop is None:
+        return
+    loop, summary = run.loop, state.steps[run.step]
+    errors = {one["index"]: one["error"] for one in loop.errors}
+    for number in iterations:
+        segment = number // loop.segment
+        if number in loop.results:
+            loop.weight -= refs.weight(loop.results.pop(number))
+            loop.filled[segment] -= 1
+        elif segment not in loop.segments:
+            continue
+        loop.patches.pop(number, None)
+        if number in errors:
+            loop.failed -= 1
+            discount_reason(summary, errors.pop(number)["message"])
+        else:
+            loop.success -= 1
+    loop.errors = [one for one in loop.errors if one["index"] in errors]
+    first = min(errors, default=None)
+    loop.first_error = None if first is None else (first, msgspec.convert(errors[first], TaskError))
+    summary.loop_success, summary.loop_failed = loop.success, loop.failed
 
 
 def take_back(
