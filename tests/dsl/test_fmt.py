@@ -198,6 +198,7 @@ def test_an_untidy_playbook_becomes_tidy() -> None:
         ("a: |\n  no line end", "a: |-\n  no line end\n"),
         ("a: |+\n  x\n\n\nb: 1\n", "a: |+\n  x\n\n\nb: 1\n"),
         ("a: |+\n\nb: 1\n", "a: |+\n\nb: 1\n"),
+        ("a: |\n  x\n   \n# c\n", "a: |\n  x\n   \n# c\n"),
         ("a: |\nb: 1\n", "a: |\n\nb: 1\n"),
         ("a: |1\n   x\n", "a: |2\n    x\n"),
         ("a: >-\n\n\n   x\n", "a: >-\n\n\n  x\n"),

@@ -326,9 +326,8 @@ class _Reader:
         if style in ("|", ">"):
             leaf.header, leaf.raw, comment = _block_content(event.value, raw, column)
             holder.side = holder.side or comment
-            if leaf.header.endswith("+"):
-                # The blank lines behind it are its own.
-                self._line = self._position(end)[0] - 1
+            # A line of blanks may be the last of its content, and empty ones are with `+`.
+            self._line = self._position(end - len(raw))[0] + leaf.raw.count("\n")
         if any(char in raw for char in _RARE_BREAKS):
             # These end a line too, but only YAML thinks so; escaped they are just characters.
             leaf.raw, leaf.style, leaf.header = quoted(event.value), '"', ""
