@@ -78,12 +78,13 @@ units:
 			echo "$$said"; exit 1; }; \
 		cd ui && npm run --silent check && npm run --silent test
 
-# A third of the time tests wait for processes, leases and clocks: three at once keep two cores busy.
+# More than half of the time tests wait for processes, leases and clocks: five at once keep two cores
+# busy. Each takes a whole file, so that what a file shares is made once.
 test: lint browser units
-	$(BIN)/pytest -n 3 --dist worksteal -m "not long"
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
 
 test-long: lint browser units
-	EFFORT=long $(BIN)/pytest -n 3 --dist worksteal
+	EFFORT=long $(BIN)/pytest -n 5 --dist worksteal --durations 15
 
 house: $(DEVELOPED)
 	@$(BIN)/python -m tests.house_report

@@ -16,6 +16,8 @@ import pytest
 from tests.servers import empty_database, postgres_running, unused_database, url_of
 from tests.tools.services import nats_server
 
+TESTS = Path(__file__).parent
+LONGEST_FIRST = ("ui", "faults", "server", "tools", "documents", "cli", "control", "field", "dsl")
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -47,10 +49,16 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What hangs is a failure that shows where, also among those that may take long."""
+    """What takes long begins first: nobody waits for it in the end.
+
+    What hangs is a failure that shows where, also among those that may take long.
+    """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(3600))
+    last = len(LONGEST_FIRST)
+    rank = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.parent, last))
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
 IN_MEMORY = Path("/dev/shm")
 """Where files cost no disk, if this machine has it: `synchronous=FULL` is the point elsewhere."""
-PATIENCE = 60.0
+PATIENCE = 240.0
 PAGE = 1000
 
 

@@ -14,7 +14,7 @@ from tests.ui.seed import seeded
 
 CHROMIUM = shutil.which("chromium")
 SIZE = {"width": 1280, "height": 800}
-SECONDS = 15_000
+SECONDS = 60_000
 """How long a page may take on a busy machine."""
 
 

@@ -93,7 +93,7 @@ workflow:
 """
 
 FLAKY = """
-workload: { bad: [3, 7] }
+workload: { bad: [3] }
 workflow:
   - step: start
     loop:
