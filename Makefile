@@ -99,6 +99,7 @@ pictures: $(DEVELOPED)
 bench: $(DEVELOPED)
 	$(BIN)/python bench/workloads.py
 	$(BIN)/python bench/over_http.py
+	$(BIN)/python bench/hooks.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/python_tool.py
 	$(BIN)/python bench/validate.py
