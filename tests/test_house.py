@@ -6,8 +6,10 @@ import-linter's; tools, settings and their pages have tests of their own.
 
 import ast
 import inspect
+import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -200,6 +202,79 @@ def test_every_public_name_is_documented(package):
             parameters = signature.parameters.values()
             assert all(p.annotation is not p.empty for p in parameters), name
             assert signature.return_annotation is not signature.empty, name
+
+
+# --- Words -------------------------------------------------------------------------------------
+
+NAMED_AFTER_OTHERS = ("cli", "ui", "rewrite", "api/routes", "store/sqlite", "store/postgres")
+"""Rooms whose names come from a command, a text, a noun of the API or a part of a store."""
+OF_THEIR_OWN = ("errors", "events", "call_events", "rule_events", "answers")
+"""Classes of these modules are errors, events and answers, each with a page of documentation."""
+IMPORTED_MIN = 4
+
+
+def singular(word: str) -> str:
+    for plural, one in (("ies", "y"), ("ches", "ch"), ("xes", "x")):
+        if word.endswith(plural):
+            return word.removesuffix(plural) + one
+    return word if word.endswith(("ss", "us", "is", "news")) else word.removesuffix("s")
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    page = (ROOT / "docs" / "vocabulary.md").read_text()
+    return frozenset(singular(word) for word in re.findall(r"\*\*(.+?)\*\*", page))
+
+
+def is_defined(words: Sequence[str]) -> bool:
+    """Whether it is a word of the vocabulary, or a compound of one (`StepProgram`: a program)."""
+    return any(singular(" ".join(words[start:])) in vocabulary() for start in range(len(words)))
+
+
+def test_the_name_of_a_module_is_in_the_vocabulary():
+    modules = [
+        path
+        for path in SOURCES
+        if not path.stem.startswith("__")
+        and not room_of(path).startswith((*NAMED_AFTER_OTHERS, "tools"))
+    ]
+
+    assert [name_of(path) for path in modules if not is_defined(path.stem.split("_"))] == []
+
+
+def test_the_name_of_a_class_that_many_use_is_in_the_vocabulary():
+    imports = Counter(
+        (node.module, alias.name)
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    )
+    used = [
+        (name_of(path), node.name)
+        for path in SOURCES
+        if path.stem not in OF_THEIR_OWN and not path.stem.endswith("_answers")
+        if not room_of(path).startswith(NAMED_AFTER_OTHERS)
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and imports[module_of(path), node.name] >= IMPORTED_MIN
+    ]
+
+    assert len(used) > 100
+    assert [one for one in used if not is_defined(parts_of(one[1]))] == []
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SRC).as_posix()
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SRC.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def parts_of(name: str) -> list[str]:
+    """StepRun: step, run."""
+    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+", name)]
 
 
 # --- Nothing points outside --------------------------------------------------------------------

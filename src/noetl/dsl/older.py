@@ -19,7 +19,7 @@ from noetl.dsl import nodes
 from noetl.dsl.flow_shapes import FRAME_HINTS
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
-from noetl.model.forms import Written, auth_by_name
+from noetl.model.older_forms import Written, auth_by_name
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.toolshape import ToolShape

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.forms import Form
+from noetl.model.older_forms import Form
 
 
 class CodeProblem(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from noetl.dsl.expressions import Expressions
 from noetl.dsl.scalars import resolve
-from noetl.model.forms import Written
+from noetl.model.older_forms import Written
 from noetl.model.rewrites import Change, Remark
 from noetl.model.toolshape import ToolShape
 from noetl.rewrite.tree import Alias, Branch, Entry, Leaf, Lines, Tree, quoted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from noetl.model.forms import Written
+from noetl.model.older_forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import ToolShape
 

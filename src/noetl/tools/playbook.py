@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from noetl.model.forms import Written
+from noetl.model.older_forms import Written
 from noetl.tools.base import Count, Name, Tool, ToolConfig, about
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from noetl.model.forms import Written
+from noetl.model.older_forms import Written
 from noetl.model.outcome import Outcome
 from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, ToolContext, about
 

@@ -14,7 +14,7 @@ from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
-from noetl.tools.files.forms import Unreadable, decoded
+from noetl.tools.files.formats import Unreadable, decoded
 from noetl.tools.limits import Gathering, to_thread
 from noetl.tools.plain_data import plain
 

@@ -26,7 +26,7 @@ from noetl.tools.duckdb.attached import (
 )
 from noetl.tools.duckdb.extensions import check_statement, check_stored, load
 from noetl.tools.failures import failed_with, guarded
-from noetl.tools.files.forms import form_of
+from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering, shortest
 from noetl.tools.sql.duckdb import connection_to, failure, literal

@@ -17,7 +17,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import Failed, Refused, lacking
-from noetl.tools.files.forms import form_of
+from noetl.tools.files.formats import form_of
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.nats import Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json

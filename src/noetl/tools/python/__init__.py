@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.forms import Written
+from noetl.model.older_forms import Written
 from noetl.model.outcome import Outcome
 from noetl.model.toolshape import CodeProblem, Yielded
 from noetl.tools.base import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from noetl.model.forms import Written, auth_by_name
+from noetl.model.older_forms import Written, auth_by_name
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.toolshape import Each, Yielded
 from noetl.tools.base import (

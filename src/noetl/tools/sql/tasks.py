@@ -12,7 +12,7 @@ import msgspec
 
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
-from noetl.tools.files.forms import form_of
+from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import to_thread

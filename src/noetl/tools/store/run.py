@@ -18,7 +18,7 @@ from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused, lacking
-from noetl.tools.files.forms import Unreadable, decoded
+from noetl.tools.files.formats import Unreadable, decoded
 from noetl.tools.files.objects import Place, named, opened, saved
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.plain_data import NotPlain, plain

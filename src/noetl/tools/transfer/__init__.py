@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.forms import Written, auth_by_name
+from noetl.model.older_forms import Written, auth_by_name
 from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,

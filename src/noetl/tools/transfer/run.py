@@ -18,7 +18,7 @@ from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, failed_with, guarded, known_failure
-from noetl.tools.files.forms import form_of
+from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import fetched, is_object, parts_of, stored
 from noetl.tools.limits import shortest
 from noetl.tools.sql.duckdb import bounded

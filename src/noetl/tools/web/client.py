@@ -25,7 +25,7 @@ from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused
-from noetl.tools.files.forms import Unreadable, decoded, form_of, form_of_media
+from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, parts_of, stored
 from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
 from noetl.tools.plain_data import NotPlain, plain

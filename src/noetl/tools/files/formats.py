@@ -1,4 +1,4 @@
-"""Forms of data: by the name of a file, by a media type, and how bytes of a form are read."""
+"""Data formats: told by the name of a file or by a media type, and how bytes of each are read."""
 
 from __future__ import annotations
 
