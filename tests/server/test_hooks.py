@@ -309,6 +309,55 @@ def test_of_many_deliveries_half_of_which_are_repeats_each_starts_once(hooks: Se
     assert len(set().union(*by_number.values())) == count
 
 
+def listed(server: Server, name: str, count: int) -> list[dict[str, Any]]:
+    """Deliveries of a hook, newest first, when there are so many."""
+
+    def shown() -> list[dict[str, Any]]:
+        found = server.get(f"/api/hooks/hooks/{name}", deliveries=500)["deliveries"]
+        return found if len(found) >= count else []
+
+    until(shown, "the deliveries are not listed")
+    return shown()
+
+
+def test_it_is_listed_what_became_of_each_delivery(hooks: Server):
+    hooks.post("/api/catalog/register", {"content": hook("listed", LISTED)})
+    opened = {"action": "opened", "who": {"name": "ada"}}
+    sent = [opened, opened, {"action": "closed"}, {"action": "opened"}]
+    queries = ["?id=1", "?id=1", "?id=3", "?id=4"]
+
+    answers = [
+        call(hooks, "listed", body, query=query) for body, query in zip(sent, queries, strict=True)
+    ]
+    found = listed(hooks, "listed", 4)[::-1]
+
+    assert [one["outcome"] for one in found] == ["started", "repeated", "ignored", "failed"]
+    execution_id = answers[0].json["execution_id"]
+    assert [one["execution_id"] for one in found] == [execution_id, execution_id, None, None]
+    assert found[3]["reason"], "people who look are told why"
+    assert found[3]["reason"] not in answers[3].raw.decode(), "its sender is not"
+
+
+LISTED = (
+    "{verify: none, id: '{{ hook.query.id }}', when: \"{{ hook.body.action == 'opened' }}\","
+    " target: {playbook: hooks/echo, workload: {said: '{{ hook.body.who.name }}'}}}"
+)
+
+
+def test_refused_deliveries_are_counted_and_not_explained(hooks: Server):
+    before = len(hooks.get("/api/hooks/hooks/slack", deliveries=500)["deliveries"])
+    for number in range(20):
+        refused = call(hooks, "slack", {"n": number})
+        assert refused.status == 401
+        assert refused.json["error"]["message"] == "this delivery is not accepted."
+
+    found = listed(hooks, "slack", before + 1)[: -before or None]
+
+    assert {one["outcome"] for one in found} == {"refused"}
+    assert len(found) <= 2, "strangers write few rows, however often they call"
+    assert {one["execution_id"] for one in found} == {None}
+
+
 def test_refusing_strangers_costs_less_than_taking_a_delivery(hooks: Server):
     """They meet no database: neither for the hook and its secret, nor, mostly, for the audit."""
 

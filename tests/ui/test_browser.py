@@ -306,7 +306,34 @@ def test_hooks_are_listed_with_what_keeps_them_from_working(tab: Tab, stage: Sta
     tab.says("takes nothing: no credential shop_secret")
     page.get_by_role("link", name="shop/paid").click()
     tab.says(f"{stage.server.url}/hooks/shop/paid")
-    tab.says("hook.refused")
+    page.get_by_role("cell", name="refused").wait_for()
+    tab.says("not genuine")
+
+
+def test_deliveries_are_listed_with_what_became_of_them(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": OPEN_HOOK})
+    page = tab.go("/schedules/shop/opened?kind=hooks")
+    tab.says("Nobody has called yet.")
+    for number, action in (("1", "opened"), ("1", "opened"), ("2", "closed")):
+        stage.server.ask("POST", "/hooks/shop/opened", {"action": action}, n=number)
+    tab.go("/schedules/shop/opened?kind=hooks")
+    for outcome in ("started", "repeated", "ignored"):
+        page.get_by_role("cell", name=outcome, exact=True).wait_for()
+    tab.says("filtered: `when` does not hold")
+    page.get_by_role("row", name="repeated").get_by_role("link").click()
+    page.wait_for_url("**/executions/*")
+
+
+OPEN_HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: { name: opened, path: shop/opened }
+spec:
+  verify: none
+  id: "{{ hook.query.n }}"
+  when: "{{ hook.body.action == 'opened' }}"
+  target: { playbook: shop/orders, workload: { orders: 1 } }
+"""
 
 
 HOOK = """

@@ -47,7 +47,7 @@ add_list(
 @json_option
 @looks
 async def show_command(api: Api, path: str, as_json: bool) -> None:
-    """One hook, and whether it can take anything."""
+    """One hook, whether it can take anything, and what became of the last deliveries."""
     from noetl.api.routes.hooks import GET
 
     one = await api.call(GET, path=path)
@@ -60,6 +60,9 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
     print_line(f"url      POST {one.url}")
     print_line(f"does     {_does(one)}")
     print_line(f"verify   {one.verify} {' '.join(one.credentials)}".rstrip())
+    for told in one.deliveries:
+        words = (told.time, told.outcome, told.execution_id, one_line(told.reason))
+        print_line("  ".join(word for word in words if word))
     for name in one.missing_credentials:
         say(f'the credential "{name}" is not there; `noetl credential set {name}` makes it')
 

@@ -26,6 +26,7 @@ import msgspec
 
 from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
+from noetl.control.deliveries import Deliveries
 from noetl.control.documents import moment
 from noetl.control.executions import Executions
 from noetl.control.grants import require_playbook
@@ -130,6 +131,7 @@ class Hooks(TriggerDocuments[Hook, HookState]):
     ) -> None:
         super().__init__(store, catalog, executions, clock, triggers)
         self._keys = keys
+        self.deliveries = Deliveries(store, clock)
         self._known: dict[str, tuple[float, Known | None]] = {}
 
     # --- Deliveries ---
@@ -323,6 +325,7 @@ class Hooks(TriggerDocuments[Hook, HookState]):
     async def delete(self, path: str) -> None:
         """It takes nothing any more."""
         await super().delete(path)
+        await self._store.messages.forget_old(path, before=self._clock.now())
         self._known.pop(path, None)
 
     async def result(self, execution_id: ExecutionId, seconds: float) -> dict[str, Any] | None:

@@ -44,6 +44,25 @@ class HookItem(Document, frozen=True, kw_only=True):
     debounced: bool
 
 
+class HookDelivery(Document, frozen=True, kw_only=True):
+    """What became of a delivery."""
+
+    time: str | None
+    outcome: str
+    """As its sender was answered (`started`, `repeated`, `ignored`, …); `refused`: it was not
+    genuine; `failed`: it could not be taken."""
+    reason: str
+    """Of several that were refused together, how many; why one failed."""
+    execution_id: str | None
+
+
+class HookDocument(HookItem, frozen=True, kw_only=True):
+    """A hook with what became of the last deliveries to it."""
+
+    deliveries: list[HookDelivery]
+    """Newest first."""
+
+
 class HookList(Document, frozen=True, kw_only=True):
     """Hooks by path."""
 

@@ -891,6 +891,28 @@ export interface HookDeleted {
   path: string;
 }
 
+export interface HookDelivery {
+  time: string | null;
+  outcome: string;
+  reason: string;
+  execution_id: string | null;
+}
+
+export interface HookDocument {
+  path: string;
+  url: string;
+  version: number;
+  description: string;
+  verify: string;
+  credentials: string[];
+  missing_credentials: string[];
+  playbook: string | null;
+  signal: string | null;
+  wait: number;
+  debounced: boolean;
+  deliveries: HookDelivery[];
+}
+
 export interface HookItem {
   path: string;
   url: string;
@@ -2537,7 +2559,7 @@ export interface Calls {
   "GET /api/executions/{execution_id}/why": { path: { execution_id: string }; query: { step?: string | null; seq?: number | null }; body: undefined; answer: WhyDocument };
   "GET /api/health": { query: {}; body: undefined; answer: Health };
   "GET /api/hooks": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: HookList };
-  "GET /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookItem };
+  "GET /api/hooks/{path}": { path: { path: string }; query: { deliveries?: number }; body: undefined; answer: HookDocument };
   "GET /api/inbox": { query: { cursor?: string | null; limit?: number; role?: string | null; mine?: boolean }; body: undefined; answer: Inbox };
   "GET /api/labels/{name}": { path: { name: string }; query: { since?: string | null; limit?: number }; body: undefined; answer: LabelCounts };
   "GET /api/notifications": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: NotificationList };

@@ -1,7 +1,7 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, may, mayAnswer, Problem } from "../api/client";
-import type { AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
+import type { MomentDocument, AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
@@ -17,14 +17,21 @@ const CALLS_MAX = 400;
 const ANSWERS = ["approval.received", "message.received"];
 const AROUND = 3;
 
-export function Failure({ error }: { error: FailureDocument }) {
+/** An error: what it says, of which kind it is, and where in the playbook its step stands. */
+export function Failure({ error, line }: { error: FailureDocument; line?: string }) {
   return (
     <div class="failure">
       <div class="message">{error.message}</div>
       <div class="quiet">
         {error.kind}
-        {error.code !== undefined && <> · {String(error.code)}</>}
+        {error.code !== undefined && <> · code {String(error.code)}</>}
         {error.retryable !== undefined && <> · {error.retryable ? "worth a retry" : "a retry would not help"}</>}
+        {line && (
+          <>
+            {" "}
+            · <button type="button" class="link" onClick={() => document.getElementById("source")?.scrollIntoView({ block: "start" })}>{line}</button>
+          </>
+        )}
       </div>
       {error.details !== undefined && error.details !== null && (
         <details>
@@ -57,7 +64,7 @@ function Source({ content, step, playbook, version, isFailed }: { content: strin
   while (last > first && !lines[last - 1]!.trim()) last--;
   const end = whole ? last : Math.min(last, first + 2 * AROUND + 6);
   return (
-    <section>
+    <section id="source">
       <h3>
         <a href={href(`${path("playbooks", playbook)}?version=${version ?? ""}&step=${encodeURIComponent(step)}`)}>
           {playbook}
@@ -105,7 +112,7 @@ function callsOf(events: EventDocument[]): Called[] {
   return [...calls.values()];
 }
 
-export function StepPanel({ execution, step, runs, at, content, onSelect }: { execution: ExecutionDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; onSelect: (step: string) => void }) {
+export function StepPanel({ execution, step, runs, at, content, onSelect }: { execution: MomentDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; onSelect: (step: string) => void }) {
   const found = execution.steps.find((one) => one.step === step);
   const run = runs.findLast((one) => one.step === step);
   const key = `${execution.execution_id} ${step} ${found?.attempts} ${found?.status}`;
@@ -135,7 +142,7 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
         <span class="space" />
         {may("operate") && found && <button type="button" onClick={() => rerunDialog(execution, step)}>Rerun from here</button>}
       </div>
-      {found?.error && <Failure error={found.error} />}
+      {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${lineOf(content, step) + 1} of the playbook` : undefined} />}
       {found?.waiting && <Waiting execution={execution} step={found} />}
       {told && <Said text={told.text} />}
       {told?.conditions && told.conditions.length > 0 && (
@@ -152,6 +159,12 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
         </ul>
       )}
       <Answers events={happened.filter((event) => ANSWERS.includes(event.name))} />
+      {found?.loop && !run && (
+        <h3>
+          {count(found.loop.total)} iterations: {count(found.loop.done)} done{found.loop.failed > 0 && <>, <span class="failed">{count(found.loop.failed)} failed</span></>}
+          <span class="quiet"> · reading its log of {count(execution.last_seq)} events, once</span>
+        </h3>
+      )}
       {run?.loop && <LoopPanel execution={execution} run={run} />}
       {run && run.children.length > 0 && (
         <section>

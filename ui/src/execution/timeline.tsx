@@ -73,7 +73,8 @@ export function Timeline({ runs, critical, at, begin, end, selected, onSelect }:
       {shown.map(({ run, bars }) => {
         const from = Date.parse(run.scheduled_at ?? "");
         const isOpen = !run.ended_at || Date.parse(run.ended_at) > finish;
-        const status = isOpen && run.ended_at ? "running" : run.status;
+        const waits = isOpen && ["person", "event"].includes(bars.at(-1)?.kind ?? "");
+        const status = waits ? "waiting" : isOpen && run.ended_at ? "running" : run.status;
         return (
           <button type="button" key={run.step_run_id} class={`line ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
             <span class="cut">

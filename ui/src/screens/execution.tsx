@@ -115,7 +115,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
           …{id.slice(-6)}
         </span>
         <Copy text={id} label="Copy the id" />
-        <Status status={latest.status} />
+        <Status status={!isOver(latest.status) && latest.steps.some((one) => one.waiting) && !latest.steps.some((one) => one.status === "running" && !one.waiting) ? "waiting" : latest.status} />
         <span class="quiet">
           <When at={latest.start_time} /> · <Took from={latest.start_time} to={latest.end_time} seconds={latest.duration_seconds} />
         </span>

@@ -52,6 +52,8 @@ function useRows(query: string, fields: string[]) {
   return { rows, next, error: first.error, stale: first.stale, isKnown: first.value !== undefined, reload: first.reload };
 }
 
+const BARS_MIN = 40;
+
 function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
   const { value } = useLoaded(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }), 15_000);
   const dots: Dot[] = useMemo(
@@ -62,8 +64,10 @@ function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
     [rows],
   );
   if (!value?.start || !value.end || value.total < 2) return null;
-  const begin = Date.parse(value.start);
-  const end = Math.max(Date.parse(value.end), begin + value.bucket_seconds * 1000);
+  const bucket = value.bucket_seconds * 1000;
+  const end = Math.max(Date.parse(value.end), Date.parse(value.start) + bucket);
+  // A few seconds are a few bars, and not as many blocks.
+  const begin = Math.min(Date.parse(value.start), end - BARS_MIN * bucket);
   const onSpan = (from: number, to: number) => {
     const rest = query.replace(/(^|\s)(since|until):\S+/g, "").trim();
     ask({ q: `${rest} since:${new Date(from).toISOString()} until:${new Date(to).toISOString()}`.trim() }, { push: true });
@@ -74,7 +78,7 @@ function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
       <figure>
         <Histogram buckets={value.buckets} begin={begin} end={end} width={value.bucket_seconds} onSpan={onSpan} />
         <figcaption>
-          <When at={value.start} />
+          <When at={new Date(begin).toISOString()} />
           <span>{count(value.total)} by time, failed on top; drag to filter</span>
           <When at={value.end} />
         </figcaption>

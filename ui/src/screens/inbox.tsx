@@ -72,10 +72,10 @@ export function Inbox() {
                     for the role <button type="button" class="link" onClick={() => ask({ role: one.role ?? "" })}>{one.role}</button>{" "}
                   </>
                 )}
-                since <When at={one.since} />
+                asked <When at={one.since} />
                 {one.until && (
                   <>
-                    , until <When at={one.until} />
+                    , waits until <When at={one.until} />
                   </>
                 )}
               </div>

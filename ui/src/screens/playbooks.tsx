@@ -28,10 +28,25 @@ function tree(items: CatalogItem[]): Folder {
   return root;
 }
 
+/** A folder that holds nothing but one other is one line with it. */
+function shortened(folder: Folder): Folder {
+  const only = folder.folders.size === 1 && !folder.items.length ? [...folder.folders.values()][0]! : null;
+  return only ? shortened({ ...only, name: `${folder.name}/${only.name}` }) : folder;
+}
+
+/** Other documents stand in the catalog, too; they have pages of their own. */
+function pageOf(item: CatalogItem): string {
+  const kind = item.kind.toLowerCase();
+  if (kind === "schedule") return path("schedules", item.path);
+  if (kind === "hook" || kind === "consumer") return `${path("schedules", item.path)}?kind=${kind}s`;
+  if (kind === "notification") return "/schedules?kind=notifications";
+  return path("playbooks", item.path);
+}
+
 function Branch({ folder, closed }: { folder: Folder; closed: boolean }) {
   return (
     <>
-      {[...folder.folders.values()].map((one) => (
+      {[...folder.folders.values()].map(shortened).map((one) => (
         <details open={!closed}>
           <summary>
             {one.name}/ <span class="quiet">{size(one)}</span>
@@ -44,8 +59,9 @@ function Branch({ folder, closed }: { folder: Folder; closed: boolean }) {
       <ul class="plain">
         {folder.items.map((item) => (
           <li key={item.path}>
-            <a href={href(path("playbooks", item.path))}>{item.path.split("/").at(-1)}</a>
+            <a href={href(pageOf(item))}>{item.path.split("/").at(-1)}</a>
             <span class="quiet">v{item.version}</span>
+            {item.kind !== "Playbook" && <span class="kind">{item.kind.toLowerCase()}</span>}
             <span class="quiet cut">{item.description}</span>
             <span class="space" />
             <When at={item.created_at} />

@@ -10,6 +10,7 @@ import { took, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 10_000;
+const SHOWN = 100;
 
 /** Nothing is started while it is paused; the note says why. */
 export function pauseDialog(run: (reason: string) => Promise<unknown>, done: () => void): void {
@@ -69,13 +70,24 @@ export function HookTable() {
   );
 }
 
+/** What became of a delivery, where no reason says it. */
+const OUTCOMES: Record<string, string> = {
+  ignored: "filtered: `when` does not hold",
+  repeated: "delivered before, and started once",
+  debounced: "waits for more that belong together",
+  unmatched: "no execution waits for it",
+  refused: "not genuine: the sender is told no more",
+};
+
+function Outcome({ outcome }: { outcome: string }) {
+  const tone = outcome === "started" || outcome === "signalled" ? "done" : outcome === "refused" || outcome === "failed" ? "failed" : "skipped";
+  return <span class={`status ${tone === "skipped" ? "quiet" : tone}`}><Mark status={tone} />{outcome}</span>;
+}
+
 /** One hook: how it is called, and what came of the last deliveries. */
 export function Hook({ name }: { name: string }) {
-  const found = useLoaded(`hook ${name}`, () => call("GET /api/hooks/{path}", { path: { path: name } }), EVERY);
+  const found = useLoaded(`hook ${name}`, () => call("GET /api/hooks/{path}", { path: { path: name }, query: { deliveries: SHOWN } }), EVERY);
   const one = found.value;
-  const runs = useLoaded(`runs of ${one?.playbook ?? ""}`, () => (one?.playbook ? call("GET /api/executions", { query: { path: one.playbook, limit: 30 } }) : Promise.resolve(null)), EVERY);
-  const refused = useLoaded(`refused ${name}`, () => (may("manage") ? call("GET /api/access/audit", { query: { limit: 500 } }) : Promise.resolve(null)), EVERY);
-  const turnedAway = refused.value?.entries.filter((entry) => entry.action.startsWith("hook.") && entry.target === name) ?? [];
   return (
     <main class="page" tabIndex={-1}>
       <h1>{name}</h1>
@@ -92,34 +104,31 @@ export function Hook({ name }: { name: string }) {
             {one.missing_credentials.length > 0 && (<><dt>missing</dt><dd class="failed">{one.missing_credentials.join(", ")}: no delivery is taken</dd></>)}
             {one.wait > 0 && (<><dt>answers</dt><dd>with the result, after at most {took(one.wait)}</dd></>)}
           </dl>
-          {one.playbook && (
-            <>
-              <h2>Last executions of {one.playbook}</h2>
-              {runs.value && !runs.value.executions.length && <p class="quiet">None yet.</p>}
-              <ul class="plain">
-                {runs.value?.executions.map((run) => (
-                  <li key={run.execution_id}>
-                    <Status status={run.status} />
-                    <a class="id" href={href(path("executions", run.execution_id))}>…{run.execution_id.slice(-6)}</a>
-                    <span class="quiet cut">{run.error}</span>
-                    <span class="space" />
-                    <When at={run.start_time} />
-                  </li>
-                ))}
-              </ul>
-            </>
+          <h2>What became of the last deliveries</h2>
+          {!one.deliveries.length && (
+            <div class="quiet">
+              <p>Nobody has called yet. Try it:</p>
+              <Command>{`curl -X POST ${location.origin + href(one.url)} -H "Content-Type: application/json" -d '{}'`}</Command>
+            </div>
           )}
-          {may("manage") && (
-            <>
-              <h2>Turned away</h2>
-              {!turnedAway.length && <p class="quiet">No delivery was refused lately.</p>}
-              <ul class="plain">
-                {turnedAway.slice(0, 50).map((entry) => (
-                  <li><Mark status="failed" /> <span>{entry.action}</span> <span class="quiet cut">{entry.who} {entry.details}</span> <span class="space" /> <When at={entry.at} /></li>
-                ))}
-              </ul>
-            </>
+          {one.deliveries.length > 0 && (
+            <div class="tablebox" tabIndex={0} role="group" aria-label="Deliveries">
+              <table>
+                <thead><tr><th scope="col">when</th><th scope="col">outcome</th><th scope="col">execution</th><th scope="col">reason</th></tr></thead>
+                <tbody>
+                  {one.deliveries.map((told) => (
+                    <tr>
+                      <td><When at={told.time} /></td>
+                      <td><Outcome outcome={told.outcome} /></td>
+                      <td>{told.execution_id && <a class="id" href={href(path("executions", told.execution_id))}>…{told.execution_id.slice(-6)}</a>}</td>
+                      <td>{told.reason || OUTCOMES[told.outcome]}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
           )}
+          {one.deliveries.length === SHOWN && <p class="quiet">the last {SHOWN}</p>}
         </>
       )}
     </main>
@@ -200,7 +209,7 @@ export function Consumer({ name }: { name: string }) {
                   <tr key={message.id}>
                     <td><When at={message.time} /></td>
                     <td class="mono">{message.id}</td>
-                    <td><span class={message.outcome === "started" ? "done" : message.outcome === "refused" ? "failed" : "quiet"}>{message.outcome}</span></td>
+                    <td><Outcome outcome={message.outcome} /></td>
                     <td>{message.reason}</td>
                     <td>{message.execution_id && <a class="id" href={href(path("executions", message.execution_id))}>…{message.execution_id.slice(-6)}</a>}</td>
                   </tr>
@@ -231,7 +240,7 @@ export function NotificationTable() {
       {rules && rules.length > 0 && (
         <div class="tablebox" tabIndex={0} role="group" aria-label="Notifications">
           <table>
-            <thead><tr><th scope="col">notification</th><th scope="col">state</th><th scope="col">tells of</th><th scope="col">of</th><th scope="col">by</th><th scope="col">once in</th><th scope="col">note</th><th scope="col"><span class="hidden">Pause</span></th></tr></thead>
+            <thead><tr><th scope="col">notification</th><th scope="col">state</th><th scope="col">tells of</th><th scope="col">where</th><th scope="col">by</th><th scope="col" class="num">once in</th><th scope="col">note</th><th scope="col"><span class="hidden">Pause</span></th></tr></thead>
             <tbody>
               {rules.map((one) => (
                 <tr key={one.path}>

@@ -7,11 +7,11 @@ counted, and some of each minute are in the audit log.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Caller, Incoming, Reply, Route
+from noetl.api.route import Caller, Incoming, Query, Reply, Route
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control.documents import moment
 from noetl.control.hooks import Delivery, HookState, Known, Taken
@@ -24,7 +24,14 @@ from noetl.errors import (
     Unauthenticated,
 )
 from noetl.model.answers import Error, ErrorAnswer
-from noetl.model.hook_answers import DeliveryAnswer, HookDeleted, HookItem, HookList
+from noetl.model.hook_answers import (
+    DeliveryAnswer,
+    HookDeleted,
+    HookDelivery,
+    HookDocument,
+    HookItem,
+    HookList,
+)
 from noetl.model.triggers import Hook, SignalTarget, StartTarget
 
 if TYPE_CHECKING:
@@ -68,11 +75,13 @@ async def deliver(
     except NoetlError as error:
         return await _failed(services, path, error)
     services.metrics.deliveries.inc(taken.status)
+    hooks.deliveries.note(path, taken.status, *taken.execution_ids[:1])
     return await _answer(services, known, taken)
 
 
 async def _refused(services: Services, caller: Caller, path: str) -> Unauthenticated:
     services.metrics.deliveries.inc("refused")
+    services.hooks.deliveries.refuse(path)
     await services.access.note_refused_delivery(path, caller.address)
     return Unauthenticated("this delivery is not accepted.")
 
@@ -80,6 +89,7 @@ async def _refused(services: Services, caller: Caller, path: str) -> Unauthentic
 async def _failed(services: Services, path: str, error: NoetlError) -> Reply[DeliveryAnswer]:
     """The sender hears only whether it is worth sending again; the log says why."""
     services.metrics.deliveries.inc("failed")
+    services.hooks.deliveries.note(path, "failed", reason=str(error))
     logger.error('a delivery to hook "%s" cannot be taken: %s', path, error)
     fits = not isinstance(error, BadRequest | EvaluationFailed)
     message = "this delivery cannot be taken just now." if fits else "this delivery does not fit."
@@ -121,9 +131,30 @@ async def _answer(services: Services, known: Known, taken: Taken) -> Reply[Deliv
     return Reply(answer, status=202)
 
 
-async def show(services: Services, caller: Caller, *, path: str) -> HookItem:
-    """One hook."""
-    return await _shown(services, path)
+class WhichDeliveries(Query, frozen=True, kw_only=True):
+    """How many deliveries to show."""
+
+    deliveries: Annotated[int, msgspec.Meta(ge=0, le=500)] = 20
+
+
+async def show(
+    services: Services, caller: Caller, *, path: str, query: WhichDeliveries
+) -> HookDocument:
+    """One hook, and what became of the last deliveries to it."""
+    item = await _shown(services, path)
+    found = await services.hooks.deliveries.of(path, limit=query.deliveries)
+    return HookDocument(
+        **msgspec.structs.asdict(item),
+        deliveries=[
+            HookDelivery(
+                time=moment(one.at),
+                outcome=one.outcome,
+                reason=one.reason,
+                execution_id=one.execution_id,
+            )
+            for one in found
+        ],
+    )
 
 
 async def _shown(services: Services, path: str) -> HookItem:
@@ -172,7 +203,8 @@ GET = Route(
     "GET",
     "/api/hooks/{path}",
     right="read",
-    answer=HookItem,
+    query=WhichDeliveries,
+    answer=HookDocument,
     handler=show,
     deep=True,
 )
