@@ -77,20 +77,30 @@ class Access:
 
     async def who(self, secret: str | None) -> Principal:
         """Whoever shows this; NOBODY for what we do not know."""
+        known = self.known(secret)
+        if known is not None:
+            return known
         if not self._closed and await self.is_open():
             return OPEN
         if not secret:
             return NOBODY
         digest, now = digest_of(secret), self._clock.now()
-        known = self._known.get(digest)
-        if known is not None and 0 <= now - known[0] < KNOWN_SECONDS:
-            return known[1]
         principal = await self._look_up(secret, digest)
         if principal is not NOBODY:
             if len(self._known) >= NAMES_WATCHED_MAX:
                 self._known.pop(next(iter(self._known)))
             self._known[digest] = (now, principal)
         return principal
+
+    def known(self, secret: str | None) -> Principal | None:
+        """The same, if nobody has to be asked for it."""
+        now = self._clock.now()
+        if not self._closed:
+            return OPEN if abs(now - self._looked_at) < KNOWN_SECONDS else None
+        known = self._known.get(digest_of(secret)) if secret else None
+        if known is not None and 0 <= now - known[0] < KNOWN_SECONDS:
+            return known[1]
+        return None
 
     async def _look_up(self, secret: str, digest: str) -> Principal:
         if secret.startswith(SESSION_PREFIX):

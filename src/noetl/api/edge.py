@@ -16,7 +16,7 @@ import random
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from functools import lru_cache, partial
 from http.cookies import CookieError, SimpleCookie
@@ -27,10 +27,12 @@ import msgspec
 
 from noetl.api.access import KNOWN_SECONDS
 from noetl.api.errors import WrongMethod, problem_of
+from noetl.api.plain_reports import Answering, PlainReports
 from noetl.api.protocol import Body, Headers, lines_of
 from noetl.api.rights import NOBODY, VISITOR, Principal, local
 from noetl.api.route import JSON, AnyRoute, Caller, Reply
 from noetl.api.router import Match, Router
+from noetl.api.routes.commands import REPORT, Next
 from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
@@ -121,6 +123,7 @@ class Asked:
         "match",
         "request_id",
         "secret",
+        "wish",
     )
 
     def __init__(self, head: Head, origins: Collection[bytes]) -> None:
@@ -143,6 +146,8 @@ class Asked:
         self.request_id = given.decode() if _REQUEST_ID.fullmatch(given) else None
         self.match: Match | None = None
         """The route, once somebody was let in who asked for it."""
+        self.wish: Next | None = None
+        """What else a report asks for, if it is one and its answer is plain JSON."""
 
 
 class Edge:
@@ -165,9 +170,19 @@ class Edge:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._proxies = Proxies(proxies)
         self._pages = pages
+        self._reports = PlainReports(services, self._send_taken)
 
-    async def __call__(self, request: Request) -> None:
-        """Answer it. Whatever goes wrong becomes an answer, too."""
+    def __call__(self, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Answer it."""
+        asked: Asked | None = request.head.found
+        if asked is not None and asked.wish is not None:
+            who = self._known(request, asked)
+            if who is not None and self._reports.take(request, who, asked.wish, asked.request_id):
+                return None
+        return self._answer(request)
+
+    async def _answer(self, request: Request) -> None:
+        """Whatever goes wrong becomes an answer, too."""
         begun = time.perf_counter()
         head = request.head
         asked: Asked | None = head.found
@@ -213,7 +228,8 @@ class Edge:
             lines = lines_of(_with_manners(response.headers, asked.guest))
         lines += b"x-request-id: %b\r\n" % request_id.encode()
         template = page.template if page is not None else "(none)" if found is None else found.path
-        self._record(head, found, template, caller, request_id, response.status, begun)
+        who = "" if caller is None else caller.name
+        self._record(head, found, template, who, request_id, response.status, begun)
         if isinstance(response.body, bytes):
             request.answer(response.status, lines, response.body)
         elif caller is not None:
@@ -259,6 +275,13 @@ class Edge:
             if await self._who(request.head.found) != principal:
                 return
 
+    def _known(self, request: Request, asked: Asked) -> Principal | None:
+        """Whoever asks, if `_admit` would let them in without asking anybody."""
+        found = self._access.known(asked.secret)
+        if found is not None and found.kind == "open" and not _is_this_machine(asked.host):
+            return None
+        return found
+
     # --- What is asked ---
 
     def _page(self, head: Head) -> Page | None:
@@ -279,6 +302,8 @@ class Edge:
         query = route.reader.query(head.query)
         if route.query is not None:
             given["query"] = query
+        if route is REPORT and _is_plain(request.head):
+            head.found.wish = query
         if route.streamed:
             given["body"] = Body(request, route.body_max)
         elif route.body is not None:
@@ -301,6 +326,15 @@ class Edge:
         return Response(204, ((b"allow", allow),))
 
     # --- The answer ---
+
+    def _send_taken(self, answering: Answering, body: bytes) -> None:
+        """What became of reports; see `plain_reports`."""
+        request, request_id = answering.request, answering.request_id
+        lines = LINES[AS_JSON] + b"x-request-id: %b\r\n" % request_id.encode()
+        request.answer(200, lines, body)
+        head, found = request.head, request.head.found.match
+        name = answering.who.name
+        self._record(head, found, found.path, name, request_id, 200, answering.begun)
 
     async def _stream(self, request: Request, frames: AsyncIterator[bytes], caller: Caller) -> None:
         """Send what comes until it ends, or until the caller has gone."""
@@ -330,7 +364,7 @@ class Edge:
         head: Head,
         found: Match | None,
         template: str,
-        caller: Caller | None,
+        who: str,
         request_id: str,
         status: int,
         begun: float,
@@ -348,7 +382,7 @@ class Edge:
                 "route": template,
                 "status": status,
                 "seconds": round(took, 6),
-                "who": "" if caller is None else caller.name,
+                "who": who,
             },
         )
 
@@ -362,9 +396,15 @@ class LocalEdge(Edge):
     async def _admit(self, request: Request, asked: Asked) -> Principal:
         return local(request.address)
 
+    def _known(self, request: Request, asked: Asked) -> Principal | None:
+        return local(request.address)
+
 
 class ShowingEdge(Edge):
     """Answers those who look at a recording on this machine: everybody may look, nobody may act."""
+
+    def _known(self, request: Request, asked: Asked) -> Principal | None:
+        return None
 
     async def _admit(self, request: Request, asked: Asked) -> Principal:
         _refuse_rebinding(asked.host)
@@ -402,6 +442,13 @@ class Proxies:
         except ValueError:
             return False
         return any(found in network for network in self._networks)
+
+
+def _is_plain(head: Head) -> bool:
+    """Whether the answer is neither for a page of another site nor perhaps to be compressed."""
+    asked: Asked = head.found
+    accepted = head.headers.get(b"accept-encoding", b"identity")
+    return asked.guest is None and not asked.is_of_other_site and accepted == b"identity"
 
 
 def _without_port(written: str) -> str:

@@ -43,12 +43,14 @@ class Leases:
 
     async def holder(self, principal: Principal, report: Report) -> str | None:
         """The worker of whoever asks that was given what it reports on; None if none was."""
-        given = self._given.get(report.command_id)
-        if given is None:
-            given = (await self._holders([report.command_id])).get(report.command_id)
-        if given is None or given.execution_id != report.execution_id:
-            return None
-        return given.worker_id if _is_of(principal, given.worker_id) else None
+        if report.command_id in self._given:
+            return self.known_holder(principal, report)
+        found = await self._holders([report.command_id])
+        return _worker(found.get(report.command_id), principal, report)
+
+    def known_holder(self, principal: Principal, report: Report) -> str | None:
+        """The same, as far as it is remembered."""
+        return _worker(self._given.get(report.command_id), principal, report)
 
     async def own(
         self, principal: Principal, commands: Collection[CommandId]
@@ -126,6 +128,12 @@ class Leases:
                 break
             found.append(row.parent_execution_id)
         return found
+
+
+def _worker(given: Holder | None, principal: Principal, report: Report) -> str | None:
+    if given is None or given.execution_id != report.execution_id:
+        return None
+    return given.worker_id if _is_of(principal, given.worker_id) else None
 
 
 def _is_of(principal: Principal, worker_id: str) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import re
 import resource
 import socket
@@ -70,8 +71,8 @@ _BODILESS = frozenset({204, 304})
 
 Stage = Literal["idle", "head", "body", "refused"]
 Headers = tuple[tuple[bytes, bytes], ...]
-App = Callable[["Request"], Coroutine[Any, Any, None]]
-"""What answers requests."""
+App = Callable[["Request"], Coroutine[Any, Any, None] | None]
+"""What answers requests: by what it returns, or if that is None, by itself."""
 
 
 def lines_of(headers: Headers) -> bytes:
@@ -243,6 +244,10 @@ class Request:
             return self._take()  # as nearly always
         return b"".join([piece async for piece in self.pieces(most)])
 
+    def at_hand(self) -> bytes | None:
+        """The body, if it came whole and in one piece. It can still be read after this."""
+        return self._pieces[0] if self.is_whole and len(self._pieces) == 1 else None
+
     async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
         """The body as it comes; see `read`."""
         told, size = self.headers.get(b"content-length", b""), 0
@@ -312,7 +317,7 @@ class Request:
             return
         size = b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
         head = self._head(status, lines, size)
-        self._connection.transport.write(head if self.is_head else head + body)
+        self._connection.write(head if self.is_head else head + body)
         self._finish()
 
     def begin(self, status: int, lines: bytes, size: int | None) -> None:
@@ -341,9 +346,7 @@ class Request:
             self._left -= len(piece)
             if self._left < 0:
                 raise ValueError("an answer is longer than it was said to be")
-        self._connection.transport.write(
-            b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece
-        )
+        self._connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece)
 
     def end(self) -> None:
         """The answer that was begun is whole."""
@@ -396,6 +399,7 @@ class Connection(asyncio.Protocol):
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
+        self._file = -1
         self._begin_parser()
         self.address = ""
         self._network = ""
@@ -433,6 +437,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
+        self._file = sock.fileno()
         if sock.family == getattr(socket, "AF_UNIX", None):
             self.address = self._network = account_of(sock)
         else:
@@ -615,7 +620,10 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         self._answering = request
-        task = self._loop.create_task(self._connections.app(request))
+        answering = self._connections.app(request)
+        if answering is None:
+            return
+        task = self._loop.create_task(answering)
         self._connections.tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -653,6 +661,21 @@ class Connection(asyncio.Protocol):
     def goes_on(self) -> bool:
         """Whether there is an answer after this one."""
         return bool(self._waiting) or not self._is_finishing
+
+    def write(self, data: bytes) -> None:
+        """Send it, in this very moment if nothing is before it.
+
+        uvloop would keep it until all is done that this turn of the loop brought.
+        """
+        if not self.transport.get_write_buffer_size() and not self.transport.is_closing():
+            try:
+                sent = os.write(self._file, data)
+            except OSError:
+                sent = 0  # the transport finds out what that means
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self.transport.write(data)
 
     async def room(self) -> None:
         """Wait until the client has read most of what was sent."""

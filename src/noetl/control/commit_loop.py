@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -103,6 +103,17 @@ class Entry(msgspec.Struct, eq=False):
     """Why the execution did not take it; nothing has changed then."""
     decided_on_old_state: bool = False
     """The stored state had moved on: it has to be decided again."""
+
+    prepares: ClassVar[bool] = False
+    """Whoever waits has something to prepare while it is being stored."""
+
+    def prepare(self) -> None:
+        """It was decided and is being stored. It may yet be decided anew, and prepared again."""
+
+    def settle(self) -> None:
+        """What follows from it is stored."""
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         if self.future is not None and not self.future.done():
@@ -485,6 +496,9 @@ class CommitLoop:
                 told.append(write)
             elif not self._store.exclusive:
                 writes.append(write)
+        for entry in batch.decided:
+            if entry.prepares:  # as soon as the store has been told, while it writes
+                asyncio.get_running_loop().call_soon(entry.prepare)
         try:
             moved = (
                 await self._store.log.commit(writes, tied=batch.tied if batch.ties else ())
@@ -506,6 +520,16 @@ class CommitLoop:
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
+        for command_id, (execution_id, tell) in batch.closed.items():
+            if execution_id not in moved:
+                self._dispatch.close(command_id, tell=tell)
+        self._dispatch.deliver(moved)
+        # Whoever reported waits for nothing else: everybody else hears of it after them.
+        for entry in batch.decided:
+            if entry.waiter is not None and not entry.waiter.given:
+                self._dispatch.stop_waiting(entry.waiter)
+            if entry.input.execution_id not in moved:
+                entry.settle()
         opened = []
         for execution_id, write in batch.writes.items():
             live = self._memory.find(execution_id)
@@ -528,16 +552,6 @@ class CommitLoop:
                 if write.events:
                     self._tell_end(execution_id, live.state)
             self._memory.note(live)
-        for command_id, (execution_id, tell) in batch.closed.items():
-            if execution_id not in moved:
-                self._dispatch.close(command_id, tell=tell)
-        self._dispatch.deliver(moved)
-        for entry in batch.decided:
-            if entry.waiter is not None and not entry.waiter.given:
-                self._dispatch.stop_waiting(entry.waiter)
-            future = entry.future
-            if future is not None and entry.input.execution_id not in moved and not future.done():
-                future.set_result(None)
         for pool in opened:
             self._dispatch.opened(pool)
         self._memory.forget()

@@ -105,11 +105,7 @@ class Orchestrator:
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
-        if report.token != token_of(report.command_id):
-            raise lease_lost(report)
-        is_last = report.closes or report.ending is not None
-        waiter = Waiter(report.worker, pool, want) if want and is_last else None
-        given = Reported(execution_id=report.execution_id, at=self._clock.now(), report=report)
+        given, waiter = self.reported(report, want, pool)
         entry, stored = self.commits.put(given, waiter)
         await stored
         if not entry.has_voice:
@@ -119,6 +115,16 @@ class Orchestrator:
             cancelled=entry.is_over,
             leases=tuple(waiter.given) if waiter is not None else (),
         )
+
+    def reported(self, report: Report, want: int, pool: str) -> tuple[Reported, Waiter | None]:
+        """A report as an input, and whoever waits for what follows. Raises LeaseLost under a token
+        that is not its command's."""
+        if report.token != token_of(report.command_id):
+            raise lease_lost(report)
+        is_last = report.closes or report.ending is not None
+        waiter = Waiter(report.worker, pool, want) if want and is_last else None
+        now = self._clock.now()
+        return Reported(execution_id=report.execution_id, at=now, report=report), waiter
 
     async def cancel(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -175,11 +176,13 @@ async def _taken(
         except msgspec.MsgspecError as error:
             raise BadRequest(f"this is not a report: {error}.") from None
     answer = await take_report(services, caller.principal, one, want=wanted, pool=pool)
-    return ReportTaken(
-        accepted=answer.accepted,
-        cancelled=answer.cancelled,
-        commands=[written(lease) for lease in answer.leases],
-    )
+    return report_taken(answer.leases, cancelled=answer.cancelled)
+
+
+def report_taken(leases: Iterable[Lease], *, cancelled: bool) -> ReportTaken:
+    """The answer to a report that was taken."""
+    commands = [written(lease) for lease in leases]
+    return ReportTaken(accepted=True, cancelled=cancelled, commands=commands)
 
 
 async def take_report(

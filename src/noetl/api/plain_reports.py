@@ -1,0 +1,170 @@
+"""Reports the short way: from the bytes of a request to those of its answer, without a task.
+
+A worker does nothing while it waits for the answer to its report, so whatever a server does before
+and after the commit is time that every step takes. A report of somebody who is known, about a
+command that was given out here, goes into the inbox of the commit loop as it is read. Its answer is
+encoded while the commit is being written, and sent the moment that is through, before anybody else
+is told of it.
+
+Who may report what, and what becomes of it, is as in `routes.commands`. What is not plain goes that
+way; nothing has happened to it here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from noetl.api.errors import problem_of
+from noetl.api.routes.commands import SLOTS_MAX, Next, read_reports, report_taken
+from noetl.control.commit_loop import Entry
+from noetl.control.leases import lease_lost
+from noetl.errors import LeaseLost, NoetlError
+from noetl.model.commands import Lease, Report
+from noetl.model.inputs import Reported
+
+if TYPE_CHECKING:
+    from noetl.api.protocol import Request
+    from noetl.api.rights import Principal
+    from noetl.api.services import Services
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Answering:
+    """Reports that came in one request, until it is known what became of each."""
+
+    __slots__ = ("_left", "_reports", "_send", "begun", "request", "request_id", "who")
+
+    def __init__(
+        self,
+        request: Request,
+        who: Principal,
+        request_id: str | None,
+        send: Callable[[Answering, bytes], None],
+    ) -> None:
+        self.begun = time.perf_counter()
+        self.request = request
+        self.who = who
+        self.request_id = request_id or f"{random.getrandbits(64):016x}"
+        self._send = send
+        self._reports: list[PlainReport] = []
+        self._left = 0
+
+    def add(self, report: PlainReport) -> None:
+        self._reports.append(report)
+        self._left += 1
+
+    def answered(self) -> None:
+        """One more of them has its answer; the last one sends them all."""
+        self._left -= 1
+        if not self._left:
+            answers = b",".join([one.answer for one in self._reports])
+            self._send(self, b'{"answers":[' + answers + b"]}")
+
+
+class PlainReport(Entry):
+    """A report on its way through the commit loop, which is answered the moment it is stored."""
+
+    prepares: ClassVar[bool] = True
+    services: Services | None = None
+    answering: Answering | None = None
+    answer: bytes = b""
+    """As it is sent; nothing until it is known."""
+    foreseen: tuple[list[Lease], bool, bytes] | None = None
+    """What will be answered if all is stored as it was decided: with these leases, to a run that
+    goes on or does not.
+    """
+
+    def prepare(self) -> None:
+        if self.has_voice and not self.answer:
+            leases = self.waiter.promised if self.waiter is not None else []
+            self.foreseen = leases, self.is_over, self._encoded(leases)
+
+    def settle(self) -> None:
+        if self.answer:
+            return
+        assert self.services is not None
+        assert isinstance(self.input, Reported)
+        report = self.input.report
+        if not self.has_voice:
+            self.fail(lease_lost(report))
+            return
+        leases = self.waiter.given if self.waiter is not None else []
+        self.services.leases.remember(leases, report.worker)
+        self.services.metrics.reports.inc("taken")
+        foreseen = self.foreseen
+        if foreseen is not None and foreseen[0] == leases and foreseen[1] is self.is_over:
+            self._tell(foreseen[2])
+        else:
+            self._tell(self._encoded(leases))
+
+    def fail(self, error: Exception) -> None:
+        if self.answer:
+            return
+        assert self.services is not None
+        assert self.answering is not None
+        if isinstance(error, LeaseLost):
+            self.services.metrics.reports.inc("refused")
+        self._tell(_encode(problem_of(error, self.answering.request_id)[1]))
+
+    def _encoded(self, leases: Sequence[Lease]) -> bytes:
+        return _encode(report_taken(leases, cancelled=self.is_over))
+
+    def _tell(self, answer: bytes) -> None:
+        assert self.answering is not None
+        self.answer = answer
+        self.answering.answered()
+
+
+class PlainReports:
+    """Takes what is plain."""
+
+    def __init__(self, services: Services, send: Callable[[Answering, bytes], None]) -> None:
+        self._services = services
+        self._send = send
+
+    def take(self, request: Request, who: Principal, wish: Next, request_id: str | None) -> bool:
+        """Take the reports that the body of the request holds, and answer when they are stored;
+        False: it has to go the long way."""
+        services = self._services
+        want = 0 if services.draining.is_set() else wish.want
+        body = request.at_hand()
+        if body is None or body[:1] != b"[":
+            return False
+        try:
+            who.require("work")
+            if want:
+                who.require_pool(wish.pool)
+            reports = read_reports(body)
+            if not 0 < len(reports) <= SLOTS_MAX:
+                return False
+            answering = Answering(request, who, request_id, self._send)
+            entries = [self._entry(one, who, answering, want, wish.pool) for one in reports]
+        except (NoetlError, msgspec.MsgspecError):
+            return False
+        if not all(entries):
+            return False
+        put = services.orchestrator.commits.inbox.put
+        for entry in entries:
+            assert entry is not None
+            answering.add(entry)
+            put(entry)
+        return True
+
+    def _entry(
+        self, report: Report, who: Principal, answering: Answering, want: int, pool: str
+    ) -> PlainReport | None:
+        """None if something has to be looked up first. Raises LeaseLost under a wrong token."""
+        services = self._services
+        worker = services.leases.known_holder(who, report)
+        if worker is None or any(one.child is not None for one in report.suspensions):
+            return None
+        if report.worker != worker:
+            report = msgspec.structs.replace(report, worker=worker)
+        given, waiter = services.orchestrator.reported(report, want, pool)
+        return PlainReport(given, waiter=waiter, services=services, answering=answering)

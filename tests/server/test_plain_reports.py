@@ -1,0 +1,157 @@
+"""Reports that go the short way are judged, stored and answered like those that go the long way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl import wiring
+from noetl.api.edge import Edge
+from noetl.api.protocol import Connections, Request
+from noetl.api.services import Services
+from noetl.cli.workloads import chain
+from noetl.settings import Settings
+from tests.server.test_leases import last_word as by_hand
+
+LENGTH = 4000
+"""Of every body: what does not change is the head, and a head that came before is known."""
+PATH = "/api/commands/report?want=1&pool=default"
+SHORT, LONG = "identity", "gzip;q=0.5, identity"
+
+
+class Watched(Edge):
+    """Remembers which way each request went."""
+
+    short = long = 0
+
+    def __call__(self, request: Request) -> Coroutine[Any, Any, None] | None:
+        found = super().__call__(request)
+        if found is None:
+            self.short += 1
+        else:
+            self.long += 1
+        return found
+
+
+class Client:
+    """A connection that sends every request in one piece, as workers do."""
+
+    def __init__(self, port: int, encoding: str) -> None:
+        self._port = port
+        self._encoding = encoding
+
+    async def __aenter__(self) -> Client:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+
+    async def ask(self, path: str, body: Any) -> tuple[int, Any]:
+        written = json.dumps(body).encode().ljust(LENGTH)
+        assert len(written) == LENGTH
+        self.writer.write(
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: same\r\n"
+            b"Accept-Encoding: %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (path.encode(), self._encoding.encode(), LENGTH, written)
+        )
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert length is not None
+        answer = await self.reader.readexactly(int(length[1]))
+        assert b"x-request-id: same\r\n" in head
+        return int(head.split()[1]), json.loads(answer)
+
+    async def report(self, *reports: Any) -> Any:
+        status, answer = await self.ask(PATH, list(reports))
+        assert status == 200, answer
+        return answer["answers"]
+
+
+def last_word(command: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**by_hand(command), "worker": "w", **changes}
+
+
+async def story(
+    client: Client, system: wiring.System, services: Services, path: str
+) -> dict[str, Any]:
+    """What a worker is answered that does, and tries to do, all kinds of things."""
+    # The first request with a head goes the long way, whatever it asks for.
+    unknown = last_word({"command_id": "c", "execution_id": "1", "lease": {"token": "t"}})
+    told: dict[str, Any] = {"unknown": await client.report(unknown)}
+    _, started = await client.ask("/api/execute", {"path": path})
+    wish = {"worker_id": "w", "slots": 1, "wait": 10}
+    _, leased = await client.ask("/api/commands/lease", wish)
+    [first] = leased["commands"]
+    told["unknown again"] = await client.report(unknown)
+    told["none"] = await client.report()
+    told["no report"] = await client.report({"no": "report"})
+    told["forged"] = await client.report(last_word(first, token="forged"))
+    told["elsewhere"] = await client.report(last_word(first, execution_id="77"))
+    told["before the last"] = await client.report(last_word(first, closes=False, ending=None))
+    told["taken"] = await client.report(last_word(first, number=2))
+    [second] = told["taken"][0]["commands"]
+    told["late"] = await client.report(last_word(first, number=3))
+    told["together"] = await client.report(last_word(first, number=3), last_word(second))
+    [third] = told["together"][1]["commands"]
+    services.draining.set()
+    told["while draining"] = await client.report(last_word(third))
+    services.draining.clear()
+    _, leased = await client.ask("/api/commands/lease", wish)
+    [last] = leased["commands"]
+    await system.orchestrator.cancel(started["execution_id"])
+    told["cancelled"] = await client.report(last_word(last))
+    events = await system.store.log.events(started["execution_id"])
+    told["events"] = [(event.type, event.step) for event in events]
+    told["status"] = (await system.orchestrator.state(started["execution_id"])).status
+    return told
+
+
+def neutral(told: Any) -> Any:
+    """Without what is different in every execution: ids, tokens, moments."""
+    text = re.sub(r'"[0-9a-z.-]{16,}"', '"id"', json.dumps(told))
+    text = re.sub(r"(command|execution) [0-9a-z-]{8,}", r"\1 id", text)
+    text = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"', '"moment"', text)
+    return json.loads(re.sub(r"\b1\d{9}\.\d+", "0", text))
+
+
+async def told_both_ways(folder: Path) -> tuple[Any, Any, Watched]:
+    url = f"sqlite:///{folder}/plain.db"
+    settings = msgspec.structs.replace(Settings.from_environment({}), database_url=url)
+    async with wiring.embedded(settings, work=False, serves=True) as system:
+        services = system.services()
+        entry, _ = await system.catalog.register(chain(4))
+        edge = Watched(services)
+        connections = Connections(edge)
+        server = await asyncio.get_running_loop().create_server(connections.made, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            async with Client(port, LONG) as client:
+                by_long = await story(client, system, services, entry.path)
+            assert edge.short == 0
+            async with Client(port, SHORT) as client:
+                by_short = await story(client, system, services, entry.path)
+        finally:
+            server.close()
+            await connections.drain(5)
+        return by_long, by_short, edge
+
+
+def test_the_short_way_answers_and_stores_what_the_long_way_does(tmp_path: Path):
+    by_long, by_short, edge = asyncio.run(asyncio.wait_for(told_both_ways(tmp_path), 60))
+
+    assert neutral(by_short) == neutral(by_long)
+    assert by_short["status"] == "CANCELLED"
+    assert [one["error"]["code"] for one in by_short["late"]] == ["lease_lost"]
+    assert [set(one) for one in by_short["together"]] == [
+        {"error"},
+        {"accepted", "cancelled", "commands"},
+    ]
+    # Those that are plain: before the last, taken, late, together, while draining, cancelled.
+    assert edge.short == 6
