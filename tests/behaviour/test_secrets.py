@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from noetl.control import documents
 from noetl.model.events import TaskDone
-from tests import canaries
+from tests import canaries, forked
+from tests.cli.conftest import COMMAND, clean_environment
 from tests.examples.conftest import Shop
-from tests.examples.system import ROOT, Bench, Run, on_bench, playbook, ran, temporary_folder
+from tests.examples.system import Bench, Run, on_bench, playbook, ran, temporary_folder
 
 CANARY = 'c4nary/Päss+w0rd 8%?=&"x'
 PIECE = "c4nary/P"
@@ -181,14 +179,12 @@ def test_s06_the_command_line_says_nothing_of_it_either(tmp_path):
             keychain=KEYCHAIN,
         )
     )
-    noetl = [sys.executable, "-m", "noetl.cli"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
     def said(*words: str, stdin: str = "") -> str:
-        run = subprocess.run(
-            [*noetl, *words],
+        run = forked.run(
+            [*COMMAND, *words],
             cwd=folder,
-            env=environment,
+            env=clean_environment(),
             input=stdin,
             capture_output=True,
             text=True,

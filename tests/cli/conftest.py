@@ -34,7 +34,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     ours = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("NOETL_") and name not in unwanted
+        if not name.startswith(("NOETL_", "PYTEST_")) and name not in unwanted
     }
     # As when it is installed: compiled once, wherever the sources are.
     compiled = {"PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/noetl-tests-{os.getuid()}"}

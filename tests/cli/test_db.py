@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 
 HELLO = """
@@ -20,7 +21,7 @@ workflow: [{step: start, tool: {kind: noop, result: hello}}]
 
 
 def noetl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [*COMMAND, *arguments],
         cwd=folder,
         env=clean_environment(),

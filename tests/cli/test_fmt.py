@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 
 UNTIDY = """\
@@ -146,7 +147,7 @@ def test_killed_while_at_work_every_file_is_old_or_new(tmp_path, tidy_text):
     for files_done in (1, 2, 3, 10, 50):
         for path in paths:
             path.write_text(UNTIDY)
-        with subprocess.Popen(
+        with forked.popen(
             [*COMMAND, "fmt", "."], cwd=tmp_path, env=clean_environment(), stderr=subprocess.PIPE
         ) as process:
             assert process.stderr is not None

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from aiohttp import web
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.processes import SECONDS_MAX, SECRET_KEY, Server, serving, working
 from tests.servers import NatsServer, nats_running, url_of
@@ -245,4 +246,4 @@ def test_t40_executions_go_on_from_a_backup_with_nats_empty(
 
     environment = clean_environment(NOETL_DATABASE_URL=url)
     checked = [*COMMAND, "db", "check"]
-    subprocess.run(checked, cwd=tmp_path, env=environment, check=True, timeout=60)
+    forked.run(checked, cwd=tmp_path, env=environment, check=True, timeout=60)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from noetl.control.recordings import read_bytes
-from tests.cli.conftest import COMMAND
+from tests import forked
+from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.conftest import Guarded
 from tests.server.processes import Server, serving
 
@@ -65,7 +65,7 @@ def test_pruning_says_first_what_it_would_remove(dev):
 
 @pytest.mark.parametrize(
     ("body", "said"),
-    [({"keep": "soon"}, "no length of time"), ({"kep": "1d"}, "did you mean")],
+    [({"keep": "soon"}, "is not a duration"), ({"kep": "1d"}, "did you mean")],
 )
 def test_a_wish_that_is_not_clear_removes_nothing(dev, body, said):
     execution_id = hello(dev)
@@ -87,8 +87,8 @@ def test_only_those_who_manage_a_server_remove_what_it_recorded(guarded: Guarded
 
 
 def noetl(folder: Path, *words: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    done = forked.run(
+        [*COMMAND, *words], cwd=folder, env=clean_environment(), capture_output=True, text=True
     )
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr

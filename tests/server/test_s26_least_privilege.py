@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.conftest import Guarded
 from tests.server.processes import SECONDS_MAX, Reply, Server, serving, working
@@ -50,7 +51,7 @@ def test_s26_pools_bind_workers_and_nobody_else(guarded: Guarded):
 
 def test_s26_the_command_line_makes_tokens_for_pools(tmp_path: Path):
     def run(*words: str) -> str:
-        done = subprocess.run(
+        done = forked.run(
             [*COMMAND, "access", "token", *words],
             cwd=tmp_path,
             env=clean_environment(),
@@ -155,7 +156,7 @@ def test_s27_a_credential_is_for_the_playbooks_that_it_names(guarded: Guarded):
 
 def test_s27_the_list_holds_in_noetl_run(tmp_path: Path):
     def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return forked.run(
             [*COMMAND, *words],
             cwd=tmp_path,
             env=clean_environment(),

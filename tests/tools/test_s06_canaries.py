@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from noetl.tools.testing import CANARY, Trial, Trials
+from tests import forked
 from tests.canaries import assert_clean
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.tools.canary_system import Guarded, played, search_embedded
@@ -120,7 +120,7 @@ def test_s06_no_command_says_a_secret(canary_system: Guarded, repeating: str, tm
 
     for words in COMMANDS:
         command = [execution_id if word == "ID" else word for word in words]
-        ran = subprocess.run(
+        ran = forked.run(
             [*COMMAND, *command], cwd=tmp_path, env=environment, capture_output=True, timeout=60
         )
         assert_clean(canary_system.secrets, ran.stdout, ran.stderr)
