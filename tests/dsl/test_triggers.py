@@ -165,6 +165,27 @@ def test_another_spelling_is_the_same_document():
     assert one.digest == other.digest
 
 
+SPELT_OUT = {
+    "Schedule": "{playbook: t/p, cron: '@daily', overlap: skip, catchup_window: 1h, jitter: 0s}",
+    "Hook": "{verify: {hmac: {secret: s, header: X, algorithm: sha256, encoding: hex,"
+    " tolerance: 5m}}, target: {playbook: t/p}}",
+    "Consumer": "{source: {files: {url: 'file:///x', pattern: '*', every: 5s}}, format: json,"
+    " max_running: 100, target: {playbook: t/p}}",
+    "Notification": "{on: failed, window: 1h, target: {playbook: t/p}}",
+}
+
+
+@pytest.mark.parametrize("kind", SPELT_OUT)
+def test_a_document_that_spells_out_defaults_has_one_digest_wherever_it_is_read(kind: str):
+    head = f"apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{name: n, path: a/n}}\n"
+    found = compile_document(f"{head}spec: {SPELT_OUT[kind]}\n", tools={})
+    assert found.trigger is not None, found.problems
+
+    # As a server gets it from the process that compiles.
+    elsewhere = msgspec.json.decode(msgspec.json.encode(found.trigger), type=triggers.Trigger)
+    assert triggers.digest(elsewhere) == found.digest
+
+
 # --- Hooks -------------------------------------------------------------------------------------
 
 HOOK_HEAD = "apiVersion: noetl.io/v2\nkind: Hook\nmetadata: {name: h, path: t/h}\nspec:\n"

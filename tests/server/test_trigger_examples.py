@@ -58,6 +58,17 @@ def example_server(folder: Path) -> Iterator[Server]:
         yield server
 
 
+def test_every_document_of_the_page_on_triggers_can_be_registered_and_looked_at(server: Server):
+    page = (EXAMPLES.parent / "docs" / "triggers.md").read_text()
+    texts = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
+    kinds = ("Schedule", "Hook", "Consumer", "Notification")
+    assert [text.split("kind: ")[1].split("\n")[0] for text in texts] == [*kinds]
+    for kind, text in zip(kinds, texts, strict=True):
+        entry = server.post("/api/catalog/register", {"content": text})
+        shown = server.get(f"/api/{kind.lower()}s/{entry['path']}")
+        assert (shown["path"], shown["version"]) == (entry["path"], 1)
+
+
 @pytest.mark.parametrize("name", ["nightly_report", "quarter_hours"])
 def test_a_schedule_starts_its_playbook(server: Server, name: str):
     path = f"examples/triggers/{name}"

@@ -209,7 +209,15 @@ _decoder: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
 
 
 def encode(trigger: Trigger) -> bytes:
-    """Canonical bytes: the same document in another spelling has the same ones."""
+    """Canonical bytes: the same document in another spelling has the same ones.
+
+    `omit_defaults` compares objects, not values: a default that a document spells out would be
+    left out or not, depending on which process has read it. Read back, it is the same for all.
+    """
+    return _written(decode(_written(trigger)))
+
+
+def _written(trigger: Trigger) -> bytes:
     return msgspec.json.encode(trigger, order="deterministic")
 
 
