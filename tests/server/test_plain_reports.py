@@ -78,9 +78,7 @@ def last_word(command: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**by_hand(command), "worker": "w", **changes}
 
 
-async def story(
-    client: Client, system: wiring.System, services: Services, path: str
-) -> dict[str, Any]:
+async def story(client: Client, system: Services, path: str) -> dict[str, Any]:
     """What a worker is answered that does, and tries to do, all kinds of things."""
     # The first request with a head goes the long way, whatever it asks for.
     unknown = last_word({"command_id": "c", "execution_id": "1", "lease": {"token": "t"}})
@@ -100,9 +98,9 @@ async def story(
     told["late"] = await client.report(last_word(first, number=3))
     told["together"] = await client.report(last_word(first, number=3), last_word(second))
     [third] = told["together"][1]["commands"]
-    services.draining.set()
+    system.draining.set()
     told["while draining"] = await client.report(last_word(third))
-    services.draining.clear()
+    system.draining.clear()
     _, leased = await client.ask("/api/commands/lease", wish)
     [last] = leased["commands"]
     await system.orchestrator.cancel(started["execution_id"])
@@ -125,18 +123,17 @@ async def told_both_ways(folder: Path) -> tuple[Any, Any, Watched]:
     url = f"sqlite:///{folder}/plain.db"
     settings = msgspec.structs.replace(Settings.from_environment({}), database_url=url)
     async with wiring.embedded(settings, work=False, serves=True) as system:
-        services = system.services()
         entry, _ = await system.catalog.register(chain(4))
-        edge = Watched(services)
+        edge = Watched(system)
         connections = Connections(edge)
         server = await asyncio.get_running_loop().create_server(connections.made, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
             async with Client(port, LONG) as client:
-                by_long = await story(client, system, services, entry.path)
+                by_long = await story(client, system, entry.path)
             assert edge.short == 0
             async with Client(port, SHORT) as client:
-                by_short = await story(client, system, services, entry.path)
+                by_short = await story(client, system, entry.path)
         finally:
             server.close()
             await connections.drain(5)
