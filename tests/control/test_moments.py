@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from noetl.control import history
 from noetl.control.history import Moments, state_at
 from noetl.control.timeline import Timelines
+from noetl.errors import NotFound
 from noetl.model import refs
+from noetl.store.base import Store
+from noetl.store.log import EventRow
 from tests.examples.system import Bench, on_bench
 
 LOOP = """\
@@ -48,6 +55,59 @@ def test_every_look_at_a_long_log_is_the_fold_and_the_second_one_is_short(monkey
             expected = await state_at(store, execution_id, seq)
             assert refs.encode(found.state) == refs.encode(expected), seq
         assert shortest < first / 2
+
+    on_bench(work)
+
+
+class Reading:
+    """A log that counts the events that are read of it, and may be cut off."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.read = 0
+        self.is_gone = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def events(self, *given: Any, **named: Any) -> list[EventRow]:
+        rows = [] if self.is_gone else await self._log.events(*given, **named)
+        self.read += len(rows)
+        return rows
+
+
+def test_who_asks_for_many_moments_at_once_has_the_log_read_once(monkeypatch):
+    monkeypatch.setattr(history, "CHECKPOINT_EVERY", 500)
+    monkeypatch.setattr(history, "STRIDE", 100)
+
+    async def work(bench: Bench) -> None:
+        store = bench.system.store
+        execution_id = await bench.start(LOOP, {})
+        await bench.ended(execution_id)
+        last = (await store.log.heads([execution_id]))[execution_id]
+        log = Reading(store.log)
+        moments = Moments(cast(Store, SimpleNamespace(log=log)))
+        wanted = [last - 10 * number for number in range(20)]
+
+        found = await asyncio.gather(*(moments.at(execution_id, seq) for seq in wanted))
+
+        assert [one.seq for one in found] == wanted
+        # Twenty times the log without the lock.
+        assert log.read < 3 * last
+
+    on_bench(work)
+
+
+def test_an_execution_that_is_removed_meanwhile_is_not_waited_for():
+    async def work(bench: Bench) -> None:
+        execution_id = await bench.start(LOOP.replace("3000", "10"), {})
+        await bench.ended(execution_id)
+        log = Reading(bench.system.store.log)
+        log.is_gone = True
+
+        with pytest.raises(NotFound):
+            async with asyncio.timeout(5):
+                await Moments(cast(Store, SimpleNamespace(log=log))).at(execution_id, 9)
 
     on_bench(work)
 

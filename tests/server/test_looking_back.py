@@ -10,10 +10,14 @@ import asyncio
 import msgspec
 import pytest
 
+from noetl.control import history
 from noetl.control.forks import Wish
 from noetl.control.recordings import Recording, keep, read_bytes, recorded
+from noetl.engine.evolve import evolve
+from noetl.model import refs
 from noetl.model.events import IterationDone, IterationFailed, TaskDone, WorkflowFinished
 from noetl.model.net import digest
+from noetl.model.state import ExecutionState
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
 from noetl.trials.clock import VirtualClock, VirtualLoop
@@ -39,8 +43,8 @@ QUICK = (
     *("refine", "running_balance", "sub_playbooks", "timeouts", "weather_loop_example"),
 )
 """Examples that need no service of their own; `make test-long` takes all others, too."""
-NOT_RECORDED = {"work_queue": "cursor", "locked_work": "cursor"}
-"""Loops over cursors: the rows that they claimed are in no record."""
+NOT_RECORDED = {"work_queue": "cursor", "locked_work": "cursor", "placement": "labels"}
+"""Rows that a loop over a cursor claimed are in no record; no worker here has labels."""
 SAMPLED = 12
 SETTINGS = Settings.from_environment({})
 
@@ -105,6 +109,33 @@ def test_a_test_made_of_a_run_passes(example):
     assert virtually(work) == []
 
 
+def test_every_moment_is_the_fold_of_the_log_up_to_it(example, monkeypatch):
+    """From checkpoints at every seventh event, in an order in which people drag a slider."""
+    monkeypatch.setattr(history, "CHECKPOINT_EVERY", 7)
+    monkeypatch.setattr(history, "STRIDE", 2)
+
+    async def work() -> None:
+        store = await SqliteStore.open(":memory:", threads=False)
+        try:
+            await keep(store, example)
+            execution_id = example.head.execution_id
+            last = example.head.events
+            folded, state = [], ExecutionState()
+            async for _, fact in history.facts(store, execution_id):
+                evolve(state, fact)
+                folded.append(refs.encode(state))
+            moments = history.Moments(store)
+            order = [*range(last, 0, -max(1, last // 200)), *range(1, last + 1, last // 200 + 1)]
+            for seq in order:
+                found = await moments.at(execution_id, seq)
+                assert refs.encode(found.state) == folded[seq - 1], seq
+            assert moments._kept[execution_id]
+        finally:
+            await store.close()
+
+    asyncio.run(work())
+
+
 def test_a_fork_at_any_event_replays_to_the_same_end(example):
     """What was recorded before the event is not called again; what follows is answered by it."""
     last = example.head.events
@@ -130,9 +161,6 @@ def shown(state) -> tuple:
 
 
 async def whole(recording: Recording):
-    from noetl.engine.evolve import evolve
-    from noetl.model.state import ExecutionState
-
     state = ExecutionState()
     for fact in recording.facts:
         evolve(state, fact)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from noetl import wiring
+from noetl.api.routes.whatif import _packed
+from noetl.api.simulation import WAITING_MAX, Simulator
+from noetl.errors import TooLarge, TooMany
+from noetl.settings import Settings
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 TEXT = """
@@ -158,3 +166,44 @@ def test_no_test_is_made_of_a_run_that_has_not_ended(runs):
 
     assert refused.status == 400
     assert "RUNNING" in refused.raw.decode()
+
+
+def test_who_waits_for_a_comparison_holds_no_recordings(tmp_path):
+    """Recordings are read when it is their turn; whoever is one too many is refused before."""
+
+    async def work() -> None:
+        simulator, begun, go_on = Simulator(), [], asyncio.Event()
+
+        async def ask(number: int) -> object:
+            async def recording() -> bytes:
+                begun.append(number)
+                await go_on.wait()
+                raise TooLarge("as large as can be")
+
+            return await simulator.test_of(recording, "x.yaml")
+
+        asked = [asyncio.create_task(ask(number)) for number in range(WAITING_MAX + 1)]
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert [type(one.exception()) for one in done] == [TooMany]
+        assert begun == [0]
+        go_on.set()
+        await asyncio.wait(asked)
+        assert begun == list(range(WAITING_MAX))
+
+    asyncio.run(work())
+
+
+def test_a_recording_that_is_too_large_is_not_read_to_its_end(tmp_path):
+    async def work() -> None:
+        settings = Settings.from_environment({})
+        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
+        async with wiring.embedded(here, work=False, serves=True) as services:
+            entry, _ = await services.catalog.register(HEAD + TEXT)
+            started = await services.executions.start(entry.digest, entry.path, entry.version, {})
+            whole = await _packed(services, started, 10**6)
+
+            assert whole[:2] == b"\x1f\x8b"
+            with pytest.raises(TooLarge, match="Choose fewer"):
+                await _packed(services, started, len(whole) // 2)
+
+    asyncio.run(work())

@@ -184,7 +184,7 @@ def test_a_query_that_cannot_be_read_names_the_place(text: str, at: int, length:
 
 
 def test_a_query_is_bounded():
-    for text in ("x" * 2001, "a " * 51):
+    for text in ("x" * 2001, "a " * 51, "error:" + ",".join("x" * 51), "a " * 30 + "id:1,2 " * 11):
         with pytest.raises(BadQuery, match="at most"):
             parse(text, NOW)
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import pickle
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,14 +69,23 @@ class Simulator:
         self._turn = asyncio.Lock()
         self._asking = 0
 
-    async def compared(self, net: Net, recordings: list[bytes]) -> list[WhatIfExecution]:
+    async def compared(
+        self, net: Net, recordings: Callable[[], Awaitable[list[bytes]]]
+    ) -> list[WhatIfExecution]:
         """The playbook over these recordings."""
-        answer = await self._done(Compare(net=nets.encode(net), recordings=recordings))
-        return msgspec.json.decode(answer, type=list[WhatIfExecution])
 
-    async def test_of(self, recording: bytes, playbook: str) -> str:
+        async def job() -> Job:
+            return Compare(net=nets.encode(net), recordings=await recordings())
+
+        return msgspec.json.decode(await self._done(job), type=list[WhatIfExecution])
+
+    async def test_of(self, recording: Callable[[], Awaitable[bytes]], playbook: str) -> str:
         """The test file of a recording."""
-        answer = await self._done(WriteTest(recording=recording, playbook=playbook))
+
+        async def job() -> Job:
+            return WriteTest(recording=await recording(), playbook=playbook)
+
+        answer = await self._done(job)
         found = msgspec.json.decode(answer, type=str | Refused)
         if isinstance(found, Refused):
             raise BadRequest(found.message)
@@ -83,16 +93,20 @@ class Simulator:
 
     async def tested(self, playbook: str, tests: str) -> TestsDocument:
         """What became of the tests of a playbook."""
-        answer = await self._done(RunTests(playbook=playbook, tests=tests))
-        return msgspec.json.decode(answer, type=TestsDocument)
 
-    async def _done(self, job: Job) -> bytes:
+        async def job() -> Job:
+            return RunTests(playbook=playbook, tests=tests)
+
+        return msgspec.json.decode(await self._done(job), type=TestsDocument)
+
+    async def _done(self, job: Callable[[], Awaitable[Job]]) -> bytes:
+        """Recordings are read when it is their turn: whoever waits holds no memory."""
         if self._asking >= WAITING_MAX:
             raise TooMany("several comparisons and tests are under way; try again soon.")
         self._asking += 1
         try:
             async with self._turn:
-                return await _answered(pickle.dumps(job))
+                return await _answered(pickle.dumps(await job()))
         finally:
             self._asking -= 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -84,19 +85,37 @@ class Moments:
         self._store = store
         self._kept: OrderedDict[ExecutionId, dict[int, bytes]] = OrderedDict()
         self._size = 0
+        self._long = asyncio.Lock()
 
     async def at(self, execution_id: ExecutionId, seq: int | None = None) -> Moment:
-        """The state after an event; after the last one if none is named. Raises NotFound."""
+        """The state after an event; after the last one if none is named. Raises NotFound.
+
+        Long ways are gone one at a time: whoever drags a slider over a log that was never looked
+        at asks for many moments at once, and the first to be answered makes the others short.
+        """
         last = await _last_seq(self._store, execution_id, seq)
         wanted = last if seq is None else seq
+        if wanted - self._nearest(execution_id, wanted) <= CHECKPOINT_EVERY:
+            return await self._at(execution_id, wanted, last)
+        async with self._long:
+            return await self._at(execution_id, wanted, last)
+
+    def _nearest(self, execution_id: ExecutionId, wanted: int) -> int:
+        """The last checkpoint before an event; 0 if there is none."""
+        kept = self._kept.get(execution_id, ())
+        return max((one for one in kept if one < wanted), default=0)
+
+    async def _at(self, execution_id: ExecutionId, wanted: int, last: int) -> Moment:
         kept = self._kept.setdefault(execution_id, {})
         self._kept.move_to_end(execution_id)
-        begin = max((one for one in kept if one < wanted), default=0)
+        begin = self._nearest(execution_id, wanted)
         state = _decode(kept[begin]) if begin else ExecutionState()
         rows: list[EventRow] = []
         while state.seq < wanted:
             room = min(PAGE, wanted - state.seq)
             rows = await self._store.log.events(execution_id, after=state.seq, limit=room)
+            if not rows:
+                raise NotFound(f"there is no execution {execution_id}.")  # It was just removed.
             for row in rows:
                 evolve(state, decode(row.body))
                 if state.seq % CHECKPOINT_EVERY == 0:
@@ -112,6 +131,7 @@ class Moments:
 
     def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         kept = self._kept.setdefault(execution_id, {})
+        self._kept.move_to_end(execution_id)
         if state.seq not in kept:
             kept[state.seq] = refs.encode(state)
             self._size += len(kept[state.seq])

@@ -22,7 +22,8 @@ from noetl.model.duration import seconds
 from noetl.model.spelling import did_you_mean
 
 LENGTH_MAX = 2000
-TERMS_MAX = 50
+VALUES_MAX = 50
+"""Each is something that a store compares with many rows."""
 ID_DIGITS = 18
 """Ids have at least so many digits."""
 Field = Literal[
@@ -120,10 +121,10 @@ def parse(text: str, now: float) -> Wanted:
         raise BadQuery(f"a query has at most {LENGTH_MAX} characters; this one has {len(text)}.")
     if "\0" in text:
         raise _wrong(text.index("\0"), 1, "a query cannot hold the character NUL.")
-    terms = tuple(_term(word, now) for word in _words(text))
-    if len(terms) > TERMS_MAX:
-        raise BadQuery(f"a query has at most {TERMS_MAX} terms; this one has {len(terms)}.")
-    return terms
+    words = list(_words(text))
+    if (values := sum(len(word.values) for word in words)) > VALUES_MAX:
+        raise BadQuery(f"a query has at most {VALUES_MAX} values; this one has {values}.")
+    return tuple(_term(word, now) for word in words)
 
 
 def moment(written: str, now: float) -> float | None:

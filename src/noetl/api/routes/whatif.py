@@ -48,14 +48,14 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
     Recorded outcomes stand in for all tools: nothing is called.
     """
     net = await _net(services, caller, body)
-    recordings: list[bytes] = []
-    room = BYTES_MAX
-    for execution_id in await _chosen(services, body, net.path):
-        pieces = await recorded(services.store, execution_id, services.clock.now())
-        recordings.append(b"".join([piece async for piece in pieces]))
-        room -= len(recordings[-1])
-        if room < 0:
-            raise TooLarge("the logs of these executions are too large to compare; choose fewer.")
+
+    async def recordings() -> list[bytes]:
+        found: list[bytes] = []
+        for execution_id in await _chosen(services, body, net.path):
+            room = BYTES_MAX - sum(map(len, found))
+            found.append(await _packed(services, execution_id, room))
+        return found
+
     found = await services.simulator.compared(net, recordings)
     verdicts = Counter(one.verdict for one in found)
     return WhatIfDocument(
@@ -71,14 +71,25 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
 async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
     """A test file that says again what the tools of an execution answered, and that passes."""
     request = await request_of(services.store, execution_id)
-    pieces = await recorded(services.store, execution_id, services.clock.now())
     name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
-    packed = b"".join([piece async for piece in pieces])
-    if len(packed) > BYTES_MAX:
-        raise TooLarge("the log of this execution is too large for a test.")
-    text = await services.simulator.test_of(packed, f"{name}.yaml")
+    text = await services.simulator.test_of(
+        lambda: _packed(services, execution_id, BYTES_MAX), f"{name}.yaml"
+    )
     attached = f'attachment; filename="{name}.test.yaml"'
     return Reply(text, headers=(("Content-Disposition", attached),))
+
+
+async def _packed(services: Services, execution_id: str, room: int) -> bytes:
+    """The recording of an execution. One that is too large is not read to its end."""
+    packed = bytearray()
+    async for piece in await recorded(services.store, execution_id, services.clock.now()):
+        packed += piece
+        if len(packed) > room:
+            raise TooLarge(
+                f"the logs of these executions have more than {BYTES_MAX >> 20} MiB, too much to"
+                " read at once. Choose fewer, or smaller ones."
+            )
+    return bytes(packed)
 
 
 class Tests(Body, frozen=True, kw_only=True):

@@ -78,14 +78,15 @@ async def configure(db: psycopg.AsyncConnection[Any]) -> None:
     Our statements walk indexes, and a plan outlives the size of the tables it was made for. None
     takes long enough to be worth compiling, which PostgreSQL would do wherever there is no index:
     before version 18 it takes such a plan for endless. We stop waiting after a while; PostgreSQL
-    then stops, too, to wait for a lock, and to keep the locks of a transaction whose client says
-    nothing any more.
+    then stops, too, to wait for a lock, to work on a statement that nobody waits for, and to keep
+    the locks of a transaction whose client says nothing any more.
     """
     with limited(db, CONNECT_SECONDS):
         await db.execute(
             "SELECT set_config('enable_seqscan', 'off', false),"
             " set_config('jit', 'off', false),"
             " set_config('lock_timeout', '10s', false),"
+            " set_config('statement_timeout', '70s', false),"
             " set_config('idle_in_transaction_session_timeout', '30s', false)"
         )
 
