@@ -296,6 +296,16 @@ def tracked() -> list[Path]:
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
 
 
+def test_a_number_in_the_name_of_a_test_has_one_spelling():
+    names = [
+        found
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for found in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))
+    ]
+
+    assert [name for name in names if re.match(r"test_[ts]\d_", name)] == [], "t05, not t5"
+
+
 def test_no_file_mentions_a_place_outside_the_project():
     for path in tracked():
         text = path.read_text(errors="replace")

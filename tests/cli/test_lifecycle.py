@@ -138,7 +138,7 @@ COMMANDS = [
 ]
 
 
-def test_s8_what_is_given_to_a_command_is_a_value_and_nothing_else(yard: Yard):
+def test_s08_what_is_given_to_a_command_is_a_value_and_nothing_else(yard: Yard):
     """Nothing of it is read by a shell, taken for an option, or used as a way out of a folder."""
     yard.write("hello.yaml", HELLO)
     before = {path.name for path in yard.folder.parent.iterdir()}
@@ -170,7 +170,7 @@ def test_whoever_closes_an_open_server_is_told_how_to_come_in_again(yard: Yard):
     yard.noetl("server", "stop")
 
 
-def test_s8_no_shell_reads_what_we_start():
+def test_s08_no_shell_reads_what_we_start():
     for path in sorted(Path(noetl.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -180,7 +180,7 @@ def test_s8_no_shell_reads_what_we_start():
                 assert not name.endswith("create_subprocess_shell"), path
 
 
-def test_s8_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: Yard):
+def test_s08_a_worker_in_the_background_has_the_pool_and_name_it_was_given(yard: Yard):
     pool, name = "--help $(touch pwned)", "-x; touch pwned"
     [url] = re.findall(r"http://\S+", yard.noetl("server", "start", "--detach", "--port", "0"))
 

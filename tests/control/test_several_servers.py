@@ -88,7 +88,7 @@ def test_a_server_that_was_restarted_takes_the_report_of_work_given_before(datab
     run(story)
 
 
-def test_t3_a_report_under_a_lost_lease_is_refused_and_recorded_once(database_url: str):
+def test_t03_a_report_under_a_lost_lease_is_refused_and_recorded_once(database_url: str):
     async def story() -> None:
         async with servers(database_url, 2) as (first, second):
             execution_id = await started(first, ONE_STEP)

@@ -49,7 +49,7 @@ async def crash(url: str) -> None:
     await db.close()
 
 
-def test_t5_executions_come_through_crashes_of_the_database(database_url: str):
+def test_t05_executions_come_through_crashes_of_the_database(database_url: str):
     async def story() -> None:
         async with servers(database_url, 2) as (first, second):
             for server in (first, second):
@@ -68,7 +68,7 @@ def test_t5_executions_come_through_crashes_of_the_database(database_url: str):
     run(story)
 
 
-def test_t5_a_commit_whose_answer_was_lost_is_not_done_twice(database_url: str):
+def test_t05_a_commit_whose_answer_was_lost_is_not_done_twice(database_url: str):
     async def story() -> None:
         async with servers(database_url, 1) as (server,), working(server, "w"):
             server.orchestrator.dispatch.lease_seconds = LEASE_SECONDS

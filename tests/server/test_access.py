@@ -48,7 +48,7 @@ def body_for(row: Declared) -> bytes | None:
 # --- S1: nobody gets in --------------------------------------------------------------------------
 
 
-def test_s1_the_routes_that_are_open_are_few_and_known():
+def test_s01_the_routes_that_are_open_are_few_and_known():
     assert {(row.method, row.path) for row in ROUTES if row.right == "anyone"} == OPEN_TO_ALL
 
 
@@ -78,7 +78,7 @@ def variants(path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("row", ROUTES, **ids)
-def test_s1_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarded, row: Declared):
+def test_s01_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarded, row: Declared):
     if row.right == "anyone":
         return
     for path in variants(written(row.path)):
@@ -92,12 +92,12 @@ def test_s1_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarded
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "get", "NONSENSE"])
-def test_s1_other_methods_lead_nowhere(guarded: Guarded, method: str):
+def test_s01_other_methods_lead_nowhere(guarded: Guarded, method: str):
     for path in ("/api/executions", "/api/executions/1/stream", "/api/openapi.json", "/nowhere"):
         assert guarded.server.ask(method, path, token="").status in (400, 401), path
 
 
-def test_s1_there_are_no_web_sockets(guarded: Guarded):
+def test_s01_there_are_no_web_sockets(guarded: Guarded):
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
@@ -109,14 +109,14 @@ def test_s1_there_are_no_web_sockets(guarded: Guarded):
         assert reply.status == 403
 
 
-def test_s1_a_stream_is_refused_before_it_begins(guarded: Guarded):
+def test_s01_a_stream_is_refused_before_it_begins(guarded: Guarded):
     reply = guarded.server.ask("GET", "/api/executions/1/stream", token="")
 
     assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("header", ["", "Basic YWRtaW46YWRtaW4=", "Bearer", "Bearer  ", "bearer x"])
-def test_s1_half_a_proof_is_none(guarded: Guarded, header: str):
+def test_s01_half_a_proof_is_none(guarded: Guarded, header: str):
     reply = guarded.server.ask(
         "GET", "/api/executions", token="", headers={"Authorization": header, "Cookie": "a=b; ;"}
     )
@@ -125,7 +125,7 @@ def test_s1_half_a_proof_is_none(guarded: Guarded, header: str):
 
 
 @pytest.mark.parametrize("right", [None, "", "everything"])
-def test_s1_a_route_without_a_right_fails_at_start_up(right):
+def test_s01_a_route_without_a_right_fails_at_start_up(right):
     async def known(services, caller) -> None: ...
 
     one = Route("a.known", "GET", "/known", right="read", answer=Health, handler=known)
@@ -141,7 +141,7 @@ def test_s1_a_route_without_a_right_fails_at_start_up(right):
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("row", ROUTES, **ids)
-def test_s5_a_role_reaches_the_routes_whose_right_it_has_and_no_others(
+def test_s05_a_role_reaches_the_routes_whose_right_it_has_and_no_others(
     guarded: Guarded, row: Declared, role: str
 ):
     may = row.right == "anyone" or row.right in ROLES[role]
@@ -156,7 +156,7 @@ def test_s5_a_role_reaches_the_routes_whose_right_it_has_and_no_others(
     assert reply.status < 500
 
 
-def test_s5_roles_are_as_they_were_agreed():
+def test_s05_roles_are_as_they_were_agreed():
     assert ROLES["viewer"] < ROLES["operator"] < ROLES["author"] < ROLES["admin"]
     assert ROLES["worker"] < ROLES["admin"]
     assert not ROLES["worker"] & {"read", "operate", "author", "secrets.read", "manage"}
@@ -332,7 +332,7 @@ def test_a_server_with_users_listens_anywhere(tmp_path):
 # --- S7 ----------------------------------------------------------------------------------------
 
 
-def test_s7_what_is_our_own_fault_tells_nobody_how_we_are_built(tmp_path):
+def test_s07_what_is_our_own_fault_tells_nobody_how_we_are_built(tmp_path):
     with serving(tmp_path) as server:
         with closing(sqlite3.connect(tmp_path / ".noetl" / "noetl.db")) as db, db:
             db.execute("DROP TABLE noetl_credential")
@@ -347,7 +347,7 @@ def test_s7_what_is_our_own_fault_tells_nobody_how_we_are_built(tmp_path):
     assert "noetl_credential" in server.log.read_text()
 
 
-def test_s7_no_route_tells_how_we_are_built_when_the_database_is_broken(tmp_path):
+def test_s07_no_route_tells_how_we_are_built_when_the_database_is_broken(tmp_path):
     with serving(tmp_path) as server:
         with closing(sqlite3.connect(tmp_path / ".noetl" / "noetl.db")) as db, db:
             tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'noetl%'"

@@ -73,7 +73,7 @@ def execution(guarded: Guarded, agents: object) -> str:
     return str(started["execution_id"])
 
 
-def test_s4_of_a_list_of_reports_each_is_judged_by_itself(guarded, agents, execution):
+def test_s04_of_a_list_of_reports_each_is_judged_by_itself(guarded, agents, execution):
     holder, other = agents
     command = holder.lease()
     good = last_word(command)
@@ -99,7 +99,7 @@ def test_more_reports_than_anybody_has_slots_are_refused(agents):
     assert "1000" in reply.json["error"]["message"]
 
 
-def test_s4_a_report_counts_from_the_worker_that_holds_the_lease_only(guarded, agents, execution):
+def test_s04_a_report_counts_from_the_worker_that_holds_the_lease_only(guarded, agents, execution):
     holder, other = agents
     command = holder.lease()
 
@@ -118,7 +118,7 @@ def test_s4_a_report_counts_from_the_worker_that_holds_the_lease_only(guarded, a
     assert document["status"] == "COMPLETED"
 
 
-def test_s4_a_batch_of_reports_cannot_smuggle_one_in(guarded, agents, execution):
+def test_s04_a_batch_of_reports_cannot_smuggle_one_in(guarded, agents, execution):
     holder, other = agents
     command = holder.lease()
     own = {
@@ -137,7 +137,7 @@ def test_s4_a_batch_of_reports_cannot_smuggle_one_in(guarded, agents, execution)
     holder.report(holder.lease())
 
 
-def test_s4_a_lease_is_renewed_and_given_back_by_its_holder_only(agents, execution):
+def test_s04_a_lease_is_renewed_and_given_back_by_its_holder_only(agents, execution):
     holder, other = agents
     command = holder.lease()
     name = command["command_id"]
@@ -156,7 +156,7 @@ def test_s4_a_lease_is_renewed_and_given_back_by_its_holder_only(agents, executi
     other.report(other.lease())
 
 
-def test_s4_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
+def test_s04_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
     guarded, agents, execution
 ):
     holder, other = agents
@@ -190,7 +190,7 @@ def test_s4_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
     assert SECRET not in str(audit)
 
 
-def test_s4_tokens_are_shared_under_a_lease_only(guarded, agents, execution):
+def test_s04_tokens_are_shared_under_a_lease_only(guarded, agents, execution):
     holder, other = agents
     command = holder.lease()
     path, body = f"/api/auth-cache/{'ab' * 32}", {"token": SECRET, "expires_in": 60}
@@ -205,7 +205,7 @@ def test_s4_tokens_are_shared_under_a_lease_only(guarded, agents, execution):
     holder.report(holder.lease())
 
 
-def test_s4_results_are_kept_and_read_under_a_lease_only(agents, execution):
+def test_s04_results_are_kept_and_read_under_a_lease_only(agents, execution):
     holder, other = agents
     command = holder.lease()
     path = f"/api/results/{execution}/big"
@@ -218,7 +218,7 @@ def test_s4_results_are_kept_and_read_under_a_lease_only(agents, execution):
     holder.report(holder.lease())
 
 
-def test_s4_a_worker_sees_no_executions(guarded, agents, execution):
+def test_s04_a_worker_sees_no_executions(guarded, agents, execution):
     holder, _ = agents
 
     for path in ("/api/executions", f"/api/executions/{execution}", "/api/credentials"):

@@ -72,7 +72,7 @@ def pair(postgres_server: Any) -> Iterator[Pair]:
         yield Pair(first, second, tokens)
 
 
-def test_t3_a_stale_report_is_refused_and_recorded_by_whichever_server_hears_it(pair: Pair):
+def test_t03_a_stale_report_is_refused_and_recorded_by_whichever_server_hears_it(pair: Pair):
     execution_id = pair.started("stale")
     here, there = pair.agents("slow")
     command = here.lease("stale")
@@ -89,7 +89,7 @@ def test_t3_a_stale_report_is_refused_and_recorded_by_whichever_server_hears_it(
     pair.first.post(f"/api/executions/{execution_id}/cancel")
 
 
-def test_s4_nobody_reports_on_a_command_that_nobody_was_given(pair: Pair):
+def test_s04_nobody_reports_on_a_command_that_nobody_was_given(pair: Pair):
     execution_id = pair.started("forged")
     [waits] = pair.second.get(f"/api/executions/{execution_id}/why")["waits_for"]
     name = waits["command_id"]

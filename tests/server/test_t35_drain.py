@@ -169,7 +169,7 @@ def test_t35_a_server_that_is_asked_to_end_answers_whoever_waits_and_ends(tmp_pa
         assert {"commands": []} in answers or 200 in answers
 
 
-def test_t4_a_server_that_is_killed_comes_back_and_loses_nothing(tmp_path):
+def test_t04_a_server_that_is_killed_comes_back_and_loses_nothing(tmp_path):
     target = tmp_path / "count"
     server = Server(tmp_path)
     worker = Worker(tmp_path, server.url)
@@ -192,7 +192,7 @@ def test_t4_a_server_that_is_killed_comes_back_and_loses_nothing(tmp_path):
         server.end()
 
 
-def test_t1_workers_that_are_killed_are_replaced_by_others(tmp_path, cluster):
+def test_t01_workers_that_are_killed_are_replaced_by_others(tmp_path, cluster):
     target = tmp_path / "count"
     server = cluster.server()
     first = cluster.worker(server)
@@ -206,7 +206,7 @@ def test_t1_workers_that_are_killed_are_replaced_by_others(tmp_path, cluster):
     assert lines(target)[-2:] == ["ended", "after"]
 
 
-def test_t3_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path, cluster):
+def test_t03_a_worker_whose_lease_was_taken_over_has_no_voice(tmp_path, cluster):
     target = tmp_path / "count"
     server = cluster.server()
     stale = cluster.worker(server)

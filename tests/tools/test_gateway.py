@@ -52,7 +52,7 @@ def test_questions_and_answers_of_any_size_go_through():
 @pytest.mark.parametrize(
     "address", [METADATA, "http://[::ffff:169.254.169.254]/", "http://127.0.0.1:1/"]
 )
-def test_s9_an_address_that_is_not_allowed_gets_no_connection(address):
+def test_s09_an_address_that_is_not_allowed_gets_no_connection(address):
     async def work(proxy: str) -> int:
         async with ClientSession() as session, session.get(address, proxy=proxy) as answer:
             return answer.status
@@ -60,7 +60,7 @@ def test_s9_an_address_that_is_not_allowed_gets_no_connection(address):
     assert through(work, EgressPolicy(private=False)) == 403
 
 
-def test_s9_a_tunnel_is_judged_as_well():
+def test_s09_a_tunnel_is_judged_as_well():
     async def work(proxy: str) -> bytes:
         host, port = proxy.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -110,7 +110,7 @@ def test_what_cannot_be_reached_is_a_broken_connection():
     through(work)
 
 
-def test_s9_a_store_cannot_send_its_reader_to_a_metadata_service():
+def test_s09_a_store_cannot_send_its_reader_to_a_metadata_service():
     async def away(request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"Location": METADATA})
 

@@ -109,7 +109,7 @@ def test_two_bodies_are_refused(web):
     assert failure(ran("http", config))[0] == "client_error"
 
 
-def test_s9_a_file_outside_the_allowed_directory_is_not_sent(web, tmp_path):
+def test_s09_a_file_outside_the_allowed_directory_is_not_sent(web, tmp_path):
     (tmp_path / "root").mkdir()
     (tmp_path / "secret").write_text("x")
     (tmp_path / "root" / "link").symlink_to(tmp_path / "secret")

@@ -137,7 +137,7 @@ def test_s12_variables_of_the_worker_itself_are_never_handed_out():
     assert failure(ran("shell", {"cmd": "env", "env_allow": ["NOETL_SECRET_KEY"]}))[0] == "auth"
 
 
-def test_s9_outside_the_allowed_directory_nothing_runs(tmp_path):
+def test_s09_outside_the_allowed_directory_nothing_runs(tmp_path):
     rules = {"rules": Rules(file_root=str(tmp_path))}
     (tmp_path / "in").mkdir()
 

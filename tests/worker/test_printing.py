@@ -89,7 +89,7 @@ def test_a_line_can_be_read_before_its_task_ends(workflow):
     assert [fact.log for fact in run.of(TaskDone)] == ["begun\nover\n"]
 
 
-def test_s6_lines_of_a_running_task_show_no_secret():
+def test_s06_lines_of_a_running_task_show_no_secret():
     entry = "- { name: door, kind: static, value: open-sesame-4711 }"
 
     seen, run = held_up(SECRET_IN_A_LOOP, keychain=entry)

@@ -59,7 +59,7 @@ def is_fixed(sent: ast.expr) -> bool:
     return False
 
 
-def test_s3_every_statement_we_send_is_written_in_our_source():
+def test_s03_every_statement_we_send_is_written_in_our_source():
     found = [
         f"{path.relative_to(SRC)}:{sent.lineno}"
         for path in FILES
@@ -70,7 +70,7 @@ def test_s3_every_statement_we_send_is_written_in_our_source():
     assert found == []
 
 
-def test_s3_the_scan_finds_what_it_looks_for(tmp_path):
+def test_s03_the_scan_finds_what_it_looks_for(tmp_path):
     path = tmp_path / "x.py"
     path.write_text(
         'db.execute(f"SELECT {name}")\n'
@@ -84,7 +84,7 @@ def test_s3_the_scan_finds_what_it_looks_for(tmp_path):
     assert sum(len(list(statements(path))) for path in FILES) > 50
 
 
-def test_s3_statements_without_a_name_come_from_our_own_files():
+def test_s03_statements_without_a_name_come_from_our_own_files():
     named = {
         path.relative_to(SRC).as_posix()
         for path in FILES
@@ -132,7 +132,7 @@ async def is_untouched(store: Store) -> bool:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_s3_names_that_are_sql_are_names_and_nothing_else(store: Store, text: str):
+async def test_s03_names_that_are_sql_are_names_and_nothing_else(store: Store, text: str):
     await witness(store)
     await store.access.put_user(type(ADA)(name=text, password_hash="h", roles=(text,)))
     await store.access.put_token(token(text))
@@ -158,7 +158,7 @@ async def test_s3_names_that_are_sql_are_names_and_nothing_else(store: Store, te
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_s3_what_is_looked_for_matches_itself_only(store: Store, text: str):
+async def test_s03_what_is_looked_for_matches_itself_only(store: Store, text: str):
     await witness(store)
 
     assert await store.access.user(text) is None
@@ -183,7 +183,7 @@ async def test_s3_what_is_looked_for_matches_itself_only(store: Store, text: str
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_s3_an_execution_may_be_called_anything(store: Store, text: str):
+async def test_s03_an_execution_may_be_called_anything(store: Store, text: str):
     await witness(store)
     fields = {"path": text, "idempotency_key": text, "error": text, "current_steps": (text,)}
     whole = summary(TWO, **fields)
