@@ -398,6 +398,31 @@ def test_a_worker_is_drained(tab: Tab, stage: Stage):
     stage.server.post("/api/worker/pool/deregister", {"worker_id": "w-17"})
 
 
+def test_output_is_read_on_and_searched(tab: Tab, stage: Stage):
+    register(stage.server, "shop/loud", LOUD)
+    loud = start(stage.server, "shop/loud")
+    stage.server.ended(loud)
+    page = tab.go(f"/executions/{loud}?tab=output")
+    page.locator(".log-line").nth(499).wait_for(state="attached")
+    page.get_by_role("button", name="Show more").click()
+    page.locator(".log-line").nth(509).wait_for(state="attached")
+    page.get_by_role("button", name="Show more").wait_for(state="detached")
+    page.get_by_label("Search the output").fill("row 50[01]$")
+    page.keyboard.press("Enter")
+    expect(page.locator(".log-line")).to_have_count(2)
+
+
+LOUD = """
+workflow:
+  - step: start
+    loop:
+      in: "{{ range(510) | list }}"
+      iterator: n
+      spec: { mode: parallel, max_in_flight: 32 }
+    tool: { kind: python, code: "print(f'row {n}')", args: { n: "{{ iter.n }}" } }
+"""
+
+
 def test_an_execution_is_kept_and_released(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['done']}")
     page.get_by_role("button", name="Keep").click()
@@ -423,8 +448,12 @@ def test_credentials_users_and_tokens_are_made_and_taken_away(browser, tmp_path)
         page.get_by_role("button", name="New", exact=True).click()
         page.get_by_label("Name").fill("robot")
         page.get_by_label("admin").check()
+        page.get_by_label("Roles of your own").fill("finance, on-call")
         page.get_by_role("button", name="Create").click()
         tab.says("robot, shown only now:")
+        server.token = page.locator("dialog .command code").inner_text()
+        made = server.get("/api/access/tokens")["tokens"]
+        assert made[0]["roles"] == ["admin", "finance", "on-call"]
         tab.close()  # with a token somebody is known, and nobody may look any more
 
         tab = Tab(browser, server.url)
@@ -712,7 +741,13 @@ def test_everything_is_reached_by_the_tab_key_and_shows_it(tab: Tab, stage: Stag
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
-MAIN = ("list", "failed", "data", "playbook", "admin", "inbox")
+MAIN = ("list", "failed", "data", "playbook", "admin", "inbox", "notification")
+TRIGGERS = {
+    "schedule": ("/schedules/shop/nightly", "Two weeks"),
+    "hook": ("/schedules/shop/paid?kind=hooks", "What became of the last deliveries"),
+    "consumer": ("/schedules/shop/files_in?kind=consumers", "What became of the last messages"),
+    "notification": ("/schedules?kind=notifications", "failed, late"),
+}
 
 
 @pytest.mark.parametrize(
@@ -727,9 +762,14 @@ MAIN = ("list", "failed", "data", "playbook", "admin", "inbox")
 def test_every_screen_is_accessible(browser, stage: Stage, theme, wanted):
     tab = Tab(browser, stage.server.url, color_scheme=theme, bypass_csp=True)
     found = []
+    for text in (NIGHTLY, HOOK, CONSUMER, NOTIFICATION):
+        stage.server.post("/api/catalog/register", {"content": text})
+    stage.server.ask("POST", "/hooks/shop/paid", {"id": 1})
+    running = (f"/executions/{stage.ids['running']}?tab=output", "follow")
+    shown = screens(stage.ids) | TRIGGERS | {"running": running}
     rules = ["color-contrast"] if theme == "dark" else WCAG
     kind = "rule" if theme == "dark" else "tag"
-    for name, (path, text) in screens(stage.ids).items():
+    for name, (path, text) in shown.items():
         if wanted and name not in wanted:
             continue
         tab.go(path)
@@ -743,6 +783,8 @@ def test_every_screen_is_accessible(browser, stage: Stage, theme, wanted):
             for node in one["nodes"][:3]
         ]
     tab.close()
+    for kind, path in (("consumers", "shop/files_in"), ("notifications", "ops/failures")):
+        stage.server.ask("DELETE", f"/api/{kind}/{path}")
     assert not found, "\n".join(found)
 
 

@@ -1,7 +1,7 @@
 // The panes beside the graph: events, data, output, and why.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../api/client";
-import type { EventDocument, ExecutionDocument } from "../api/types";
+import type { EventDocument, ExecutionDocument, LogEntry } from "../api/types";
 import { useLoaded } from "../data";
 import { Json } from "../parts/json";
 import { Empty, Trouble } from "../parts/notes";
@@ -130,23 +130,50 @@ export function DataPane({ execution }: { execution: ExecutionDocument }) {
 }
 
 const LINES = 500;
+const PAGES_MAX = 10;
+const LINES_MAX = 5000;
+
+/** Output, read on from where it was read to; of very much the newest is kept. */
+function useOutput(execution: ExecutionDocument, step: string, grep: string, live: boolean) {
+  const read = useRef({ key: "", entries: [] as LogEntry[], after: 0, left: 0 });
+  const key = `${execution.execution_id} ${step} ${grep}`;
+  if (read.current.key !== key) read.current = { key, entries: [], after: 0, left: 0 };
+  return useLoaded(
+    `${key} ${execution.status}`,
+    async () => {
+      const mine = read.current;
+      for (let more = true, pages = 0; more && pages < (live ? PAGES_MAX : 1); pages++) {
+        const page = await call("GET /api/executions/{execution_id}/logs", { path: { execution_id: execution.execution_id }, query: { step: step || null, grep: grep || null, after: mine.after, limit: LINES } });
+        const all = [...mine.entries, ...page.entries];
+        Object.assign(mine, { entries: all.slice(-LINES_MAX), left: mine.left + Math.max(0, all.length - LINES_MAX), after: page.next_after });
+        more = page.more;
+        if (!more || !live) return { ...mine, more };
+      }
+      return { ...mine, more: true };
+    },
+    live ? 2000 : 0,
+  );
+}
 
 export function OutputPane({ execution, step }: { execution: ExecutionDocument; step: string }) {
   const [grep, setGrep] = useState("");
+  const [follows, setFollows] = useState(true);
+  const box = useRef<HTMLDivElement>(null);
   const live = !isOver(execution.status);
-  const logs = useLoaded(
-    `${execution.execution_id} ${step} ${grep} ${execution.status}`,
-    () => call("GET /api/executions/{execution_id}/logs", { path: { execution_id: execution.execution_id }, query: { step: step || null, grep: grep || null, limit: LINES } }),
-    live ? 2000 : 0,
-  );
+  const logs = useOutput(execution, step, grep, live);
+  useEffect(() => {
+    if (live && follows) box.current?.scrollTo(0, box.current.scrollHeight);
+  }, [logs.value, live, follows]);
   return (
     <>
       <div class="query">
         <input type="search" style={{ flex: "1" }} aria-label="Search the output" placeholder="search (regular expression)" defaultValue={grep} onChange={(event) => setGrep(event.currentTarget.value)} />
         <span class="quiet">{step ? `of ${step}` : "of all steps"}</span>
+        {live && <label><input type="checkbox" checked={follows} onChange={(event) => setFollows(event.currentTarget.checked)} /> follow</label>}
       </div>
       {logs.error && <Trouble problem={logs.error} />}
-      <div class="scroll" tabIndex={0} role="group" aria-label="Output">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Output" ref={box}>
+        {logs.value && logs.value.left > 0 && <p class="quiet note">{count(logs.value.left)} entries before these are not kept here; `noetl executions logs` has them</p>}
         {logs.value?.entries.map((one) => (
           <div class="log-line">
             <span class="quiet cut" title={one.timestamp ?? ""}>
@@ -159,7 +186,7 @@ export function OutputPane({ execution, step }: { execution: ExecutionDocument; 
         {logs.value && !logs.value.entries.length && (
           <Empty title={grep ? "No line matches." : "Nothing was printed."}>{!grep && <p>What python, shell and container tasks print stands here.</p>}</Empty>
         )}
-        {logs.value?.more && <p class="quiet note">the first {LINES} entries; narrow the search to see others</p>}
+        {logs.value?.more && <p class="note"><button type="button" onClick={logs.reload}>Show more</button></p>}
       </div>
     </>
   );

@@ -3,13 +3,21 @@ import { useState } from "preact/hooks";
 import { call, may, me } from "../api/client";
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
-import { Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { count, took, When } from "../time";
 import { ask, asked, href, path } from "../url";
 
-const ROLES = ["viewer", "operator", "author", "worker", "admin"];
+const ROLES: [name: string, may: string][] = [
+  ["viewer", "looks"],
+  ["operator", "and starts, cancels, answers"],
+  ["author", "and registers playbooks"],
+  ["worker", "takes commands, and reports on them"],
+  ["admin", "may do everything"],
+];
+const listed = (text: unknown) => String(text ?? "").split(/[\s,]+/).filter(Boolean);
+const rolesOf = (data: FormData) => [...data.getAll("roles").map(String), ...listed(data.get("own"))];
 const PARTS: [name: string, right: string][] = [
   ["credentials", "secrets.list"],
   ["users", "manage"],
@@ -56,7 +64,7 @@ function Credentials() {
       close={close}
       run={async (data) => {
         await call("POST /api/credentials", {
-          body: { name: String(data.get("name")), type: String(data.get("type")) || "generic", description: String(data.get("description")), data: JSON.parse(String(data.get("data"))) },
+          body: { name: String(data.get("name")), type: String(data.get("type")) || "generic", description: String(data.get("description")), playbooks: data.get("playbooks") ? listed(data.get("playbooks")) : null, data: JSON.parse(String(data.get("data"))) },
         });
         found.reload();
       }}
@@ -64,6 +72,7 @@ function Credentials() {
       <label>Name <input name="name" required autofocus autocomplete="off" /></label>
       <label>Type <input name="type" placeholder="generic, postgres, http, …" autocomplete="off" /></label>
       <label>Description <input name="description" autocomplete="off" /></label>
+      <label><span>Playbooks <span class="quiet">(that may use it, such as shop/*; empty: all)</span></span> <input name="playbooks" autocomplete="off" /></label>
       <label>
         <span>Data <span class="quiet">(JSON; it is encrypted, and no page shows it again)</span></span>
         <textarea name="data" rows={6} required spellcheck={false} placeholder='{"user": "…", "password": "…"}' />
@@ -74,7 +83,7 @@ function Credentials() {
     <>
       {may("secrets.write") && <p><button type="button" onClick={() => showDialog("Credential", put)}>New or replace</button></p>}
       {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.credentials.length && <Empty title="No credential is kept here."><p>Playbooks name them in <code>keychain</code>; see docs/keychain.md.</p></Empty>}
+      {found.value && !found.value.credentials.length && <Empty title="No credential is kept here."><p>Playbooks name them in <code>keychain</code>, and workers get them when they need them:</p><Command>noetl credential set shop token</Command></Empty>}
       {found.value && found.value.credentials.length > 0 && (
         <div class="tablebox" tabIndex={0} role="group" aria-label="Credentials">
           <table>
@@ -102,9 +111,10 @@ function Roles() {
   return (
     <fieldset>
       <legend>Roles</legend>
-      {ROLES.map((role) => (
-        <label class="check"><input type="checkbox" name="roles" value={role} /> {role}</label>
+      {ROLES.map(([role, allows]) => (
+        <label class="check"><input type="checkbox" name="roles" value={role} aria-label={role} /> {role} <span class="quiet">{allows}</span></label>
       ))}
+      <label><span>Roles of your own <span class="quiet">(forms ask for them: finance, on-call)</span></span> <input name="own" autocomplete="off" /></label>
     </fieldset>
   );
 }
@@ -116,7 +126,7 @@ function Users() {
       does="Keep"
       close={close}
       run={async (data) => {
-        await call("POST /api/access/users", { body: { name: String(data.get("name")), password: String(data.get("password")), email: String(data.get("email")), roles: data.getAll("roles").map(String) } });
+        await call("POST /api/access/users", { body: { name: String(data.get("name")), password: String(data.get("password")), email: String(data.get("email")), roles: rolesOf(data) } });
         found.reload();
       }}
     >
@@ -131,7 +141,7 @@ function Users() {
     <>
       <p><button type="button" onClick={() => showDialog("User", put)}>New or change</button></p>
       {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.users.length && <Empty title="This server has no users: everybody on this machine may do everything."><p>The first one must be an administrator; from then on people sign in.</p></Empty>}
+      {found.value && !found.value.users.length && <Empty title="This server has no users: everybody on this machine may do everything."><p>The first one must be an administrator; from then on people sign in.</p><Command>noetl access user add ada --role admin</Command></Empty>}
       {found.value && found.value.users.length > 0 && (
         <div class="tablebox" tabIndex={0} role="group" aria-label="Users">
           <table>
@@ -177,7 +187,7 @@ function Tokens() {
       close={close}
       run={async (data) => {
         const days = Number(data.get("days"));
-        const created = await call("POST /api/access/tokens", { body: { name: String(data.get("name")), roles: data.getAll("roles").map(String), expires_in: days ? days * 86400 : null } });
+        const created = await call("POST /api/access/tokens", { body: { name: String(data.get("name")), roles: rolesOf(data), pools: listed(data.get("pools")), expires_in: days ? days * 86400 : null } });
         showDialog("Token", (close) => <NewToken name={created.name} token={created.token} close={() => { close(); found.reload(); }} />);
         return "stay";
       }}
@@ -185,6 +195,7 @@ function Tokens() {
       <label>Name <input name="name" required autofocus autocomplete="off" /></label>
       <label><span>Days <span class="quiet">(empty: for ever)</span></span> <input name="days" type="number" min="1" /></label>
       <Roles />
+      <label><span>Pools <span class="quiet">(of a worker; empty: all)</span></span> <input name="pools" autocomplete="off" /></label>
       <FirstOne />
     </Ask>
   );
@@ -192,7 +203,7 @@ function Tokens() {
     <>
       <p><button type="button" onClick={() => showDialog("Token", put)}>New</button></p>
       {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.tokens.length && <Empty title="No token yet."><p>Workers and scripts show one: NOETL_TOKEN.</p></Empty>}
+      {found.value && !found.value.tokens.length && <Empty title="No token yet."><p>Workers and scripts show one, in NOETL_TOKEN:</p><Command>noetl access token create ci --role author</Command></Empty>}
       {found.value && found.value.tokens.length > 0 && (
         <div class="tablebox" tabIndex={0} role="group" aria-label="Tokens">
           <table>
