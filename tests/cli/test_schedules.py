@@ -39,13 +39,39 @@ def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
     assert [one[:16] for one in json.loads(filled.out)["times"]] == [
         "2026-01-01T04:30",
         "2026-01-02T04:30",
+        "2026-01-03T04:30",
     ]
+    spans = {("2026-01-01", "2026-01-01"): 1, ("2026-01-01", "2026-01-02T04:29"): 1}
+    for (first, last), count in spans.items():
+        filled = registered(
+            *("schedules", "backfill", "web/s", "--from", first, "--to", last, "--dry-run")
+        )
+        assert len(filled.out.splitlines()) == count
     shown = registered("schedules", "show", "web/s")
     assert f"started  (run)  {ran.out.strip()}" in shown.out
     assert json.loads(registered("schedules", "show", "web/s", "--json").out)["running"]
     assert registered("schedules", "delete", "web/s").code == 0
     gone = registered("schedules", "show", "web/s")
     assert (gone.code, "no schedule" in gone.err) == (1, True)
+
+
+def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbooks(
+    noetl, tmp_path: Path
+):
+    (tmp_path / "a.yaml").write_text(SCHEDULE)
+    alone = noetl("register", "a.yaml")
+    assert alone.code == 0
+    assert 'a.yaml: no playbook "web/p" is registered.' in alone.err
+    assert "starts nothing until there is one" in alone.err
+
+    (tmp_path / "b.yaml").write_text(PLAYBOOK)
+    both = noetl("register", ".")
+    assert both.err.splitlines() == [
+        "noetl: b.yaml: web/p version 1",
+        "noetl: a.yaml: schedule web/s version 1",
+    ]
+    (tmp_path / "a.yaml").write_text(SCHEDULE.replace("playbook: web/p", "playbook: web/q"))
+    assert 'no playbook "web/q" is registered.' in noetl("register", "a.yaml").err
 
 
 def test_a_schedule_that_is_wrong_is_not_kept_and_the_others_are(noetl, tmp_path: Path):
@@ -68,4 +94,4 @@ def test_validate_fmt_and_schema_know_the_kind(noetl, tmp_path: Path):
     assert noetl("fmt", "s.yaml").code == 0
     assert noetl("fmt", "--check", "s.yaml").code == 0
     assert json.loads(noetl("schema", "--kind", "schedule").out)["title"] == "NoETL schedule"
-    assert "no playbook" in noetl("run", "s.yaml").err
+    assert "not a playbook" in noetl("run", "s.yaml").err

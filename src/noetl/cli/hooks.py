@@ -47,7 +47,7 @@ add_list(
 @json_option
 @looks
 async def show_command(api: Api, path: str, as_json: bool) -> None:
-    """One hook, whether it can take anything, and what became of the last deliveries."""
+    """A hook, and what became of its last deliveries."""
     from noetl.api.routes.hooks import GET
 
     one = await api.call(GET, path=path)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
+_TRIGGER = re.compile(
+    r"^kind:\s*[\"']?(Schedule|Hook|Consumer|Notification)\b", re.MULTILINE | re.IGNORECASE
+)
+
 
 @click.command(short_help="Keep documents and credentials, to be used by their names.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
@@ -39,16 +43,24 @@ async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
     """
     kept: list[dict[str, Any]] = []
     wrong = False
-    for found in sources(files):
+    # Playbooks are there before what starts them.
+    for found in sorted(sources(files), key=_starts_others):
         one = await _keep(api, found)
         if one is None:
             wrong = True
         else:
+            lacks = one.pop("lacks", "")
             kept.append({"file": found.name, **one})
             say(f"{found.name}: {_said(one)}")
+            if lacks:
+                say(f"{found.name}: {lacks} It starts nothing until there is one.")
     if as_json:
         print_json({"registered": kept})
     return WRONG if wrong else OK
+
+
+def _starts_others(found: Source | Unreadable) -> bool:
+    return isinstance(found, Source) and _TRIGGER.search(found.text) is not None
 
 
 def _said(one: dict[str, Any]) -> str:
@@ -85,7 +97,7 @@ async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
         return None
     for problem in entry.problems:
         click.echo(str(problem_line(found.name, problem)), err=True)
-    wanted = ("kind", "path", "version", "catalog_id")
+    wanted = ("kind", "path", "version", "catalog_id", "lacks")
     return {name: getattr(entry, name) for name in wanted}
 
 

@@ -155,7 +155,7 @@ async def run_command(api: Api, path: str, as_json: bool) -> None:
     metavar="MOMENT",
     help="The first moment: a day, or a moment in the schedule's local time.",
 )
-@click.option("--to", "last", required=True, metavar="MOMENT", help="The last moment.")
+@click.option("--to", "last", required=True, metavar="MOMENT", help="The last moment, or day.")
 @click.option("--dry-run", is_flag=True, help="Start nothing; say what would be.")
 @json_option
 @acts

@@ -29,6 +29,7 @@ from noetl.model.triggers import (
     TriggerRow,
     TriggerTime,
     decode,
+    started_by,
 )
 from noetl.store.base import Store
 from noetl.store.catalog import CatalogEntry
@@ -170,6 +171,16 @@ class TriggerDocuments(Generic[Document, State]):
         entry = await self._catalog.keep(text, compiled, row)
         self._triggers.announce()
         return entry
+
+    async def lacks(self, document: Document) -> NotFound | None:
+        """Why it cannot start anything yet: there is no such playbook."""
+        wanted = started_by(document)
+        try:
+            if wanted is not None:
+                await self._catalog.playbook(wanted.path, wanted.version)
+        except NotFound as error:
+            return error
+        return None
 
     def written(self, row: TriggerRow, state: State, document: Document) -> TriggerRow:
         """The row of a document in this state."""

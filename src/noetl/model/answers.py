@@ -509,6 +509,8 @@ class Registered(Document, frozen=True, kw_only=True):
     catalog_id: str
     kind: str
     problems: tuple[Problem, ...]
+    lacks: str = ""
+    """Why what starts a playbook starts nothing yet: there is no such playbook."""
 
 
 class AllRegistered(Document, frozen=True, kw_only=True):

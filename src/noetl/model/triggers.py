@@ -229,6 +229,16 @@ def digest(trigger: Trigger) -> str:
     return hashlib.sha256(encode(trigger)).hexdigest()
 
 
+def started_by(trigger: Trigger) -> PlaybookRef | None:
+    """The playbook that a document starts, if it starts one."""
+    match trigger:
+        case Schedule():
+            return trigger.playbook
+        case Hook() | Consumer() | Notification():
+            return trigger.target.playbook if isinstance(trigger.target, StartTarget) else None
+    return None
+
+
 def kind_of(written: str) -> str:
     """The kind as documents write it: `schedule` is `Schedule`."""
     return next((kind for kind in KINDS if kind.casefold() == written.casefold()), written)

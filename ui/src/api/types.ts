@@ -1628,6 +1628,7 @@ export interface Registered {
   catalog_id: string;
   kind: string;
   problems: Problem[];
+  lacks?: string;
 }
 
 export interface Registrations {

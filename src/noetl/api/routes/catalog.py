@@ -142,10 +142,13 @@ def _refuse_mistaken(wanted: Register, compiled: Compiled) -> None:
 async def _registered(
     services: Services, caller: Caller, text: str, compiled: Compiled
 ) -> Registered:
+    lacks = None
     if compiled.trigger is None or isinstance(compiled.trigger, Schema):
         entry = await services.catalog.keep(text, compiled)
     else:
-        entry = await services.trigger_documents[compiled.trigger.kind].register(text, compiled)
+        documents = services.trigger_documents[compiled.trigger.kind]
+        entry = await documents.register(text, compiled)
+        lacks = await documents.lacks(compiled.trigger)
     target = f"{entry.path} version {entry.version}"
     await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
     return Registered(
@@ -155,6 +158,7 @@ async def _registered(
         catalog_id=entry.catalog_id,
         kind=entry.kind,
         problems=compiled.problems,
+        lacks="" if lacks is None else str(lacks),
     )
 
 

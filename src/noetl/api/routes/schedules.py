@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -68,7 +69,7 @@ async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Bac
     """Start the times of a span that has passed, one after the other. Nothing is started twice."""
     schedule, _ = await services.schedules.find(body.path)
     first = _moment(body.first, "from", schedule.timezone)
-    last = _moment(body.last, "to", schedule.timezone)
+    last = _moment(_whole_day(body.last), "to", schedule.timezone)
     if last < first:
         raise BadRequest("`to` is before `from`.")
     new, known = await services.schedules.backfill(body.path, first, last, dry_run=body.dry_run)
@@ -144,6 +145,12 @@ def _time(one: TriggerTime) -> ScheduleTime:
         execution_id=one.execution_id,
         decided_at=moment(one.decided_at),
     )
+
+
+def _whole_day(written: str) -> str:
+    """A day without a time, as the last one of a span, is meant to its end."""
+    is_day = re.fullmatch(r"\d{4}-\d{2}-\d{2}", written) is not None
+    return f"{written}T23:59:59.999999" if is_day else written
 
 
 def _moment(written: str, key: str, timezone: str) -> float:
