@@ -277,6 +277,32 @@ def parts_of(name: str) -> list[str]:
     return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+", name)]
 
 
+def test_a_module_that_is_named_in_prose_exists():
+    """In the docstrings and comments of the code, as `engine.forks`; in pages, as a path."""
+    rooms = "|".join(path.name for path in SRC.iterdir() if path.is_dir())
+    dotted = re.compile(rf"`((?:noetl\.)?(?:{rooms})\.[a-z_]+)(?:\.\w+)*`")
+    pathlike = re.compile(rf"`(?:src/noetl/)?((?:{rooms})/(?:[a-z_]+/)*[a-z_]+\.(?:py|sql))`")
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md"]
+    named = [
+        (name_of(path), found.replace(".", "/").removeprefix("noetl/"))
+        for path in SOURCES
+        for found in dotted.findall(text_of(path))
+    ]
+
+    assert len(named) > 20
+    assert [
+        one
+        for one in named
+        if not any((SRC / one[1]).with_suffix(end).exists() for end in ("", ".py"))
+    ] == []
+    assert [
+        (name_of(path), found)
+        for path in (*SOURCES, *pages)
+        for found in pathlike.findall(text_of(path))
+        if not (SRC / found).exists() and not (ROOT / found).exists()
+    ] == []
+
+
 # --- Nothing points outside --------------------------------------------------------------------
 
 OUTSIDE = ("../" + "shared", "/wo" + "rk/", "/ho" + "me/", "/ro" + "ot/", "/tmp/" + "brief")

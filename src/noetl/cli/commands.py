@@ -1,7 +1,7 @@
 """The list of commands, each loaded only when it is called.
 
 `noetl --help` must answer at once, so this module knows a command's name and summary and
-imports nothing else. Command `x` is `noetl.cli.x.command`.
+imports nothing else. Command `x` is `command` in the module `x` beside this one.
 """
 
 from __future__ import annotations

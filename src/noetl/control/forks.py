@@ -1,6 +1,6 @@
 """Reruns and forks: which part of another execution's log a new one begins with.
 
-Reads the log and the bodies that it refers to. What is made of them is `engine.forking`.
+Reads the log and the bodies that it refers to. What is made of them is `engine.forks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tool's field takes, in words, for whoever has written something else."""
+"""What a tool's field takes, in words: the advice of a message about a wrong value."""
 
 from __future__ import annotations
 

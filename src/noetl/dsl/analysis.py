@@ -1,4 +1,4 @@
-"""What can be told of a net without running it: dead ends, dead arcs, errors nobody sees."""
+"""Warnings about the flow of a net, without running it: dead ends, dead arcs, unhandled errors."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ def sinks_have_something_to_store(building: Building, net: Net) -> None:
 
 
 def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
-    """Which credentials are stored nobody knows here; a slip beside the keychain shows."""
+    """Stored credentials are not known here, but a name that is nearly an entry is suspicious."""
     declared = [entry.name for entry in net.keychain]
     if not declared:
         return

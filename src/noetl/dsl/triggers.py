@@ -359,7 +359,7 @@ _SIGNAL_TARGET = Record(
         "match": Field(_Match(), "Which waiting executions: reads their workload, ctx, labels."),
         "labels": Field(VALUES, "Which waiting executions: labels that they have."),
         "playbook": Field(Text(), "Only executions of this playbook."),
-        "data": Field(Anything(), "What they hear. Default the body."),
+        "data": Field(Anything(), "The data of the event. Default the body."),
     },
     makes=SignalTarget,
 )

@@ -305,7 +305,7 @@ class EventDocument(Document, frozen=True, kw_only=True):
     event_type: str
     name: str
     timestamp: str | None
-    """By the clock of whoever reported it."""
+    """By the clock of the process that reported it."""
     recorded_at: str | None
     """By the clock of the server; null in old events of workers."""
     source: str
@@ -562,7 +562,7 @@ class Deleted(Document, frozen=True, kw_only=True):
 
 
 class UserDocument(Document, frozen=True, kw_only=True):
-    """Somebody who can sign in."""
+    """A person who can sign in."""
 
     name: str
     roles: tuple[str, ...]
@@ -608,7 +608,7 @@ class ApiTokenCreated(Document, frozen=True, kw_only=True):
 
 
 class AuditDocument(Document, frozen=True, kw_only=True):
-    """Somebody looked at something or changed it."""
+    """An entry of the audit log: who looked at or changed what."""
 
     at: str | None
     who: str
@@ -625,7 +625,7 @@ class AuditLog(Document, frozen=True, kw_only=True):
 
 
 class Account(Document, frozen=True, kw_only=True):
-    """Whoever asks, as far as the server knows them."""
+    """The caller, as far as the server knows them."""
 
     name: str
     kind: str
@@ -635,7 +635,7 @@ class Account(Document, frozen=True, kw_only=True):
 
 
 class Myself(Account, frozen=True, kw_only=True):
-    """Whoever asks, and what they may do."""
+    """The caller, and what they may do."""
 
     rights: list[str]
 
@@ -655,7 +655,7 @@ class SignedOut(Document, frozen=True, kw_only=True):
 
 
 class SessionDocument(Document, frozen=True, kw_only=True):
-    """A session of whoever asks."""
+    """A session of the caller."""
 
     session_id: str
     user: str
@@ -668,7 +668,7 @@ class SessionDocument(Document, frozen=True, kw_only=True):
 
 
 class SessionList(Document, frozen=True, kw_only=True):
-    """The sessions of whoever asks, newest first."""
+    """The sessions of the caller, newest first."""
 
     sessions: list[SessionDocument]
 
@@ -741,7 +741,7 @@ class WorkerKnown(Document, frozen=True, kw_only=True):
 
     worker_id: str
     drain: bool = False
-    """Somebody wants it to take nothing new, finish what it has, and end."""
+    """It was told to take nothing new, finish what it has, and end."""
 
 
 class WorkerDrained(Document, frozen=True, kw_only=True):
@@ -834,7 +834,7 @@ class Health(Document, frozen=True, kw_only=True):
 
 
 class HoldDocument(Document, frozen=True, kw_only=True):
-    """An execution that is kept until somebody releases it."""
+    """An execution that is kept until the hold is released."""
 
     execution_id: str
     note: str

@@ -37,7 +37,7 @@ GAP_YEARS = 2
 
 
 class Zones(Protocol):
-    """The time zones of this machine, handed to whoever may not look at files and clocks."""
+    """The time zones of this machine, for pure code, which may not read files."""
 
     @property
     def now(self) -> datetime:

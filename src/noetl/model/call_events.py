@@ -22,7 +22,7 @@ class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
 
 
 class TaskLogged(Reported, frozen=True, kw_only=True, tag="task.log"):
-    """Lines that a task printed while it ran, for whoever watches. Nothing is decided by them."""
+    """Lines that a task printed while it ran, for people. No decision depends on them."""
 
     step_run_id: StepRunId
     step: str
@@ -36,7 +36,7 @@ class TaskLogged(Reported, frozen=True, kw_only=True, tag="task.log"):
 class TaskWaiting(Reported, frozen=True, kw_only=True, tag="task.waiting"):
     """A call has waited for a while for a place to work at, or waits no longer (`over`).
 
-    For whoever asks why nothing happens. Nothing is decided by it.
+    It explains why nothing happens. No decision depends on it.
     """
 
     step_run_id: StepRunId

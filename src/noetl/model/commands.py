@@ -35,7 +35,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip: tuple[int, ...] = ()
     """Iterations that have been recorded already."""
     claims: bool = False
-    """A frame of a cursor: whoever runs it claims the elements, and counts them from 0."""
+    """A frame of a cursor: its worker claims the elements, and counts them from 0."""
     chains: tuple[tuple[int, ...], ...] = ()
     """Of a partitioned loop: iterations to run, those of a chain one after the other."""
     keys: bool = False
@@ -139,7 +139,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     command: Command
     token: str
-    """Fencing: a report under any other token has no voice."""
+    """Fencing: a report under any other token is refused."""
     expires_at: float
 
 
@@ -223,7 +223,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker hears in return."""
+    """The answer to a report."""
 
     accepted: bool
     cancelled: bool = False

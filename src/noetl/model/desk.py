@@ -1,4 +1,4 @@
-"""Answers about all executions together: what needs somebody, queues, bulk actions, saved views."""
+"""Answers about all executions together: what needs a person, queues, bulk actions, saved views."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class MissedTime(Document, frozen=True, kw_only=True):
 
 
 class Overview(Document, frozen=True, kw_only=True):
-    """What needs somebody now, and what goes on."""
+    """What needs a person now, and what runs."""
 
     failed: FailedLately
     forms: Inbox

@@ -1,7 +1,7 @@
 """Everything that can have happened to an execution, one class per fact.
 
 Names are past tense. Fields are ids and plain values. The tag is the stored name: a class may be
-renamed, a tag never. Facts hold no secrets: whoever makes one masks first.
+renamed, a tag never. Facts hold no secrets: code that makes one masks first.
 
 State is the fold of these facts (`engine.evolve`); nothing else is remembered.
 """
@@ -98,7 +98,7 @@ class ExecutionForked(Fact, frozen=True, kw_only=True, tag="playbook.forked"):
     ctx: Values = {}
     """What was written to ctx for this execution: path → value."""
     state: Values = {}
-    """The part of the state that it begins with, as plain data; see `engine.forking`."""
+    """The part of the state that it begins with, as plain data; see `engine.forks`."""
 
 
 class ExecutionBounded(Fact, frozen=True, kw_only=True, tag="playbook.bounded"):
@@ -243,7 +243,7 @@ class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
-    """The run holds no worker until its time comes, its child has ended, or it hears something."""
+    """The run holds no worker until a timer is due, its child has ended, or an event comes."""
 
     step_run_id: StepRunId
     step: str

@@ -1,4 +1,4 @@
-"""What all facts have in common, whoever they are about."""
+"""What all facts have in common."""
 
 from __future__ import annotations
 

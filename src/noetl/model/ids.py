@@ -1,6 +1,6 @@
 """Names of things that happen. Derived from their causes, so that deciding again names the same.
 
-Execution ids are the exception: they are drawn once, at the door, by whoever starts an execution.
+Execution ids are the exception: they are drawn once, when an execution is started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def derive(*causes: object) -> str:
 
 @lru_cache(maxsize=1024)
 def token_of(command_id: CommandId) -> str:
-    """What whoever was given this command shows: a command is given to one worker, once."""
+    """What the worker of this command shows; a command is given to one worker, once."""
     return f"{command_id}.{derive(command_id, 'lease')}"
 
 

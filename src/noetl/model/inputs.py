@@ -26,7 +26,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rerun or a fork begins with: a state in which nobody works on anything."""
+    """What a rerun or a fork begins with: a state without open work."""
 
     source: ExecutionId
     state: ExecutionState
@@ -73,7 +73,7 @@ class Reported(_Input, frozen=True, kw_only=True):
 
 
 class Refused(_Input, frozen=True, kw_only=True):
-    """Somebody who does not hold the lease has something to say."""
+    """A report came from a worker that does not hold the lease."""
 
     report: Report
 
@@ -109,17 +109,17 @@ class LoopEnded(_Input, frozen=True, kw_only=True):
 
 
 class Signalled(_Input, frozen=True, kw_only=True):
-    """The world said something: whoever waits considers it, and otherwise it is kept."""
+    """An external event: waiting steps consider it; if none takes it, it is kept."""
 
     signal: MessageReceived | ApprovalReceived
 
 
 class Cancelled(_Input, frozen=True, kw_only=True):
-    """Somebody wants it to stop. It stops now; running work is interrupted."""
+    """The execution is cancelled: it stops now, and running work is interrupted."""
 
     reason: str
     cascade: bool = True
-    """Executions that it called stop, too; otherwise they go on, and nobody waits for them."""
+    """Its children stop, too; otherwise they go on without it."""
     actor: Actor | None = None
 
 
@@ -137,7 +137,7 @@ class Resumed(_Input, frozen=True, kw_only=True):
 
 
 class VarsChanged(_Input, frozen=True, kw_only=True):
-    """Somebody sets or removes variables from outside; steps that start later see it."""
+    """Variables are set or removed from outside; steps that start later see it."""
 
     values: dict[str, Any]
     removed: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ def problem(name: str, value: str) -> str | None:
 
 
 def problems(labels: Mapping[str, str]) -> list[str]:
-    """Everything that is wrong with labels that somebody gave."""
+    """Everything that is wrong with given labels."""
     found = [said for name, value in labels.items() if (said := problem(name, value))]
     if len(labels) > LABELS_MAX:
         found.append(f"an execution has up to {LABELS_MAX} labels, not {len(labels)}.")

@@ -454,7 +454,7 @@ class Step(Record, frozen=True, kw_only=True):
     timers: tuple[Timer, ...] = ()
     form: tuple[FormField, ...] = ()
     form_role: str = ""
-    """Who may answer it: whoever has this role, and admins."""
+    """Who may answer it: people with this role, and admins."""
     match: Condition | None = None
     """Which external events concern this step."""
     router: Router = Router()
@@ -488,7 +488,7 @@ class KeychainEntry(Record, frozen=True, kw_only=True):
 
 
 class Limits(Record, frozen=True, kw_only=True):
-    """What nobody inside may exceed. Combined from outer to inner by minimum; None: no limit."""
+    """Limits for everything inside, combined from outer to inner by minimum; None: no limit."""
 
     max_payload_bytes: int | None = None
     max_attempts: int | None = None

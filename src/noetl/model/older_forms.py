@@ -1,6 +1,6 @@
 """Older ways to write a piece of a playbook, and how they become today's.
 
-A form is a function that is given a mapping as somebody wrote it and puts it into today's words.
+A form is a function that takes a mapping as it was written and puts it into today's words.
 The compiler applies forms to the tree it has read; `noetl migrate` applies the same functions to
 the text. So what runs and what is rewritten cannot differ.
 """

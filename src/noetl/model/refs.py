@@ -4,7 +4,7 @@ A long list is kept in segments: bodies of so many elements each, so that a part
 written and read without the rest.
 
 A reference is known by its mark, a MAC under the execution's `seal`. The seal is drawn when an
-execution is requested, stands in its first fact, and is shown to nobody; children and reruns share
+execution is requested, is in its first fact, and is never shown; children and reruns share
 it, so they can read what the others kept. A mapping without the right mark is data, however much
 it looks like a reference: no body is read for it. Executions that were requested before there were
 seals have an empty one; their references are known by their shape alone.

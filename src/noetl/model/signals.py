@@ -1,4 +1,4 @@
-"""What the world says to an execution, and what a waiting step listens for."""
+"""External events of an execution, and what a waiting step listens for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     form: tuple[FormField, ...] = ()
     """What a person is asked, with every template in it filled in."""
     role: str = ""
-    """Who may answer: whoever has this role, and admins. Empty: whoever may send events."""
+    """Who may answer: people with this role, and admins. Empty: all who may send events."""
 
 
 def may_answer(role: str, roles: tuple[str, ...]) -> bool:
-    """Whether somebody with these roles may answer a form that is for that role."""
+    """Whether these roles may answer a form that is for that role."""
     return not role or role in roles or ADMIN in roles
 
 
@@ -52,7 +52,7 @@ class ApprovalReceived(SignalReceived, frozen=True, kw_only=True, tag="approval.
     """The answer to a form."""
 
     roles: tuple[str, ...] = ()
-    """Which roles whoever answered had then."""
+    """The roles of the person who answered, at that time."""
 
 
 class SignalConsidered(Fact, frozen=True, kw_only=True, tag="signal.considered"):

@@ -69,7 +69,7 @@ class Partitions(msgspec.Struct, kw_only=True, omit_defaults=True):
     followers: dict[int, int] = {}
     """The next iteration with the same key."""
     ready: dict[int, None] = {}
-    """Iterations that nobody has and that wait for no other."""
+    """Iterations that no worker has and that wait for no other."""
     handed: dict[int, CommandId] = {}
     """Iterations that open commands have."""
     chains: dict[CommandId, tuple[tuple[int, ...], ...]] = {}
@@ -180,7 +180,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Open commands under which, its worker says, nothing more begins."""
     waiting: bool = False
     listens: Listening | None = None
-    """It waits for the world; between two things it hears it may be at work."""
+    """It waits for external events; between two of them it may be at work."""
     children: dict[str, int | None] = {}
     """Child executions it waits for → iteration."""
     reported: dict[CommandId, int] = {}
@@ -254,7 +254,7 @@ class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Act(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What somebody did to the execution from outside."""
+    """An action on the execution from outside: who, what, when."""
 
     at: float
     action: str
@@ -352,7 +352,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     last_step: str = ""
     """The step whose run ended last."""
     signals: dict[str, Signal] = {}
-    """What the world said and nobody has dealt with, oldest first."""
+    """Signals that no step has taken yet, oldest first."""
     heard: dict[str, None] = {}
     """Ids of the signals that came last, to know one that comes again."""
     undo: list[Undo] = []
@@ -364,7 +364,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What its playbook does when it fails has begun: it happens once."""
     compensating: bool = False
     cancelling: bool = False
-    """Somebody has cancelled it; if it undoes what is done, that is under way."""
+    """It was cancelled; compensation may still be under way."""
     warnings: list[Warned] = []
     actor: Actor | None = None
     """Who started it."""
@@ -381,7 +381,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.status in TERMINAL
 
     def acted(self, at: float, action: str, actor: Actor | None, reason: str = "") -> None:
-        """Keep what somebody did. Part of the fold; older events do not say who it was."""
+        """Record an action. Part of the fold; older events do not say who it was."""
         if actor is not None:
             self.acts.append(Act(at=at, action=action, actor=actor, reason=reason))
             del self.acts[:-ACTS_MAX]

@@ -64,7 +64,7 @@ class Schedule(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verify(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a delivery shows that it comes from whoever knows the secret."""
+    """How a delivery proves that its sender knows the secret."""
 
     scheme: Literal["hmac", "stripe", "standard-webhooks", "token", "none"]
     """`github` and `slack` are spellings of `hmac`."""
@@ -103,7 +103,7 @@ class SignalTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     playbook: str = ""
     """Only executions of this one."""
     data: Any = None
-    """What they hear; templates read `hook`."""
+    """The data of the event; templates read `hook`."""
 
 
 class Debounce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,7 +135,7 @@ class NatsSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     url: str = ""
     subject: str = ""
     stream: str = ""
-    """Of JetStream; empty: messages reach whoever listens, and nobody keeps them."""
+    """Of JetStream; empty: plain subjects, whose messages are not kept."""
     consumer: str = ""
     """A durable consumer that exists; empty: one of our own is made."""
 
@@ -182,7 +182,7 @@ NoticeKind = Literal["failed", "recovered", "late", "waiting", "missed"]
 
 
 class Notification(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
-    """Starts a playbook that tells somebody what became of other executions."""
+    """Starts a playbook that tells people how other executions ended."""
 
     on: tuple[NoticeKind, ...]
     paths: tuple[str, ...] = ()
@@ -260,7 +260,7 @@ class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     """0: it is not stored yet."""
     next_at: float | None = None
-    """When somebody has to look at it next; None: never by itself."""
+    """When a server has to look at it next; None: never by itself."""
     state: bytes = b"{}"
     """JSON; the store does not read it."""
 

@@ -1,6 +1,6 @@
 """What rewriting a playbook needs: a log of what was done, and safe ways to change the tree.
 
-Whoever takes entries apart calls `gather` for the comments of the parts that go, so that no
+Code that takes entries apart calls `gather` for the comments of the removed parts, so that no
 comment is lost with the shell it stood on.
 """
 

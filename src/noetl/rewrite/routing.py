@@ -24,7 +24,7 @@ from noetl.rewrite.tree import Branch, Entry, Leaf, Lines, Tree
 
 _AT_THE_END = frozenset({"step.exit"})
 _OF_A_LOOP = frozenset({"loop.done"})
-"""In a looped step `step.exit` is the end of each iteration, of which arcs do not hear."""
+"""In a looped step `step.exit` is the end of each iteration, which arcs do not see."""
 _OF_A_CALL = frozenset({"call.done", "call.error"})
 _CASE_DEFAULTS = {
     "case_mode": "exclusive",

@@ -1,4 +1,4 @@
-"""Whether a delivery of a hook comes from whoever knows its secret.
+"""Whether the sender of a hook delivery knows its secret.
 
 Everything is compared in constant time and over the raw body. The answer is yes or no: why not is
 nobody's business outside. `may_be_genuine` looks at headers alone, so that most of what strangers

@@ -47,20 +47,6 @@ def mask(structure: object) -> object:
     return _rebuilt(structure, mask)
 
 
-def holds_taint(structure: object) -> bool:
-    """Whether a tainted value stands anywhere in the structure."""
-    pending = [structure]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Tainted):
-            return True
-        if isinstance(part, dict):
-            pending.extend(part.values())
-        elif isinstance(part, list | tuple):
-            pending.extend(part)
-    return False
-
-
 def _rebuilt(structure: object, change: Callable[[object], object]) -> object:
     """The containers anew where something inside changed, else the very same object."""
     if isinstance(structure, dict):

@@ -89,7 +89,7 @@ class Template:
             return self.computed(scope, place, strict=True)
         try:
             return code(scope, place, True)
-        except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+        except Exception as error:  # noqa: BLE001  each becomes a NoetlError
             raise self.reported(error, place) from None
 
     def computed(
@@ -104,7 +104,7 @@ class Template:
             else:
                 code = self.code or self._compile(inline=self._inline)
             return code(scope, place, strict, run)
-        except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+        except Exception as error:  # noqa: BLE001  each becomes a NoetlError
             raise self.reported(error, place) from None
 
     def _begun(self, scope: Scope, place: str, strict: bool) -> Evaluation:
@@ -260,7 +260,7 @@ class Condition:
         else:
             try:
                 value = code(scope, place, False)
-            except Exception as error:  # noqa: BLE001  every one is reported as an error of ours
+            except Exception as error:  # noqa: BLE001  each becomes a NoetlError
                 raise template.reported(error, place) from None
         if value is True or value is False:
             return value

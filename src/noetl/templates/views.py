@@ -230,81 +230,74 @@ class ViewsByName(View):
         return ViewsByName({**self._views, name: shown})
 
 
-class StepView(View):
+class _Wrapped(View):
+    """A view around another one, with further keys: those that the other does not have itself."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: View) -> None:
+        self._inner = inner
+
+    @property
+    def plain(self) -> object:
+        return self._inner.plain
+
+    def get(self, key: object) -> object:
+        found = self._inner.get(key)
+        if found is MISSING:
+            return self._further(key)
+        return self if found is self._inner else found
+
+    def _further(self, key: object) -> object:
+        """What this view adds; MISSING if it adds nothing of that name."""
+        raise NotImplementedError
+
+    def part(self, bounds: slice) -> object:
+        return self._inner.part(bounds)
+
+
+class StepView(_Wrapped):
     """A step of several tasks: the last one's result, and `.results.<task>` for each.
 
     As with `.data`, a result that has a key `results` keeps it.
     """
 
-    __slots__ = ("_last", "_tasks")
+    __slots__ = ("_tasks",)
 
     def __init__(self, last: View, tasks: Mapping[str, object]) -> None:
-        self._last = last
+        super().__init__(last)
         self._tasks = ViewsByName(tasks)
 
-    @property
-    def plain(self) -> object:
-        return self._last.plain
-
-    def get(self, key: object) -> object:
-        found = self._last.get(key)
-        return self._tasks if found is MISSING and key == "results" else found
-
-    def part(self, bounds: slice) -> object:
-        return self._last.part(bounds)
+    def _further(self, key: object) -> object:
+        return self._tasks if key == "results" else MISSING
 
 
-class KeptView(View):
-    """A result that is kept by reference: beside what it holds, the reference stays readable."""
+class KeptView(_Wrapped):
+    """A result that is kept by reference: beside its own keys, the reference stays readable."""
 
-    __slots__ = ("_reference", "_result")
+    __slots__ = ("_reference",)
 
     def __init__(self, result: View, reference: object) -> None:
-        self._result = result
+        super().__init__(result)
         self._reference = reference
 
-    @property
-    def plain(self) -> object:
-        return self._result.plain
-
-    def get(self, key: object) -> object:
-        found = self._result.get(key)
-        if found is self._result:
-            return self
-        if found is MISSING and key in ("_ref", "_store", "_preview"):
-            return lookup(self._reference, key)
-        return found
-
-    def part(self, bounds: slice) -> object:
-        return self._result.part(bounds)
+    def _further(self, key: object) -> object:
+        return lookup(self._reference, key) if key in ("_ref", "_store", "_preview") else MISSING
 
 
-class SelectedView(View):
-    """A result of which some fields go by names of their own: `output: {select: [{path, as}]}`.
+class SelectedView(_Wrapped):
+    """A result of which some fields have names of their own: `output: {select: [{path, as}]}`."""
 
-    A key of the result itself wins.
-    """
-
-    __slots__ = ("_paths", "_result")
+    __slots__ = ("_paths",)
 
     def __init__(self, result: View, paths: Mapping[str, str]) -> None:
-        self._result = result
+        super().__init__(result)
         self._paths = paths
 
-    @property
-    def plain(self) -> object:
-        return self._result.plain
-
-    def get(self, key: object) -> object:
-        found = self._result.get(key)
-        if found is self._result:
-            return self
-        if found is MISSING and isinstance(key, str) and key in self._paths:
-            return at_path(self._result, self._paths[key])
-        return found
-
-    def part(self, bounds: slice) -> object:
-        return self._result.part(bounds)
+    def _further(self, key: object) -> object:
+        if isinstance(key, str) and key in self._paths:
+            return at_path(self._inner, self._paths[key])
+        return MISSING
 
 
 _KEYS = re.compile(r"[^.\[\]]+")

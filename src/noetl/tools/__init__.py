@@ -1,1 +1,1 @@
-"""The tool kinds: one file each, gathered in `registry`."""
+"""The tool kinds, a file or a folder each, gathered in `registry`; and rooms for shared code."""

@@ -42,7 +42,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     credential: Callable[[str | Mapping[str, Any]], Awaitable[dict[str, Any]]]
     """Fields of the keychain entry or credential of that name, or of an entry written out.
 
-    Raises NotFound for a name that nobody knows.
+    Raises NotFound for an unknown name.
     """
     log: Callable[[str], None]
     """Keeps what the task prints, e.g. a `TaskLog`."""
@@ -55,7 +55,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     shared_tokens: SharedTokens | None = None
     """Access tokens that other workers fetched; None: every worker has its own."""
     traceparent: str = ""
-    """The header by which whoever is called joins the trace (W3C); empty if it is not traced."""
+    """The W3C header by which a called service joins the trace; empty if it is not traced."""
 
     @property
     def context(self) -> dict[str, Any]:

@@ -119,7 +119,7 @@ logger = logging.getLogger(__name__)
 PIECE = 256 * 1024
 HEAD_MAX = 64 * 1024
 OF_THE_CONNECTION = (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization")
-"""Headers that mean this proxy, not whoever is behind it."""
+"""Headers that are meant for this proxy, not for the server behind it."""
 
 
 class NoWay(Exception):
@@ -170,7 +170,7 @@ class Gateway:
         except NoWay as refusal:
             writer.write(f"HTTP/1.1 {refusal.status}\r\nContent-Length: 0\r\n\r\n".encode())
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            # Whoever asked sees a connection that broke, as it would without us.
+            # The client sees a broken connection, as it would without this proxy.
             logger.debug("a connection through the gateway broke: %s", error)
         finally:
             writer.close()

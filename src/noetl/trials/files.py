@@ -204,7 +204,7 @@ _ERROR = Filled(
                 (is_text, Text()),
                 (lambda _: True, Number(whole=True, templates=False)),
             ),
-            "The code of whoever reports it.",
+            "The code of the error.",
         ),
         "retryable": Field(Flag(), "Whether another try may help. Default false."),
         "retry_after": Field(Number(least=0, templates=False), "Seconds to wait."),
@@ -289,7 +289,7 @@ _TRIAL = Filled(
     {
         "name": Field(Text(), "What must hold, as a sentence.", required=True),
         **_SHARED,
-        "signals": Field(ListOf(_SIGNAL, "signals"), "What the world says meanwhile."),
+        "signals": Field(ListOf(_SIGNAL, "signals"), "External events."),
         "expect": Field(_EXPECT, "What must hold in the end."),
     },
 )

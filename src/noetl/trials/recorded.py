@@ -2,7 +2,7 @@
 
 Store, engine and worker are the usual ones, on virtual time (`trials.world`). A call is answered by
 what the recording has for the same task of the same step and iteration, in order, and takes as long
-as it took then. What nothing is recorded for ends the comparison: nobody knows what it would yield.
+as it took then. A call without a record ends the comparison: its outcome is unknown.
 """
 
 from __future__ import annotations

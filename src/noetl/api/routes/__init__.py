@@ -1,1 +1,1 @@
-"""The routes of the API, one module per noun; `server/table.py` lists them all."""
+"""The routes of the API, one module per noun; `api/table.py` lists them all."""

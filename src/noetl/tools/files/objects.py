@@ -97,7 +97,7 @@ async def place_at(
     *,
     create: bool = False,
 ) -> Place:
-    """The same, for whoever has the fields of a credential."""
+    """The same, from the fields of a credential."""
     url = url or resources.rules.store_url
     if not url:
         told = "Which store? Write `url`; this worker's operator names none."

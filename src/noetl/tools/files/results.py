@@ -61,7 +61,7 @@ class FileCache:
         return self.root / checksum
 
     def add(self, checksum: str, path: Path) -> None:
-        """Keep a file under another name too; whoever has opened or linked it is not disturbed."""
+        """Keep a file under another name, too, without disturbing its readers."""
         if checksum in self._sizes:
             return
         link_or_copy(path, self.root / checksum)

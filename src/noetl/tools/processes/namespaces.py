@@ -1,6 +1,6 @@
 """A room for the processes of a task: namespaces of the kernel in which there is nothing else.
 
-Whoever is inside sees no process, file, network or message queue but its own: the programs and
+A process inside sees no process, file, network or message queue but its own: the programs and
 libraries of the system and of this Python, read-only; the directories that the task may use; an
 empty /tmp of a bounded size. It has no capabilities, not even over its own room.
 

@@ -127,7 +127,7 @@ class Spawned:
             self.started.set_exception(ChildProcessError("its supervisor was killed"))
         if not self.exited.done():
             self.exited.set_result(code)
-        # Whoever does not ask how it started is not to be told at the end of the loop.
+        # If nothing awaits it, the loop must not report its error at the end.
         if not self.started.cancelled():
             self.started.exception()
 
@@ -154,7 +154,7 @@ class Spawned:
                 self._read()
 
     async def dead(self) -> None:
-        """Kill it, and wait until it is dead, whoever cancels us meanwhile."""
+        """Kill it, and wait until it is dead, even if this call is cancelled meanwhile."""
         self.kill()
         while not self.exited.done():
             try:

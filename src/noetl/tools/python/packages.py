@@ -50,7 +50,7 @@ async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | Non
 
 
 class Packages:
-    """Directories of installed packages, each made once, whoever needs it at the same time."""
+    """Directories of installed packages, each made once, also if several calls need it at once."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

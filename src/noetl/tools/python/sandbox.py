@@ -61,7 +61,7 @@ LINES = "lines.ndjson"
 
 
 def processes_for(slots: int) -> int:
-    """How many processes a worker has at most if nobody says so.
+    """How many processes a worker has at most by default.
 
     As many as one playbook can use in all slots and the reserve for others, if there is memory.
     """
@@ -220,7 +220,7 @@ class Child:
         return not self.spoiled and self.calls < CALLS_MAX
 
     def _end(self) -> None:
-        """No answer will come: make sure of it. Whoever waits is told when it is dead."""
+        """Kill it, so that no answer comes; the waiting call is told when it is dead."""
         self._loop.remove_reader(self._line)
         self.kill()
 
@@ -494,7 +494,7 @@ class SandboxPool:
             self._reaping = loop.call_later(IDLE_SECONDS, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End those that nobody has needed for a while, and look again when the next may be due."""
+        """End processes that were idle for a while, and look again when the next may be due."""
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].idle_since <= loop.time() - IDLE_SECONDS:
             self._end_later(self._idle.pop(0))

@@ -104,7 +104,7 @@ CODE = "from noetl.tools.quantum.simulator import simulate\nreturn simulate(**ar
 
 
 class NoSuchJob(Exception):
-    """Nobody submitted it here, or it is long gone."""
+    """It was not submitted here, or was deleted long ago."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ def _locked(place: Path) -> int | None:
 
 
 def _write(place: Path, value: Any) -> None:
-    """All of it or nothing, whoever looks."""
+    """Written atomically: readers see all of it or nothing."""
     partial = place.with_suffix(f".{os.getpid()}.partial")
     partial.write_bytes(msgspec.json.encode(value))
     partial.rename(place)

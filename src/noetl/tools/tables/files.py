@@ -1,6 +1,6 @@
 """Tables as files. DuckDB reads and writes every form; this module asks it to.
 
-Rows come as CSV (see `table_types`) or as one of the forms that people keep: CSV, JSON, NDJSON,
+Rows come as CSV (see `tables.types`) or as one of the forms that people keep: CSV, JSON, NDJSON,
 Parquet, Arrow. All of it runs in a thread, in memory that does not grow with the file.
 """
 

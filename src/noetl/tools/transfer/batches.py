@@ -1,4 +1,4 @@
-"""Records on their way: batches of CSV lines (see `table_types`), which every end can take."""
+"""Records on their way: batches of CSV lines (see `tables.types`), which every end can take."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Batch(msgspec.Struct, frozen=True):
         return [column.name for column in self.columns]
 
     def saved(self, folder: Path) -> Lines:
-        """The batch as a file, for whoever reads files only; the one before it is gone."""
+        """The batch as a file, for readers of files; the previous batch's file is gone."""
         path = folder / "batch.csv"
         path.write_bytes(self.lines)
         return Lines(path, self.columns, self.widest)

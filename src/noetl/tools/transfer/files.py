@@ -1,7 +1,7 @@
 """Files and objects as targets of a transfer.
 
 Batches gather as lines in a directory beside the file, each with a mark behind it of how far the
-transfer is. Whoever has the last batch makes the file of them, so nobody ever sees half of it. An
+transfer is. The last batch makes the file of them, so nobody ever sees half of it. An
 attempt that finds the directory of an earlier one goes on behind its last mark; on a machine where
 there is no such directory it begins anew.
 
@@ -35,7 +35,7 @@ from noetl.tools.transfer.targets import Mark, Notes
 
 PART = ".noetl-{id}.part"
 ABANDONED_SECONDS = 7 * 24 * 3600
-"""After this time nobody will go on with what was gathered."""
+"""After this time no attempt will continue with what was gathered."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -148,10 +148,10 @@ def gathering(place: Path, resume: bool) -> Iterator[Part]:
 
 
 def _locked(folder: Path) -> IO[bytes] | None:
-    """The marks of that directory, locked until they are closed; None if somebody has them."""
+    """The marks of that directory, locked until they are closed; None if another has them."""
     path = folder / "marks"
     while True:
-        # Whoever has it may remove it at any moment; then it is made anew.
+        # Its owner may remove it at any moment; then it is made anew.
         with suppress(FileNotFoundError), ExitStack() as stack:
             folder.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("a+b"))
@@ -165,7 +165,7 @@ def _locked(folder: Path) -> IO[bytes] | None:
 
 
 def _sweep(folder: Path, now: float) -> None:
-    """Remove what nobody has touched for long: of transfers that were given up."""
+    """Remove the remains of transfers that were given up long ago."""
     for path in folder.glob(PART.format(id="*")):
         with suppress(FileNotFoundError):
             if now - (path / "marks").stat().st_mtime < ABANDONED_SECONDS:

@@ -1,7 +1,7 @@
 """Tables as targets of a transfer.
 
-A batch and the mark of how far the transfer is are written in one transaction, so that whoever goes
-on after a crash goes on exactly behind it.
+A batch and the mark of how far the transfer is are written in one transaction, so that an attempt
+after a crash continues exactly behind it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Session:
             place.release()
 
     def _socket(self, address: Any) -> socket.socket:
-        """Every connection passes here, whoever named the address: task, DNS, redirect, proxy."""
+        """Every connection passes here, whatever named its address: task, DNS, redirect, proxy."""
         family, kind, protocol, _, target = address
         if refusal := self._policy.refusal(target[0]):
             raise AddressRefused(refusal)
