@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from noetl import wiring
+from noetl.api.stream import PAGE_BYTES
+from noetl.settings import Settings
 from tests.examples.system import temporary_folder
 from tests.server.processes import SECONDS_MAX, Server, serving
 from tests.server.test_looking import ASKS, REPORT
@@ -118,6 +123,40 @@ def test_events_of_an_execution_go_on_where_the_stream_broke_off(server: Server)
         while read[-1].data != {execution_id: len(expected) + head}:  # it may come in parts
             read += stream.until("position")
     assert [one.data for one in read if one.event == "event"] == expected
+
+
+def test_a_stream_that_goes_on_begins_with_a_look_at_the_list(server: Server):
+    with streaming(server, "executions") as stream:
+        assert stream.next() == Message("position", {}, "-")
+
+    with streaming(server, "executions,inbox", stream.position) as stream:
+        assert stream.next().event == "position"
+        assert stream.next() == Message("reset", {"topic": "executions"}, None)
+
+
+def test_a_reader_holds_one_page_however_many_topics_have_one_for_it(tmp_path):
+    """Eight executions whose first events have 200 KB each, all from the beginning."""
+
+    async def work() -> list[bytes]:
+        settings = Settings.from_environment({})
+        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
+        async with wiring.embedded(here, work=False, serves=True) as services:
+            entry, _ = await services.catalog.register(ASKS)
+            start = services.executions.start
+            large = {"text": "x" * 200_000}
+            ids = [await start(entry.digest, entry.path, entry.version, large) for _ in range(8)]
+            place = dict.fromkeys(ids, 0)
+            found: list[bytes] = []
+            topics = [f"execution:{one}" for one in ids]
+            async with aclosing(services.topics.frames(topics, place)) as frames:
+                while not all(b"".join(found).count(one.encode()) > 5 for one in ids):
+                    found.append(await anext(frames))
+            return found
+
+    sizes = [len(one) for one in asyncio.run(work())]
+
+    assert sum(sizes) > 8 * 200_000
+    assert max(sizes) < 3 * PAGE_BYTES
 
 
 def test_events_come_as_they_happen_and_several_executions_share_a_stream(server: Server):

@@ -8,7 +8,8 @@
 Messages are `event: TOPIC` with JSON data. What a topic says is read and encoded once, however many
 read it. After each batch comes `event: position`, whose id names the place in each execution: with
 it as `Last-Event-ID` the stream goes on there. A reader that has fallen behind what is kept is not
-sent what it missed: `event: reset` names the topic, and the reader looks again.
+sent what it missed: `event: reset` names the topic, and the reader looks again. Rows that changed
+while a stream was broken off are not kept for it, so one that goes on begins with such a `reset`.
 """
 
 from __future__ import annotations
@@ -98,10 +99,16 @@ class Board:
         return b"".join(said for number, said in self._kept if number > version)
 
 
-def place_of(last: str) -> dict[ExecutionId, int]:
-    """What `Last-Event-ID` says. Raises BadRequest."""
+NOWHERE = "-"
+"""The position of a stream that reads no execution."""
+
+
+def place_of(last: str | None) -> dict[ExecutionId, int] | None:
+    """What `Last-Event-ID` says; None if it says nothing. Raises BadRequest."""
+    if not last:
+        return None
     found: dict[ExecutionId, int] = {}
-    for part in last.split(",") if last else ():
+    for part in last.split(",") if last != NOWHERE else ():
         execution_id, sign, seq = part.partition("=")
         if not (sign and seq.isascii() and seq.isdecimal() and len(seq) < 19):
             raise BadRequest("`Last-Event-ID` is the `id` of the last `position` that was read.")
@@ -139,9 +146,10 @@ class Topics:
         return topics
 
     async def frames(
-        self, topics: Sequence[str], place: dict[ExecutionId, int]
+        self, topics: Sequence[str], place: dict[ExecutionId, int] | None
     ) -> AsyncGenerator[bytes, None]:
-        """What is said on these topics, until the server drains or the reader leaves."""
+        """What is said on these topics, until the server drains or the reader leaves. `place` is
+        where a stream goes on that broke off."""
         async with AsyncExitStack() as stack:
             stack.enter_context(self._streams.counted())
             readers: list[_Reader] = []
@@ -150,21 +158,29 @@ class Topics:
                     execution_id = topic.removeprefix(OF_EXECUTION)
                     feed = await stack.enter_async_context(self._streams.fed(execution_id))
                     await feed.begun.wait()
-                    seq = place.get(execution_id, feed.end)
+                    seq = (place or {}).get(execution_id, feed.end)
                     readers.append(_EventReader(self._store, topic, execution_id, feed, seq))
                 else:
                     board = await stack.enter_async_context(self._board(topic))
                     readers.append(_BoardReader(board))
             followed = [one for one in readers if isinstance(one, _EventReader)]
             yield RETRY + _position(followed)
+            if place is not None and "executions" in topics:
+                yield frame("reset", {"topic": "executions"})
             draining = asyncio.ensure_future(self._streams.draining.wait())
             stack.callback(draining.cancel)
             while not draining.done():
                 # What changes from here on wakes us; so it is noted before we look.
                 waits: list[asyncio.Future[Any]] = [draining]
                 waits += [one.changed for one in readers if one.changed is not None]
-                said = b"".join([await one.next() for one in readers])
-                if said:
+                said, has_said = b"", False
+                for one in readers:
+                    said += await one.next()
+                    if len(said) > PAGE_BYTES:
+                        # A slow reader holds one page, however many topics have one for it.
+                        yield said
+                        said, has_said = b"", True
+                if said or has_said:
                     yield said + _position(followed)
                     await asyncio.wait([draining], timeout=PAUSE_SECONDS)
                     continue
@@ -300,5 +316,5 @@ class _EventReader:
 def _position(readers: Sequence[_EventReader]) -> bytes:
     """Where a reader stands in the executions that it reads."""
     seqs = {one.execution_id: one.seq for one in readers}
-    text = ",".join(f"{execution_id}={seq}" for execution_id, seq in seqs.items())
+    text = ",".join(f"{execution_id}={seq}" for execution_id, seq in seqs.items()) or NOWHERE
     return b"id: %b\n" % text.encode() + frame("position", seqs)

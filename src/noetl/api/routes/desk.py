@@ -100,7 +100,7 @@ async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> R
     far behind is told so (`reset`), and looks again.
     """
     topics = await services.topics.chosen(query.topics)
-    place = place_in(caller.header(LAST_POSITION) or "")
+    place = place_in(caller.header(LAST_POSITION))
     frames = services.topics.frames(topics, place)
     return Reply(frames, headers=(("X-Accel-Buffering", "no"),))
 
