@@ -12,7 +12,7 @@ PACKAGES := ui/node_modules/.package-lock.json
 UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser units test test-long lint house bench clean
+.PHONY: help install demo ui pictures browser units compiled checked test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
@@ -78,12 +78,20 @@ units:
 			echo "$$said"; exit 1; }; \
 		cd ui && npm run --silent check && npm run --silent test
 
+# Once for all who run tests, and while mypy keeps the other core busy.
+compiled: $(DEVELOPED)
+	@$(BIN)/pytest --collect-only -qq >/dev/null || true # What cannot be collected, the tests say.
+
+# What tests need, two at a time, and each with what it says in one piece.
+checked: $(DEVELOPED)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint compiled browser units
+
 # More than half of the time tests wait for processes, leases and clocks: five at once keep two cores
 # busy. Each takes a whole file, so that what a file shares is made once.
-test: lint browser units
+test: checked
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
 
-test-long: lint browser units
+test-long: checked
 	EFFORT=long $(BIN)/pytest -n 5 --dist worksteal --durations 15
 
 house: $(DEVELOPED)
