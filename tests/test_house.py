@@ -18,6 +18,7 @@ import pytest
 import noetl.dsl
 import noetl.templates
 from noetl.dsl.codes import CODES
+from noetl.tools.registry import BUILT_IN
 from tests.house_report import REPORT, modules_for_one_other
 
 ROOT = Path(__file__).parent.parent
@@ -55,8 +56,51 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(tree_of(path)))
 
 
+# Tables of the language that name tool kinds, with the reason that they do.
+KINDS_NAMED = {
+    "model/net.py": "the kinds that mean something to the language itself",
+    "secrets/keychain.py": "kinds of keychain entries, one of which is called like a tool",
+    "templates/views.py": "a net records kinds and no views, so this table says which view fits",
+    "dsl/flow_shapes.py": "the shape of a cursor lists the databases that it may ask",
+}
+
+
+def kinds_named(path: Path, kinds: set[str]) -> Iterator[int]:
+    """Lines that compare a kind with the name of one, or list several names."""
+
+    def names(node: ast.AST) -> int:
+        return sum(
+            isinstance(one, ast.Constant) and one.value in kinds
+            for one in getattr(node, "elts", [node])
+        )
+
+    for node in nodes_of(path):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            asks = any(isinstance(one, ast.Attribute) and one.attr == "kind" for one in sides)
+            of_actor = any("actor" in ast.unparse(one) for one in sides)
+            if asks and not of_actor and any(names(one) for one in sides):
+                yield node.lineno
+        elif isinstance(node, ast.Set | ast.List | ast.Tuple) and names(node) > 1:
+            yield node.lineno
+
+
 # Each test judges all files at once and names those that fall short: a test for each file would
 # cost more than what it looks at.
+
+
+def test_no_room_knows_a_tool_kind_by_its_name():
+    """What is special about a kind its tool declares; see `Tool` and `ToolShape`."""
+    kinds = {tool.kind for tool in BUILT_IN}
+    found = {
+        f"{path.relative_to(SRC)}:{line}"
+        for path in SOURCES
+        if path.relative_to(SRC).parts[0] != "tools"
+        and str(path.relative_to(SRC)) not in KINDS_NAMED
+        for line in kinds_named(path, kinds)
+    }
+
+    assert not found
 
 
 def test_a_module_says_why_it_exists():

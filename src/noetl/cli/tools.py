@@ -12,6 +12,7 @@ from noetl.cli.completion import kinds_beginning_with
 from noetl.cli.exits import FAILED
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, print_line, say
+from noetl.model.net import OWN_KINDS
 
 if TYPE_CHECKING:
     from noetl.tools.registry import Known
@@ -78,7 +79,7 @@ def _as_data(known: Known) -> dict[str, Any]:
         "kind": tool.kind,
         "summary": tool.summary,
         "origin": origin,
-        "runs": tool.run is not None or tool.kind in ("playbook", "workbook"),
+        "runs": tool.run is not None or tool.kind in OWN_KINDS,
         "extra": tool.extra or None,
         "example": tool.example or None,
         "aliases": dict(tool.aliases),

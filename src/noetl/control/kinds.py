@@ -14,11 +14,10 @@ from noetl.control.orchestrator import Orchestrator
 from noetl.dsl.walk import all_tasks
 from noetl.engine.program import Program
 from noetl.model.commands import Command, Lease, is_apart, serves
+from noetl.model.net import OWN_KINDS, WORKBOOK
 from noetl.store.base import Store
 
 LOOK_SECONDS = 0.25
-OUR_OWN = frozenset({"noop", "playbook", "workbook"})
-"""Every worker runs these itself."""
 
 
 async def lease_of_kinds(
@@ -68,7 +67,7 @@ async def lease_of_kinds(
 
 async def _needs(orchestrator: Orchestrator, command: Command) -> frozenset[str]:
     program = await orchestrator.programs.by_digest(command.digest)
-    return _kinds(program, command.step) - OUR_OWN
+    return _kinds(program, command.step) - OWN_KINDS  # every worker runs these itself
 
 
 @lru_cache(maxsize=200)
@@ -76,6 +75,6 @@ def _kinds(program: Program, step: str) -> frozenset[str]:
     """What a step may run: its own tasks, and the workbook's if it calls any of them."""
     body = program.steps[step].step
     own = {task.kind for task in all_tasks(body)}
-    if "workbook" in own or body.compensate is not None:
+    if WORKBOOK in own or body.compensate is not None:
         own |= {task.kind for block in program.net.workbook for task in all_tasks(block)}
     return frozenset(own)

@@ -6,11 +6,10 @@ from noetl.dsl.building import Building
 from noetl.dsl.checks import arcs_into
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_tasks, bodies, ways_out
-from noetl.model.net import Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
+from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
 """What a failed step may be called in a guard; `step.exit` and the like mean either end."""
-CANNOT_FAIL = frozenset({"noop"})
 ENDING = (Route, Result, Fail, Skip)
 """Actions after which a step that waits has waited long enough."""
 
@@ -234,7 +233,7 @@ def errors_are_seen(building: Building, net: Net) -> None:
     """Rules that mention outcomes should not let an error go on by accident."""
     for body in bodies(net):
         for task in all_tasks(body):
-            if task.rules and task.kind not in CANNOT_FAIL:
+            if task.rules and task.kind != NOOP:
                 _check_fall_through(building, task)
 
 

@@ -25,14 +25,15 @@ from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.schemas import result_schema
 from noetl.dsl.steps import (
     form_fields,
+    kind_defaults,
     pool_of,
-    quantum_defaults,
     step,
     tracing,
     workbook,
     worker_labels,
 )
 from noetl.model.net import (
+    PLAYBOOK,
     Concurrency,
     Executor,
     FormField,
@@ -55,7 +56,7 @@ def build(building: Building, root: Mapping) -> Net:
     building.secret_uses = list(building.uses)
     executor = field(root, "executor")
     building.limits = written_limits(executor).within(building.limits)
-    building.quantum = quantum_defaults(deep(executor, "spec", "policy"))
+    building.kind_defaults = kind_defaults(deep(executor, "spec", "policy"))
     building.tracing = deep(executor, "spec", "policy", "tracing")
     outer = executor_knobs(executor)
     default_timeout = building.amount(
@@ -126,7 +127,7 @@ def _on_failure(
     )
     call = Task(
         name=f"{name}_task",
-        kind="playbook",
+        kind=PLAYBOOK,
         config={"path": wanted},
         inputs={
             "error": "{{ args.error }}",

@@ -89,8 +89,8 @@ class Building:
         self.report = report
         self.tools = tools
         self.limits = limits
-        self.quantum: Values = {}
-        """What the executor says of quantum tasks."""
+        self.kind_defaults: dict[str, Values] = {}
+        """What the executor's placement says of tool kinds."""
         self.tracing: Node | None = None
         """What the executor says of the tracing of all steps."""
         self.known = known or Known()

@@ -12,7 +12,7 @@ from noetl.dsl.nodes import Mapping
 from noetl.dsl.shapes import API_VERSION
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
 from noetl.model import fields, labels
-from noetl.model.net import Jump, Net, Values
+from noetl.model.net import PLAYBOOK, WORKBOOK, Jump, Net, Values
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.triggers import KINDS
@@ -215,7 +215,7 @@ def references_exist(building: Building, net: Net) -> None:
     for body in bodies(net):
         for task in all_tasks(body):
             name = task.config.get("task")
-            if task.kind != "workbook" or not isinstance(name, str) or has_template(name):
+            if task.kind != WORKBOOK or not isinstance(name, str) or has_template(name):
                 continue
             if name not in blocks:
                 building.report.add(
@@ -393,7 +393,7 @@ def calls_fit(building: Building, net: Net) -> None:
         for task in all_tasks(body):
             called = known.get(str(task.config.get("path")))
             payload = task.config.get("payload", {})
-            if task.kind != "playbook" or called is None or "version" in task.config:
+            if task.kind != PLAYBOOK or called is None or "version" in task.config:
                 continue
             if not called.executor.inputs or not isinstance(payload, dict):
                 continue

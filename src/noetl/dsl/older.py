@@ -19,6 +19,7 @@ from noetl.dsl import nodes
 from noetl.dsl.flow_shapes import FRAME_HINTS
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
+from noetl.model.net import NOOP
 from noetl.model.older_forms import Written, auth_by_name
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
@@ -514,7 +515,7 @@ def _sink(sink: Written, look: Look) -> None:
     tool = sink.below("tool", "a task")
     if tool is not None:
         if tool.text("kind") == "event_log":
-            tool.put("kind", "noop", "what a sink is given is recorded: write `kind: noop`")
+            tool.put("kind", NOOP, "what a sink is given is recorded: write `kind: noop`")
         _task(tool, look)
 
 

@@ -11,6 +11,7 @@ from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Defined, Schema
 from noetl.dsl.policy_shapes import TASK_SPEC
 from noetl.dsl.shapes import API_VERSION, PLAYBOOK
 from noetl.dsl.task_shapes import TASK
+from noetl.model.net import WORKBOOK
 from noetl.model.toolshape import ToolShape
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -100,7 +101,7 @@ def _kind_schema(tool: ToolShape, config: str) -> Schema:
         },
         "additionalProperties": False,
     }
-    needs = [_one_of_group(group, tool) for group in tool.needs if tool.kind != "workbook"]
+    needs = [_one_of_group(group, tool) for group in tool.needs if tool.kind != WORKBOOK]
     return found | {"allOf": needs} if needs else found
 
 

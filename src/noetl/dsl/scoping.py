@@ -15,11 +15,11 @@ from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
 from noetl.model import schemas
-from noetl.model.net import Block, Collect, Net, Retry, Step
+from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
 from noetl.templates import Template
 from noetl.templates.analysis import Lookup, path_of
-from noetl.templates.views import SQL_KINDS
+from noetl.templates.views import VIEWED
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -51,7 +51,6 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
-VIEWED = SQL_KINDS | {"http", "workbook"}
 """Kinds whose results templates read in other ways than by their own keys."""
 KEYS_SHOWN = 10
 """Keys that a message names."""
@@ -342,10 +341,10 @@ def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Ne
         return None
     [task] = step.tasks
     schema = task.schema
-    if task.kind == "playbook" and schema is None and "return_step" not in task.config:
+    if task.kind == PLAYBOOK and schema is None and "return_step" not in task.config:
         promises = called.get(str(task.config.get("path")))
         schema = promises.executor.result if promises is not None else None
-    if schema is not None and task.kind not in VIEWED and not task.select:
+    if schema is not None and task.kind not in (*VIEWED, WORKBOOK) and not task.select:
         return schemas.yielded(schema.schema)
     tool = tools.get(task.kind)
     again = [action for rule in task.retries for action in rule.actions]

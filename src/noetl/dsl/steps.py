@@ -32,6 +32,7 @@ from noetl.dsl.tasks import Frame, pipeline, promises, sink_task
 from noetl.dsl.walk import all_tasks
 from noetl.model.fields import ALIASES
 from noetl.model.net import (
+    WORKBOOK,
     Admit,
     Amount,
     Block,
@@ -76,10 +77,8 @@ def step(building: Building, node: Mapping, outer: Values, default_timeout: Amou
         loop=loop(building, field(node, "loop"), home),
         tasks=_yielding(
             building,
-            _on_quantum(
-                building,
-                pipeline(building, field(node, "tool"), frame),
-                {**building.quantum, **quantum_defaults(policy)},
+            _with_defaults(
+                building, pipeline(building, field(node, "tool"), frame), kind_defaults(policy)
             ),
             field(node, "output"),
         ),
@@ -131,22 +130,27 @@ def worker_labels(policy: Node | None) -> dict[str, str]:
     return {key: value for key, value in texts.items() if value is not None}
 
 
-def quantum_defaults(policy: Node | None) -> Values:
-    """`placement.quantum`: config of quantum tasks that do not say otherwise."""
+def kind_defaults(policy: Node | None) -> dict[str, Values]:
+    """What a `placement` says of tool kinds, such as `quantum`: config of tasks of that kind that
+    do not say otherwise.
+    """
     return {
-        key: nodes.plain(value)
-        for key, value in entries(deep(policy, "placement", "quantum")).items()
-        if key in ("provider", "backend", "shots_max")
+        kind: {key: nodes.plain(one) for key, one in entries(value).items()}
+        for kind, value in entries(deep(policy, "placement")).items()
+        if kind not in ("pool", "labels")
     }
 
 
-def _on_quantum(building: Building, tasks: tuple[Task, ...], placed: Values) -> tuple[Task, ...]:
-    if not placed or not any(task.kind == "quantum" for task in tasks):
+def _with_defaults(
+    building: Building, tasks: tuple[Task, ...], own: dict[str, Values]
+) -> tuple[Task, ...]:
+    if not own and not building.kind_defaults:
         return tasks
     found = []
     for task in tasks:
         made = task
-        if task.kind == "quantum":
+        placed = {**building.kind_defaults.get(task.kind, {}), **own.get(task.kind, {})}
+        if placed:
             config = {**placed, **task.config}
             made = msgspec.structs.replace(
                 task, config={key: config[key] for key in sorted(config)}
@@ -301,7 +305,7 @@ def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use],
             reads_context = tool.reads_context if tool is not None else None
             whole = whole or (reads_context is not None and reads_context(task.config))
             name = str(task.config.get("task"))
-            if task.kind != "workbook" or name in seen:
+            if task.kind != WORKBOOK or name in seen:
                 continue
             seen.add(name)
             if name in building.blocks:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from noetl.dsl.building import Building, Home, Where, entries, field, items, text, whole
 from noetl.dsl.nodes import Node
-from noetl.model.net import AnyAction, Condition, Continue, Fail, Jump, Patch, Rule, Task
+from noetl.model.net import NOOP, AnyAction, Condition, Continue, Fail, Jump, Patch, Rule, Task
 
 Branch = Callable[[Node | None, str], list[Task]]
 """Builds the tasks inside sugar; the text starts the names of those without one."""
@@ -129,7 +129,7 @@ class _Maker:
         return Rule(label=label, when=when, actions=actions)
 
     def _noop(self, name: str, *rules: Rule) -> Task:
-        made = Task(name=name, kind="noop", config=_HAND_ON, rules=rules, origin=self._origin)
+        made = Task(name=name, kind=NOOP, config=_HAND_ON, rules=rules, origin=self._origin)
         self._building.mark(made, self._node.place)
         self._building.debug[f"{self._home.name or self._home.block}.{name}"] = self._node.place
         return made

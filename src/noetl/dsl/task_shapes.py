@@ -32,6 +32,7 @@ from noetl.dsl.grammar import (
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policy_shapes import KNOBS, POLL, TASKS, VALUES, RuleList
 from noetl.dsl.schemas import A_SCHEMA
+from noetl.model.net import WORKBOOK
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -338,7 +339,7 @@ def _check_spellings(node: Mapping, tool: ToolShape, look: Inspection) -> None:
 
 
 def _check_needs(node: Mapping, tool: ToolShape, look: Inspection) -> None:
-    if tool.kind == "workbook":
+    if tool.kind == WORKBOOK:
         return  # the entry may also be named by the task's own name; checks.py looks
     written = {tool.aliases.get(key, key) for key in node.entries}
     for group in tool.needs:

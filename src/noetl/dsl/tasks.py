@@ -25,7 +25,7 @@ from noetl.dsl.policies import policy_of, retry_rules, task_rules
 from noetl.dsl.schemas import result_schema
 from noetl.dsl.sugar import expand
 from noetl.dsl.task_shapes import is_labelled, is_sugar
-from noetl.model.net import Amount, Poll, Rule, Select, Task, Values
+from noetl.model.net import NOOP, WORKBOOK, Amount, Poll, Rule, Select, Task, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import CodeProblem, ToolShape
 
@@ -98,7 +98,7 @@ def _branch(building: Building, node: Node | None, prefix: str, frame: Frame) ->
 def _single(building: Building, node: Mapping, fallback: str, frame: Frame) -> Task:
     named = field(node, "name")
     # Of a lone workbook call, `name` is the entry it calls.
-    calls_by_name = text(node, "kind") == "workbook" and field(node, "task") is None
+    calls_by_name = text(node, "kind") == WORKBOOK and field(node, "task") is None
     name = fallback if calls_by_name else nodes.text_of(named) or fallback
     return task(building, node, name, frame, named.place if named is not None else None)
 
@@ -201,7 +201,7 @@ def _config(
     for key, value in entries(node).items():
         if tool.takes(key) and key != "name":
             found[tool.aliases.get(key, key)] = building.value(value, frame.where, frame.home)
-    if tool.kind == "workbook" and "task" not in found:
+    if tool.kind == WORKBOOK and "task" not in found:
         found["task"] = text(node, "name") or name
     _warn_of_templates_in_code(building, node, tool)
     if tool.code_check is not None:
@@ -306,7 +306,7 @@ def _max_jumps(building: Building, asked: Amount | None, node: Node) -> Amount:
 
 def nothing(building: Building, name: str, place: Place) -> Task:
     """Stands for a task whose tool was not written; that has been reported."""
-    made = Task(name=name, kind="noop")
+    made = Task(name=name, kind=NOOP)
     building.mark(made, place)
     return made
 

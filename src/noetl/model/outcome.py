@@ -81,6 +81,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Any = None
 
 
+DETAILS = ("http", "pg", "py", "sh")
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Exactly one per call."""
 
@@ -96,6 +99,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def details(self) -> dict[str, dict[str, Any]]:
+        """What is known beside the result, by the name under which templates read it."""
+        found = {name: getattr(self, name) for name in DETAILS}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def ok(result: Any = None, **fields: Any) -> Outcome:

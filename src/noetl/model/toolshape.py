@@ -63,6 +63,12 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a task with this config certainly yields; None for whatever is not certain."""
     reads_context: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a task with this config may read `context`, which shows everything; None: never."""
+    tells: Callable[[Mapping[str, Any]], tuple[Any, ...]] | None = None
+    """What people recognise a call by, in the order it is read, e.g. method and URL; None: by the
+    first of the usual fields (`path`, `code`, `url`, …) that is written.
+    """
+    credential: Callable[[Mapping[str, Any]], Any] | None = None
+    """What a config names as a credential elsewhere than under `auth`."""
     older: Form | None = None
     """Puts older ways to write this kind into today's words."""
     deprecated: Mapping[str, str] = {}

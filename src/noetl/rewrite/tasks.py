@@ -5,6 +5,7 @@ from __future__ import annotations
 from noetl.dsl.building import Where
 from noetl.dsl.policies import ON_ANY_ERROR
 from noetl.dsl.task_shapes import SUGAR
+from noetl.model.net import WORKBOOK
 from noetl.rewrite.edit import (
     Work,
     children,
@@ -116,7 +117,7 @@ def _name_task(work: Work, holder: Entry) -> None:
     if label.name in SUGAR or not isinstance(body, Branch) or body.get("kind") is None:
         return
     inner = body.find("name")
-    if inner is not None and text_at(body, "kind") == "workbook" and body.find("task") is None:
+    if inner is not None and text_at(body, "kind") == WORKBOOK and body.find("task") is None:
         rename(inner, "task")
         inner = None
     if outer.props or body.props or merges(body) or inner is not None or not label.name:

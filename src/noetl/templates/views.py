@@ -33,6 +33,10 @@ SQL_KINDS = frozenset(
         "oracle",
     ]
 )
+VIEWED = SQL_KINDS | {"http"}
+"""Kinds whose results are read in other ways than by their own keys. A net records kinds and no
+views, so this one table has their names; `view` is its only reader at run time.
+"""
 LOOP = "loop"
 """Of what a loop yields, in the place of a tool kind."""
 TIME_FIELDS: dict[type, tuple[str, ...]] = {

@@ -76,6 +76,10 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     """Every kind of error that `run` returns. What it lets rise becomes an `exception`."""
     has_effect: bool = True
     """Whether a call may change anything; a call that cannot may be made again unrecorded."""
+    is_harmless: bool = False
+    """It reaches nothing outside, so a test may run it as it is."""
+    is_client: bool = False
+    """A call is a request to a server that may be traced, too; its span says so."""
     runs_code: bool = False
     """It runs code of the author, which also sees the args of its step and whole results."""
     secret_result: bool = False

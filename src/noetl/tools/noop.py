@@ -40,6 +40,7 @@ TOOL = Tool(
     config=Noop,
     run=run,
     has_effect=False,
+    is_harmless=True,
     example=EXAMPLE,
     yields=lambda config: yielded_by(config.get("result")),
 )

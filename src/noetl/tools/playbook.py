@@ -44,6 +44,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs another playbook and waits for its end.",
     config=Playbook,
+    is_harmless=True,
     errors=("not_found", "cancelled", "timeout"),
     needs=(("path",),),
     older=_older,

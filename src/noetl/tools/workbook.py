@@ -35,6 +35,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs a task of the root workbook.",
     config=Workbook,
+    is_harmless=True,
     errors=("timeout",),
     needs=(("task",),),
 )

@@ -140,11 +140,7 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
         answer["error"] = _error(outcome.error)
     else:
         answer["result"] = quoted(outcome.result)
-    for name in ("http", "pg", "py", "sh"):
-        value = getattr(outcome, name)
-        if value is not None:
-            answer[name] = quoted(value)
-    return answer
+    return answer | {name: quoted(value) for name, value in outcome.details.items()}
 
 
 def _error(error: TaskError) -> dict[str, Any]:

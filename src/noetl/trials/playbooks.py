@@ -13,11 +13,10 @@ import msgspec
 from noetl.dsl.walk import all_tasks
 from noetl.errors import NotFound
 from noetl.model.facts import Source
-from noetl.model.net import KeychainEntry, Net, Step, Task
+from noetl.model.net import PLAYBOOK, WORKBOOK, KeychainEntry, Net, Step, Task
 from noetl.model.spelling import did_you_mean
+from noetl.tools.registry import tools
 
-HARMLESS = frozenset({"noop", "python", "workbook", "playbook", "artifact"})
-"""Kinds that touch nothing outside, so that they may run in a test as they are."""
 CLAIM = "claim"
 """The task that asks for the next rows of a loop over a cursor."""
 
@@ -69,7 +68,7 @@ def _named(task: str, step: str, known: set[str]) -> str:
 def _only(step: Step) -> str:
     """The only task of the step, or else the only one that reaches outside."""
     tasks = [task.name for task in step.tasks]
-    outside = [task.name for task in step.tasks if task.kind not in HARMLESS]
+    outside = [task.name for task in step.tasks if not _is_harmless(task.kind)]
     for choice in (tasks, outside):
         if len(choice) == 1:
             return choice[0]
@@ -79,17 +78,22 @@ def _only(step: Step) -> str:
     raise NotFound(f'step "{step.name}" has several tasks; say which one: {choices}.')
 
 
+def _is_harmless(kind: str) -> bool:
+    tool = tools().get(kind)
+    return tool is not None and tool.is_harmless
+
+
 def _tasks(step: Step, net: Net) -> Iterator[str]:
     """Every task that may run while the step does."""
     own = list(all_tasks(step))
     yield from (task.name for task in own)
     if step.loop is not None and step.loop.cursor is not None:
         yield CLAIM
-    if step.compensate is not None or any(task.kind == "workbook" for task in own):
+    if step.compensate is not None or any(task.kind == WORKBOOK for task in own):
         yield from (task.name for block in net.workbook for task in all_tasks(block))
 
 
-BY_THE_WORKER = ("playbook", "workbook")
+BY_THE_WORKER = (PLAYBOOK, WORKBOOK)
 """Kinds that no tool runs, so a stand-in for them is a kind of its own."""
 ANY_SECRET = "stand-in"  # noqa: S105  it opens nothing
 

@@ -29,7 +29,7 @@ from noetl.model.events import (
     WorkflowFinished,
     decode,
 )
-from noetl.model.net import Net
+from noetl.model.net import NOOP, PLAYBOOK, Net
 from noetl.model.outcome import Outcome, failed
 from noetl.model.retrospect import Divergence, WhatIfExecution
 from noetl.model.rule_events import SinkProcessed
@@ -42,7 +42,7 @@ from noetl.trials.playbooks import BY_THE_WORKER, Playbooks, Target, adapted, ki
 from noetl.trials.world import Stop, Surroundings, World
 from noetl.wiring import in_background
 
-PURE = frozenset({"noop"})
+PURE = frozenset({NOOP})
 """Kinds that yield what the playbook writes and touch nothing: these are evaluated anew."""
 Key = tuple[str, str, int | None]
 """Step, task, iteration."""
@@ -180,7 +180,7 @@ def _handed_over(net: Net) -> list[Target]:
         Target("", step.name, task.name)
         for step in net.steps
         for task in all_tasks(step)
-        if task.kind == "playbook"
+        if task.kind == PLAYBOOK
     ]
 
 

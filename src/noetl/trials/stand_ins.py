@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import DETAILS, Outcome, TaskError, failed
 from noetl.templates import Scope, compile_condition, compile_value
 from noetl.tools.base import Tool, ToolContext
 from noetl.trials.clock import VirtualClock
 from noetl.trials.files import Answer, StandIn
-from noetl.trials.playbooks import BY_THE_WORKER, HARMLESS, Target, kind_for
+from noetl.trials.playbooks import BY_THE_WORKER, Target, kind_for
 
 REAL_SECONDS_MAX = 60.0
 """How long a tool that really runs may take."""
@@ -86,7 +86,7 @@ class StandIns:
         answers = self._answers.get(target)
         if answers is not None:
             return await self._answer(answers, target, config, context)
-        if tool.run is None or not _is_harmless(tool.kind, config):
+        if tool.run is None or not _is_harmless(tool, config):
             return self._refused(target, _needs_one(tool.kind, target))
         with self._clock.real_work():
             async with asyncio.timeout(REAL_SECONDS_MAX):
@@ -110,9 +110,9 @@ class StandIns:
         return failed("client_error", why, code="no_stand_in")
 
 
-def _is_harmless(kind: str, config: Any) -> bool:
+def _is_harmless(tool: Tool, config: Any) -> bool:
     """Whether it touches nothing outside; code that lies elsewhere would have to be fetched."""
-    return kind in HARMLESS and "://" not in (getattr(config, "script", None) or "")
+    return tool.is_harmless and "://" not in (getattr(config, "script", None) or "")
 
 
 def _scope(config: Any, context: ToolContext, now: float) -> Scope:
@@ -144,7 +144,7 @@ def _longest(timeout: Any) -> float | None:
 def _outcome(answer: Answer, scope: Scope) -> Outcome:
     written = {
         name: getattr(answer, name)
-        for name in ("result", "error", "http", "pg", "py", "sh")
+        for name in ("result", "error", *DETAILS)
         if getattr(answer, name) is not None
     }
     said: Any = compile_value(msgspec.to_builtins(written)).render(scope, "the stand-in")

@@ -55,7 +55,7 @@ class Caller:
         self.resources = resources
         self.sources = sources
         self.now = now
-        self._tools = tools
+        self.tools = tools
         self.rates = Rates(control)
 
     async def call(
@@ -73,7 +73,7 @@ class Caller:
         task = program.task
         call = Call(self, program, frame, action_id, reporter, traceparent)
         started = self.now()
-        tool = self._tools.get(task.kind)
+        tool = self.tools.get(task.kind)
         if tool is None or tool.has_effect:
             reporter.has_effect = True
             listen(call.wait)

@@ -40,6 +40,7 @@ from noetl.errors import EvaluationFailed
 from noetl.model.chains import Progress
 from noetl.model.commands import Command, Ending, Suspension
 from noetl.model.ids import derive
+from noetl.model.net import WORKBOOK
 from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.worker.bodies import Bodies
 from noetl.worker.calls import Caller
@@ -138,7 +139,7 @@ class Driver:
             try:
                 if not isinstance(asked, Call):
                     happened = await self._performed(asked)
-                elif asked.program.task.kind == "workbook":
+                elif asked.program.task.kind == WORKBOOK:
                     happened = await self._entered(asked)
                 else:
                     happened = await call(asked.program, asked.frame, asked.action_id, reporter)

@@ -35,7 +35,7 @@ from noetl.model.events import (
     TaskStarted,
 )
 from noetl.model.ids import derive
-from noetl.model.net import FRAME_ROWS, Cursor, Loop, Task, Values
+from noetl.model.net import FRAME_ROWS, NOOP, Cursor, Loop, Task, Values
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.templates import Scope, compile_value
 
@@ -132,7 +132,7 @@ async def _run_chains(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> 
     again behind one that follows it.
     """
     remaining = iter(chunk.chains)
-    has_effect = any(task.kind != "noop" for task in driver.step.step.tasks)
+    has_effect = any(task.kind != NOOP for task in driver.step.step.tasks)
     stop = False
 
     async def lane() -> None:

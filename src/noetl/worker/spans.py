@@ -325,7 +325,8 @@ class _Piece:
                 "noetl.iteration": frame.iteration,
                 **says,
             }
-            is_client = task.kind == "http"
+            tool = self._driver.caller.tools.get(task.kind)
+            is_client = tool is not None and tool.is_client
             self._add(f"task {task.name}", span_id, self._id, began, attributes, is_client)
 
     def _add(

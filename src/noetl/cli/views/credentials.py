@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.cli.views.description import tool_shapes
 from noetl.model.net import Net, Run, Step, Task, Value
 
 # `keychain.name` and `keychain['name']` inside a template.
@@ -60,8 +61,9 @@ def _named_by_step(step: Step) -> Iterator[str]:
 
 def _named_by_task(task: Task) -> Iterator[str]:
     yield from _in_config(task.config)
-    if task.kind == "secrets" and task.config.get("provider", "credential") == "credential":
-        yield from _names(task.config.get("secret"))
+    tool = tool_shapes().get(task.kind)
+    if tool is not None and tool.credential is not None:
+        yield from _names(tool.credential(task.config))
     for text in _texts([task.config, task.inputs]):
         for template in _TEMPLATE.findall(text):
             yield from _KEYCHAIN.findall(template)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, assert_never
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from noetl.cli.output import one_line
 from noetl.model.net import (
@@ -33,6 +34,9 @@ from noetl.model.net import (
     Value,
     Values,
 )
+
+if TYPE_CHECKING:
+    from noetl.model.toolshape import ToolShape
 
 
 class Span(NamedTuple):
@@ -236,13 +240,20 @@ _TELLING = (
 """Fields of tools by which people recognise a call; the first one written is shown."""
 
 
+@cache
+def tool_shapes() -> dict[str, ToolShape]:
+    """The installed kinds: each says itself what is to be told of its calls."""
+    from noetl.tools.registry import shapes
+
+    return shapes()
+
+
 def summary(task: Task) -> str:
     """The one thing about a call that people recognise it by."""
     config = task.config
-    if task.kind == "http":
-        return brief(f"{config.get('method', 'GET')} {expression(str(config.get('url', '')))}")
-    if task.kind == "transfer":
-        return " to ".join(_end_of_transfer(config.get(end)) for end in ("source", "target"))
+    tool = tool_shapes().get(task.kind)
+    if tool is not None and tool.tells is not None:
+        return brief(" ".join(expression(str(part)) for part in tool.tells(config)))
     if "op" in config:
         about = next((config[key] for key in ("key", "subject", "job_id") if key in config), "")
         return brief(f"{config['op']} {expression(str(about))}")
@@ -253,10 +264,6 @@ def summary(task: Task) -> str:
         if value is not None:
             return brief(_first_line(value))
     return ""
-
-
-def _end_of_transfer(end: Value) -> str:
-    return brief(end.get("kind", "?") if isinstance(end, dict) else end)
 
 
 def _first_line(value: Value) -> str:

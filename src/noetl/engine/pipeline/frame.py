@@ -16,7 +16,7 @@ from noetl.model.commands import Command
 from noetl.model.events import CtxPatched, VarsSet
 from noetl.model.ids import derive
 from noetl.model.net import Task, Values
-from noetl.model.outcome import Outcome, error_value, ok
+from noetl.model.outcome import DETAILS, Outcome, error_value, ok
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
 
 FRESH = Tries()
@@ -270,7 +270,7 @@ class Frame:
         if outcome.is_ok:
             envelope["result"] = outcome.result
             self._note_secret(outcome.result, "outcome", "output", "this", "result", "response")
-        for name in ("http", "pg", "py", "sh"):
+        for name in DETAILS:
             found = getattr(outcome, name)
             if found is not None:
                 envelope[name] = found

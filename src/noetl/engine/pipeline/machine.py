@@ -86,6 +86,7 @@ from noetl.model.commands import ChildRequest, Command, Ending, Suspension
 from noetl.model.events import Event, PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
+from noetl.model.net import NOOP
 from noetl.model.outcome import Outcome, TaskError, error_value, failed, ok
 from noetl.model.rule_events import (
     CaseEvaluated,
@@ -1126,7 +1127,7 @@ class Pipeline:
             self._say_repeated(program, settled)
         if self._top:
             self._say_writes()
-            if program.task.kind != "noop":
+            if program.task.kind != NOOP:
                 self._doing.append(Flush())
 
     def _say_writes(self) -> None:

@@ -48,6 +48,7 @@ from noetl.model import schemas
 from noetl.model.chains import Chain, Tries
 from noetl.model.facts import Undefined, near_misses, sentence
 from noetl.model.net import (
+    PLAYBOOK,
     Break,
     CaseSettings,
     Collect,
@@ -218,7 +219,7 @@ class TaskProgram:
         self.max_jumps = compile_value(task.max_jumps)
         self.config = compile_value(task.config)
         self.inputs = compile_value(task.inputs)
-        self.starts_child = task.kind == "playbook"
+        self.starts_child = task.kind == PLAYBOOK
         """It is another execution, which the run waits for without a worker."""
         self.is_literal = self.config.is_literal and self.inputs.is_literal
         self.reads_output = any(

@@ -70,6 +70,7 @@ TOOL = Tool(
     summary="Reads a result reference.",
     config=Artifact,
     run=run,
+    is_harmless=True,
     errors=("not_found", "parse", "client_error", "schema"),
     aliases={"reference": "ref"},
     needs=(("ref",),),

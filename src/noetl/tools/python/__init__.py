@@ -236,6 +236,7 @@ TOOL = Tool(
     config=Python,
     run=run,
     runs_code=True,
+    is_harmless=True,
     reads_context=_reads_context,
     errors=(
         *("exception", "timeout", "schema", "parse", "not_found", "auth", "client_error"),

@@ -55,4 +55,7 @@ TOOL = Tool(
     ),
     aliases={"secret_name": "secret", "credential": "auth"},
     needs=(("secret",),),
+    credential=lambda config: (
+        config.get("secret") if config.get("provider", "credential") == "credential" else None
+    ),
 )

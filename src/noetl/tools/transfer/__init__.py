@@ -226,6 +226,10 @@ def _older(task: Written) -> None:
             end.move("mapping", task, "mapping", "write `mapping` on the task itself")
 
 
+def _place(end: Any) -> Any:
+    return end.get("kind", "?") if isinstance(end, dict) else end
+
+
 TOOL = Tool(
     kind="transfer",
     example=EXAMPLE,
@@ -238,6 +242,7 @@ TOOL = Tool(
         *("db_timeout", "parse", "schema"),
     ),
     needs=(("source",), ("target",)),
+    tells=lambda config: (_place(config.get("source")), "to", _place(config.get("target"))),
     older=_older,
     older_shapes={
         "source": {
