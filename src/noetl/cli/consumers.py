@@ -9,7 +9,15 @@ import click
 from noetl.cli.calls import looks
 from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, add_pause, path_argument
+from noetl.cli.trigger_documents import (
+    add_delete,
+    add_list,
+    add_pause,
+    does,
+    path_argument,
+    print_head,
+    state,
+)
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -31,21 +39,15 @@ def command() -> None:
     """
 
 
-def _does(one: ConsumerItem) -> str:
-    return one.playbook if one.playbook is not None else f"signal {one.signal}"
-
-
 def _state(one: ConsumerItem) -> str:
-    if one.status == "paused":
-        return f"paused: {one.reason}" if one.reason else "paused"
-    return one.problem or ("reads" if one.holder else "no server reads it")
+    return state(one, one.problem or ("reads" if one.holder else "no server reads it"))
 
 
 add_list(
     command,
     "consumers",
     "Every consumer, with what it does.",
-    lambda one: (one.source, one_line(_state(one)), f"→ {_does(one)}"),
+    lambda one: (one.source, one_line(_state(one)), f"→ {does(one)}"),
 )
 
 
@@ -68,11 +70,9 @@ async def show_command(api: Api, path: str, messages: int, as_json: bool) -> Non
     if as_json:
         print_json(found)
         return
-    print_line(f"{found.path} version {found.version}, {_state(found)}")
-    if found.description:
-        print_line(one_line(found.description))
+    print_head(found, _state(found))
     print_line(f"source   {found.source}")
-    print_line(f"does     {_does(found)}")
+    print_line(f"does     {does(found)}")
     if found.holder:
         print_line(f"read by  {found.holder}")
     print_line(f"running  {len(found.running)} of {found.max_running}")

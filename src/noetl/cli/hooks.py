@@ -9,11 +9,10 @@ import click
 from noetl.cli.calls import looks
 from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, path_argument
+from noetl.cli.trigger_documents import add_delete, add_list, does, path_argument, print_head
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
-    from noetl.model.hook_answers import HookItem
 
 
 @click.group(short_help="Look at what others may call, and end it.")
@@ -30,15 +29,11 @@ def command() -> None:
     """
 
 
-def _does(one: HookItem) -> str:
-    return one.playbook if one.playbook is not None else f"signal {one.signal}"
-
-
 add_list(
     command,
     "hooks",
     "Every hook, with what it does.",
-    lambda one: (f"POST {one.url}", one.verify, f"→ {_does(one)}"),
+    lambda one: (f"POST {one.url}", one.verify, f"→ {does(one)}"),
 )
 
 
@@ -54,11 +49,9 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
     if as_json:
         print_json(one)
         return
-    print_line(f"{one.path} version {one.version}")
-    if one.description:
-        print_line(one_line(one.description))
+    print_head(one)
     print_line(f"url      POST {one.url}")
-    print_line(f"does     {_does(one)}")
+    print_line(f"does     {does(one)}")
     print_line(f"verify   {one.verify} {' '.join(one.credentials)}".rstrip())
     for told in one.deliveries:
         words = (told.time, told.outcome, told.execution_id, one_line(told.reason))

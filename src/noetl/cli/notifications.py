@@ -9,7 +9,14 @@ import click
 from noetl.cli.calls import looks
 from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, add_pause, path_argument
+from noetl.cli.trigger_documents import (
+    add_delete,
+    add_list,
+    add_pause,
+    path_argument,
+    print_head,
+    state,
+)
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -36,9 +43,7 @@ def _tells(one: NotificationItem) -> str:
 
 
 def _state(one: NotificationItem) -> str:
-    if one.status == "paused":
-        return f"paused: {one.reason}" if one.reason else "paused"
-    return one_line(one.problem) or one.status
+    return state(one, one_line(one.problem) or one.status)
 
 
 add_list(
@@ -61,9 +66,7 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
     if as_json:
         print_json(one)
         return
-    print_line(f"{one.path} version {one.version}, {one.status}")
-    if one.description:
-        print_line(one_line(one.description))
+    print_head(one, state(one, one.status))
     print_line(f"tells    {_tells(one)}")
     for key, value in one.labels.items():
         print_line(f"label    {key}={value}")

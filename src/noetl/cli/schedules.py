@@ -8,8 +8,15 @@ import click
 
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
-from noetl.cli.output import counted, one_line, print_json, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, add_pause, path_argument
+from noetl.cli.output import counted, print_json, print_line, say
+from noetl.cli.trigger_documents import (
+    add_delete,
+    add_list,
+    add_pause,
+    path_argument,
+    print_head,
+    state,
+)
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -39,9 +46,7 @@ def _when(one: ScheduleItem) -> str:
 
 
 def _state(one: ScheduleItem) -> str:
-    if one.status == "paused":
-        return f"paused: {one.reason}" if one.reason else "paused"
-    return f"next {one.next_time}" if one.next_time else "no time to come"
+    return state(one, f"next {one.next_time}" if one.next_time else "no time to come")
 
 
 add_list(
@@ -71,12 +76,7 @@ async def show_command(api: Api, path: str, times: int, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print_line(
-        f"{found.path} version {found.version}, {found.status}"
-        + (f": {found.reason}" if found.reason else "")
-    )
-    if found.description:
-        print_line(one_line(found.description))
+    print_head(found, state(found, found.status))
     print_line(
         f"starts   {found.playbook}"
         + (f" version {found.playbook_version}" if found.playbook_version else "")

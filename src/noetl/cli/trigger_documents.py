@@ -10,7 +10,7 @@ import click
 
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
-from noetl.cli.output import print_list, say
+from noetl.cli.output import one_line, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -21,6 +21,25 @@ path_argument = click.argument("path")
 
 def _route(plural: str, name: str) -> Any:
     return getattr(import_module(f"noetl.api.routes.{plural}"), name)
+
+
+def state(one: Any, running: str) -> str:
+    """That it is paused, and why; of one that is not, what is `running`."""
+    if one.status == "paused":
+        return f"paused: {one.reason}" if one.reason else "paused"
+    return running
+
+
+def does(one: Any) -> str:
+    """What one does that starts a playbook or sends a signal."""
+    return one.playbook if one.playbook is not None else f"signal {one.signal}"
+
+
+def print_head(one: Any, state: str = "") -> None:
+    """What is told first of each of them."""
+    print_line(f"{one.path} version {one.version}{f', {state}' if state else ''}")
+    if one.description:
+        print_line(one_line(one.description))
 
 
 def add_list(

@@ -1,0 +1,383 @@
+"""Commands that act on executions: stop them, let them go on, answer them, run them again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noetl.cli.calls import PAGE, acts, holding
+from noetl.cli.exits import INTERRUPTED, OK
+from noetl.cli.options import (
+    db_option,
+    execution_argument,
+    json_option,
+    local_settings,
+    payload_option,
+    set_option,
+)
+from noetl.cli.output import counted, one_line, print_json, print_line, say
+
+if TYPE_CHECKING:
+    from noetl.cli.calls import Api
+    from noetl.model.answers import ExecutionSummary
+    from noetl.model.retrospect import ForkPlanDocument
+    from noetl.settings import Settings
+
+
+@click.command("cancel")
+@execution_argument
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@acts
+async def cancel_command(api: Api, execution: str, reason: str) -> None:
+    """Stop an execution for good. What it runs just now is interrupted.
+
+    A playbook with `compensate_on: [cancel]` undoes what is done first; cancelling again stops
+    that, too.
+    """
+    from noetl.api.routes.executions import CANCEL, Cancel
+
+    execution_id = await api.find(execution)
+    wish = Cancel(reason=reason or "cancelled by command")
+    now = await api.call(CANCEL, execution_id=execution_id, body=wish)
+    if now.status == "CANCELLED":
+        say(f"execution {execution_id} is cancelled")
+        return
+    rest = await api.left_to_do(execution_id)
+    say(f"execution {execution_id} is being cancelled: it undoes what is done{rest}")
+
+
+@click.command("pause")
+@execution_argument
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@acts
+async def pause_command(api: Api, execution: str, reason: str) -> None:
+    """Begin nothing new in an execution until it is resumed.
+
+    Calls that run just now end. The command comes back when every worker that has work of it has
+    confirmed that. Sub-playbooks are executions of their own, and go on.
+    """
+    from noetl.api.routes.executions import PAUSE, Pause
+
+    execution_id = await api.find(execution)
+    paused = await api.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
+    for worker in paused.unconfirmed:
+        say(f"worker {worker} has not confirmed the pause; it may begin something yet")
+    say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
+
+
+@click.command("answer")
+@execution_argument
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--step", help="Which step, if several wait for an answer.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="The same as FIELD=VALUE."
+)
+@acts
+async def answer_command(
+    api: Api, execution: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
+) -> None:
+    """Answer what a waiting step asks.
+
+    On a terminal the fields of its form are asked for one by one, unless FIELD=VALUE answers
+    them.
+
+    \b
+    Examples:
+      noetl executions answer 380937164380631313
+      noetl executions answer 380937164380631313 approved=yes note="looks right"
+    """
+    import msgspec
+
+    from noetl.cli.signal import deliver
+    from noetl.cli.values import ask, field_values
+    from noetl.model.net import FormField
+
+    execution_id = await api.find(execution)
+    waiting = {
+        one["step"]: msgspec.convert(one.get("waiting", {}).get("form", ()), tuple[FormField, ...])
+        for one in (await api.document(execution_id))["steps"]
+    }
+    asking = {name: form for name, form in waiting.items() if form}
+    chosen = _chosen(asking, step, execution_id)
+    values = field_values(asking[chosen], (*fields, *sets))
+    if not values and sys.stdin.isatty():
+        say(f'step "{one_line(chosen)}" asks:')
+        values = {field.name: ask(field) for field in asking[chosen]}
+    await deliver(api, execution_id, "approval.received", values, step=chosen)
+    rest = await api.left_to_do(execution_id)
+    say(f'step "{chosen}" of execution {execution_id} has its answer{rest}')
+
+
+def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
+    """Which step is answered, of those that wait with a form."""
+    from noetl.errors import Conflict, SignalRefused
+
+    if step is not None and step in asking:
+        return step
+    if not asking or step is not None:
+        what = f'step "{step}"' if step is not None else f"execution {execution_id}"
+        raise Conflict(
+            f"{what} does not wait for an answer. `noetl executions why {execution_id}` shows what"
+            " it waits for."
+        )
+    if len(asking) > 1:
+        raise SignalRefused(
+            f"several steps wait for an answer: {', '.join(asking)}. Choose one with --step."
+        )
+    return next(iter(asking))
+
+
+@click.command("resume")
+@execution_argument
+@click.option("--detach", is_flag=True, help="Only lift the pause; do not run it here.")
+@json_option
+@acts
+async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
+    """Let a paused or interrupted execution go on.
+
+    If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
+    """
+    from noetl.api.routes.executions import RESUME, Resume
+    from noetl.cli.follow import to_end
+
+    execution_id = await api.find(execution)
+    await api.call(RESUME, execution_id=execution_id, body=Resume())
+    if not detach and not api.is_run():
+        return await to_end(api, execution_id, as_json=as_json)
+    where = "in the process that has the database"
+    if api.settings.server_url is not None:
+        where = f"on {api.settings.server_url}"
+    elif not api.is_run():
+        where = "when something runs next"
+    say(f"execution {execution_id} goes on {where}")
+    return OK
+
+
+@click.command("resume-all")
+@db_option
+def resume_all_command(db: str | None) -> None:
+    """Go on with every interrupted execution, to its end.
+
+    Ctrl-C stops this process and leaves them as they are. Paused executions stay paused.
+    """
+    try:
+        sys.exit(asyncio.run(_resume_all(local_settings(db))))
+    except KeyboardInterrupt:
+        say("stopped; what has not ended can be resumed again")
+        sys.exit(INTERRUPTED)
+
+
+async def _resume_all(settings: Settings) -> int:
+    from noetl.api.routes.executions import LIST, Which
+    from noetl.cli.follow import follow_quietly, working_here
+
+    async with holding(settings) as api:
+        chosen: list[ExecutionSummary] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            query = Which(q="status:active parent:none", cursor=cursor or None, limit=PAGE)
+            page = await api.call(LIST, query=query)
+            for row in page.executions:
+                if row.status == "PAUSED":
+                    say(f"execution {row.execution_id} of {row.path} is paused and stays so")
+                else:
+                    chosen.append(row)
+            cursor = page.next_cursor
+        if not chosen:
+            say("no execution was interrupted")
+            return OK
+        say(f"going on with {counted(len(chosen), 'execution')}")
+        async with working_here(api, {row.execution_id for row in chosen}):
+            watched = [follow_quietly(api, row.execution_id, row.path) for row in chosen]
+            return max(await asyncio.gather(*watched))
+
+
+@click.command("fork")
+@execution_argument
+@click.option(
+    "--at",
+    "seq",
+    type=click.IntRange(1),
+    metavar="SEQ",
+    help="The event that is to happen again, with all that follows.",
+)
+@click.option("--failed", is_flag=True, help="Only the failed iterations of a loop happen again.")
+@click.option(
+    "--iteration",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only this iteration of a loop happens again.",
+)
+@click.option(
+    "--step",
+    metavar="STEP",
+    help="With --failed or --iteration: the step with the loop, if there are several.",
+)
+@click.option("--version", type=click.IntRange(1), help="Go on with this version of the playbook.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Write to ctx first: --set total=3 or --set ctx.order.id=7.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say which calls would be reused.")
+@json_option
+@acts
+async def fork_command(
+    api: Api,
+    execution: str,
+    seq: int | None,
+    failed: bool,
+    iteration: int | None,
+    step: str | None,
+    version: int | None,
+    sets: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """A new execution that goes on from an event of another.
+
+    What was recorded before the event counts: none of those calls is made again. `noetl executions
+    events ID` shows the numbers. Of a loop, one iteration or all that failed can be repeated; the
+    others count.
+
+    \b
+    Examples:
+      noetl executions fork last --failed --dry-run
+      noetl executions fork last --failed --set rate=0.5
+      noetl executions fork last --step collect --iteration 17
+      noetl executions fork last --at 118 --version 13
+    """
+    from noetl.api.routes.executions import FORK, Fork
+    from noetl.cli.follow import to_end
+    from noetl.cli.values import pairs
+
+    is_loop = failed or iteration is not None
+    if failed and iteration is not None:
+        raise click.UsageError("--failed repeats all that failed, --iteration one: give one.")
+    if step is not None and (seq is not None or not is_loop):
+        raise click.UsageError("--step names the loop for --failed or --iteration, without --at.")
+    if seq is None and not is_loop:
+        raise click.UsageError(
+            "say what is to happen again: --at SEQ, an event and all that follows"
+            " (`noetl executions events ID` lists them), or --failed, the failed iterations of a"
+            " loop."
+        )
+    ctx = {key.removeprefix("ctx."): value for key, value in pairs(sets)}
+    source = await api.find(execution)
+    if seq is None:
+        seq = await _loop_event(api, source, step, failed=failed)
+    wish = Fork(
+        seq=seq, iteration=iteration, failed=failed, version=version, ctx=ctx, dry_run=dry_run
+    )
+    forked = await api.call(FORK, execution_id=source, body=wish)
+    plan = forked.plan
+    if forked.execution_id is not None:
+        reused = counted(plan.reused, "call")
+        where = f"a loop of {plan.source}" if is_loop else f"event {plan.seq} of {plan.source}"
+        say(f"goes on from {where}; {reused} reused")
+        return await to_end(api, forked.execution_id, as_json=as_json)
+    if as_json:
+        print_json(plan)
+    else:
+        _print_plan(plan)
+    return OK
+
+
+async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: bool) -> int:
+    """An event of the last run of the loop that is meant. Raises NotFound and BadRequest."""
+    from noetl.api.routes.moments import TIMELINE, WhichRuns
+    from noetl.errors import BadRequest, NotFound
+    from noetl.model.spelling import did_you_mean
+
+    loops: dict[str, int] = {}
+    has_failed: dict[str, bool] = {}
+    query = WhichRuns(buckets=1)
+    while True:
+        page = await api.call(TIMELINE, execution_id=execution_id, query=query)
+        for run in page.runs:
+            if run.loop is not None:
+                loops[run.step] = run.seq
+                has_failed[run.step] = run.loop.failed > 0
+        if not page.more:
+            break
+        query = WhichRuns(buckets=1, after=page.next_after)
+    if step is not None:
+        if step not in loops:
+            hint = did_you_mean(step, loops)
+            known = f" Its loops: {', '.join(loops)}." if loops and not hint else ""
+            raise NotFound(
+                f'execution {execution_id} has run no loop of step "{step}".{hint}{known}'
+            )
+        return loops[step]
+    chosen = [name for name in loops if has_failed[name]] if failed else list(loops)
+    if not chosen:
+        what = "no iteration of a loop has failed" if failed else "no loop has run"
+        raise NotFound(
+            f"in execution {execution_id} {what}. `noetl executions show {execution_id}` says what"
+            " happened; --at SEQ goes on from any event."
+        )
+    if len(chosen) > 1:
+        what = "loops have failed iterations" if failed else "loops have run"
+        raise BadRequest(
+            f"several {what} in execution {execution_id}: {', '.join(chosen)}. Choose one with"
+            " --step."
+        )
+    return loops[chosen[0]]
+
+
+def _print_plan(plan: ForkPlanDocument) -> None:
+    print_line(
+        f"events 1 to {plan.reused_upto} of {plan.source} count; it goes on from"
+        f" {', '.join(plan.goes_on) or 'nothing'}"
+    )
+    print_line(f"{counted(plan.reused, 'call')} reused, {plan.again} of the record again:")
+    for one in plan.calls:
+        which = f" (iterations {', '.join(map(str, one.iterations))})" if one.iterations else ""
+        print_line(f"  {one.step}.{one.task}: {one.reused} reused, {one.again} again{which}")
+
+
+@click.command("rerun")
+@execution_argument
+@click.option("--from", "step", metavar="STEP", help="Keep the results before this step.")
+@set_option
+@payload_option
+@json_option
+@acts
+async def rerun_command(
+    api: Api,
+    execution: str,
+    step: str | None,
+    sets: tuple[str, ...],
+    payload: str | None,
+    as_json: bool,
+) -> int:
+    """Run the same playbook again, as a new execution.
+
+    It runs here and to its end, or on the server in use, or in the process that has the database.
+    It gets the workload of the old one, with --set and --payload over it. With --from it starts at
+    that step, with everything that was there when the old one last came to it.
+    """
+    from noetl.api.routes.executions import RERUN, Rerun
+    from noetl.cli.follow import to_end
+    from noetl.cli.values import workload
+
+    wish = Rerun(step=step, workload=workload(sets, payload))
+    old = await api.find(execution)
+    new = await api.call(RERUN, execution_id=old, body=wish)
+    return await to_end(api, new.execution_id, as_json=as_json)
+
+
+COMMANDS = (
+    cancel_command,
+    pause_command,
+    answer_command,
+    resume_command,
+    resume_all_command,
+    fork_command,
+    rerun_command,
+)

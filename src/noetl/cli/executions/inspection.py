@@ -1,0 +1,513 @@
+"""Commands that look at executions: what there are, what one did, and what it waits for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.calls import PAGE, looks
+from noetl.cli.exits import FAILED, OK
+from noetl.cli.options import (
+    execution_argument,
+    json_option,
+    labels_of,
+)
+from noetl.cli.output import one_line, print_json, print_line, printable, say
+
+if TYPE_CHECKING:
+    from noetl.cli.calls import Api
+    from noetl.model.answers import LogEntry, Logs
+
+STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
+
+
+def _span(context: click.Context, parameter: click.Parameter, since: str | None) -> str | None:
+    from noetl.model.duration import seconds
+
+    if since is not None and seconds(since) is None:
+        raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
+    return since
+
+
+since_option = click.option(
+    "--since", metavar="TIME", callback=_span, help="Only those started since, e.g. 1h, 30m, 2d."
+)
+
+
+class QueryCommand(click.Command):
+    """A command that takes a query: terms of it may begin with a minus."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from noetl.model.execution_query import KEYS, LABEL
+
+        begins = (*(f"-{key}:" for key in KEYS), f"-{LABEL}")
+        if "--" not in args and any(word.startswith(begins) for word in args):
+            terms = [word for word in args if word.startswith(begins)]
+            args = [*(word for word in args if not word.startswith(begins)), "--", *terms]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
+                raise
+            raise click.UsageError(
+                f"there is no option {error.option_name}. Before a word with a minus write --, as"
+                " in: noetl executions list -- -timeout",
+                ctx,
+            ) from None
+
+
+@click.command("list", cls=QueryCommand)
+@click.argument("query", nargs=-1)
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only these. What was interrupted counts as running.",
+)
+@click.option("--path", help="Only executions of this playbook; * stands for anything.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only those with this label, e.g. --label team=sales.",
+)
+@since_option
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@json_option
+@looks
+async def list_command(
+    api: Api,
+    query: tuple[str, ...],
+    status: str | None,
+    path: str | None,
+    labels: tuple[str, ...],
+    since: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Executions, newest first.
+
+    With a QUERY, those that match it.
+    A query has terms that must all hold; a comma means or, a minus before a term not. A word
+    without a key is looked for in the path, the error and the id.
+
+    \b
+      status:failed,paused   also waiting, active, ended
+      path:shop/*            took:>5m         since:2d      until:2026-01-31
+      version:>3             step:load        error:"duplicate key"
+      parent:ID              parent:none      id:4711       label.team=x
+
+    \b
+    Examples:
+      noetl executions list 'status:failed took:>5m'
+      noetl executions list 'path:shop/* -status:completed since:2d'
+    """
+    from noetl.api.routes.executions import LIST, Which
+    from noetl.cli.views.executions import list_rows, show
+    from noetl.model.answers import ExecutionPage
+    from noetl.model.execution_query import quoted
+
+    words = [" ".join(query)]
+    words += [f"status:{status}"] if status is not None else []
+    words += [f"path:{path}" if "*" in path else f"path:{quoted(path)}"] if path is not None else []
+    words += [f"since:{since}"] if since is not None else []
+    words += [f"label.{name}={quoted(value)}" for name, value in labels_of(labels).items()]
+    wanted = " ".join(words).strip()
+    page = await api.call(LIST, query=Which(q=wanted, limit=min(limit, PAGE)))
+    found = page.executions
+    while page.next_cursor is not None and len(found) < limit:
+        room = min(limit - len(found), PAGE)
+        page = await api.call(LIST, query=Which(q=wanted, cursor=page.next_cursor, limit=room))
+        found += page.executions
+    cursor = page.next_cursor
+    if as_json:
+        print_json(ExecutionPage(executions=found, next_cursor=cursor))
+        return
+    show(list_rows(found, in_use=api.is_run()))
+    if cursor is not None:
+        say(f"there are more; --limit {limit * 10} shows them")
+    if not found:
+        say("no executions match")
+
+
+@click.command("labels")
+@click.argument("label", metavar="NAME")
+@since_option
+@json_option
+@looks
+async def labels_command(api: Api, label: str, since: str | None, as_json: bool) -> None:
+    """The values of a label, and how many executions have each."""
+    from noetl.api.routes.executions import LABELS, Labelled
+
+    found = await api.call(LABELS, name=label, query=Labelled(since=since))
+    if as_json:
+        print_json(found)
+        return
+    for one in found.values:
+        print_line(f"{one.executions:>8}  {one_line(one.value)}")
+    if not found.values:
+        say(f'no execution has a label "{one_line(label)}"')
+
+
+@click.command("show")
+@execution_argument
+@click.option("--critical", is_flag=True, help="The step runs that decided how long it took.")
+@json_option
+@looks
+async def show_command(api: Api, execution: str, critical: bool, as_json: bool) -> None:
+    """Steps, result or error, and what failed tasks printed."""
+    from noetl import wiring
+    from noetl.cli.follow import print_output
+    from noetl.cli.views.executions import execution_rows, shortened, show
+    from noetl.cli.views.results import print_document
+    from noetl.cli.views.source_lines import of_execution
+
+    execution_id = await api.find(execution)
+    if critical:
+        await _critical(api, execution_id, as_json=as_json)
+        return
+    document = await api.document(execution_id)
+    if as_json:
+        await print_document(document, api.body)
+        return
+    source = await of_execution(api, wiring.compiler(api.settings), document)
+    shown = await shortened(source.told(document), api.body)
+    show(execution_rows(shown, in_use=api.is_run()))
+    if document["status"] == "FAILED":
+        await print_output(api, execution_id, source=source)
+
+
+async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
+    from noetl.api.routes.comparisons import CRITICAL
+    from noetl.cli.views.lines import length
+
+    found = await api.call(CRITICAL, execution_id=execution_id)
+    if as_json:
+        print_json(found)
+        return
+    for run in found.runs:
+        spent = ", ".join(f"{kind} {length(seconds)}" for kind, seconds in run.by_kind.items())
+        number = f" (run {run.run})" if run.run > 1 else ""
+        waited = f"after {length(run.before)}, " if run.before >= 0.001 else ""
+        print_line(f"{run.step}{number}: {waited}{length(run.seconds)}: {spent or 'no work'}")
+    spent = ", ".join(f"{kind} {length(seconds)}" for kind, seconds in found.by_kind.items())
+    print_line(f"{length(found.seconds)} in all: {spent}")
+
+
+@click.command("diff")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@json_option
+@looks
+async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
+    """How two executions differ.
+
+    The first difference, all others, and the times of steps side by side. They are aligned by step,
+    run, iteration, task and attempt. Exits with 1 if they differ.
+
+    \b
+    Examples:
+      noetl executions diff 4711 last
+      noetl executions diff 4711 4709 --json
+    """
+    from noetl.api.routes.comparisons import DIFF, Both
+    from noetl.cli.views.lines import length
+
+    both = Both(a=await api.find(first), b=await api.find(second))
+    found = await api.call(DIFF, query=both)
+    if as_json:
+        print_json(found)
+        return OK if found.same else FAILED
+    for number, one in enumerate(found.differences):
+        print_line(f"{'first: ' if number == 0 else '       '}{one.text}")
+        if one.what in ("workload", "result", "outcome"):
+            print_line(f"         A  {_short(one.a)}")
+            print_line(f"         B  {_short(one.b)}")
+    if found.same:
+        print_line("they did the same and came to the same")
+    if found.more:
+        say("there are more differences; --json has the first 500")
+    for step in found.steps:
+        print_line(
+            f"{step.step}: {step.runs_a} and {step.runs_b} runs,"
+            f" {length(step.seconds_a)} and {length(step.seconds_b)}"
+        )
+    return OK if found.same else FAILED
+
+
+def _short(value: object) -> str:
+    """A value on one line."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return printable(text if len(text) <= 160 else text[:159] + "…")
+
+
+@click.command("result")
+@execution_argument
+@click.option("--step", help="The result of this step instead of the playbook's.")
+@json_option
+@looks
+async def result_command(api: Api, execution: str, step: str | None, as_json: bool) -> None:
+    """The whole value that an execution or a step ended with.
+
+    Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
+    is printed; a long list of results is read and printed part by part.
+
+    \b
+    Examples:
+      noetl executions result last
+      noetl executions result last --step collect > collected.json
+    """
+    from noetl.cli.views.results import print_value
+    from noetl.errors import NotFound
+    from noetl.model.spelling import did_you_mean
+
+    execution_id = await api.find(execution)
+    document = await api.document(execution_id)
+    found, what = document, f"execution {execution_id}"
+    if step is not None:
+        steps = {one["step"]: one for one in document["steps"]}
+        if step not in steps:
+            raise NotFound(
+                f'execution {execution_id} has run no step "{step}".'
+                f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
+            )
+        found, what = steps[step], f'step "{step}" of execution {execution_id}'
+    if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
+        raise NotFound(
+            f"{what} has no result: it is {found['status'].lower()}."
+            f" `noetl executions show {execution_id}` says more."
+        )
+    await print_value(found["result"], execution_id, api.body, as_json=as_json)
+
+
+@click.command("events")
+@execution_argument
+@click.option("--type", "types", multiple=True, metavar="NAME", help="Only these, e.g. task.done.")
+@click.option("--step", help="Only those of this step.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only those after this number.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@json_option
+@looks
+async def events_command(
+    api: Api,
+    execution: str,
+    types: tuple[str, ...],
+    step: str | None,
+    after: int,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Everything that happened to an execution, in order."""
+    from noetl.cli.views.lines import event_line
+    from noetl.control.documents import restored
+    from noetl.model.answers import EventPage
+
+    execution_id = await api.find(execution)
+    kept, shown, more = [], 0, True
+    while more and (limit is None or shown < limit):
+        room = PAGE if limit is None else min(PAGE, limit - shown)
+        page = await api.page(execution_id, after=after, types=types, step=step, limit=room)
+        after, more = page.next_after, page.more
+        shown += len(page.events)
+        if as_json:
+            kept += page.events
+            continue
+        for event in page.events:
+            print_line(event_line(restored(event)))
+    if as_json:
+        print_json(EventPage(events=kept, next_after=after, more=more))
+
+
+@click.command("logs")
+@execution_argument
+@click.option("--step", help="Only what this step printed.")
+@click.option("--grep", metavar="RE", help="Only lines that this regular expression finds.")
+@click.option("--follow", is_flag=True, help="Go on until the execution has ended.")
+@json_option
+@looks
+async def logs_command(
+    api: Api, execution: str, step: str | None, grep: str | None, follow: bool, as_json: bool
+) -> None:
+    """What its tasks printed, line by line behind the step.
+
+    Of a task that prints very much the beginning and the end are kept. Secrets are masked.
+
+    \b
+    Examples:
+      noetl executions logs last --step load --follow
+      noetl executions logs last --grep 'timeout|refused'
+    """
+    from noetl.cli.views.lines import speaker
+
+    if follow and as_json:
+        raise click.UsageError("--json prints one document, --follow goes on: give one of them.")
+    execution_id = await api.find(execution)
+    entries: list[LogEntry] = []
+    page: Logs | None = None
+    printed = False
+    async for page in _logs(api, execution_id, step, grep, follow=follow):
+        if as_json:
+            entries += page.entries
+            continue
+        for entry in page.entries:
+            printed = True
+            for line in entry.text.splitlines():
+                shown = printable(line) if sys.stdout.isatty() else line
+                print_line(f"{speaker(entry.step, entry.task, entry.iteration)} | {shown}")
+    if as_json:
+        import msgspec
+
+        assert page is not None
+        print_json(msgspec.structs.replace(page, entries=entries))
+    elif not printed:
+        where = f"step {step} of it" if step else "its tasks"
+        what = "no such line" if grep else "nothing"
+        say(f"execution {execution_id}: {where} printed {what}")
+
+
+async def _logs(
+    api: Api, execution_id: str, step: str | None, grep: str | None, *, follow: bool
+) -> AsyncIterator[Logs]:
+    """Page after page; at the end of what there is, with `follow`, the next when it is there."""
+    from noetl.api.routes.executions import LOGS, WhichLogs
+    from noetl.model.state import TERMINAL
+
+    after, wait, is_run = 0, 0.0, True
+    while True:
+        query = WhichLogs(step=step, grep=grep, after=after, limit=PAGE, wait=wait)
+        page = await api.call(LOGS, execution_id=execution_id, query=query)
+        yield page
+        after, wait = page.next_after, 0.0
+        if page.more:
+            continue
+        if not follow or page.status in TERMINAL:
+            return
+        if not is_run:
+            say(
+                f"no process is running execution {execution_id}: it was interrupted."
+                f" `noetl executions resume {execution_id}` goes on with it."
+            )
+            return
+        # Whoever had it may have stored its end just before letting go: one more look tells.
+        is_run = api.is_run()
+        wait = api.patience if is_run else 0.0
+
+
+@click.command("export")
+@execution_argument
+@click.option("-o", "output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
+@looks
+async def export_command(api: Api, execution: str, output: str | None) -> None:
+    """Write an execution into one file.
+
+    It has the log, the playbook and the results.
+
+    `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
+
+    \b
+    Example:
+      noetl executions export 4711 -o 4711.noetl
+      noetl ui 4711.noetl
+    """
+    from noetl.api.routes.executions import EXPORT
+    from noetl.errors import BadRequest
+
+    execution_id = await api.find(execution)
+    pieces = api.client.pieces(EXPORT, execution_id=execution_id)
+    name = output or f"{execution_id}.noetl"
+    if name == "-":
+        async for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    try:
+        with open(name, "wb") as file:
+            async for piece in pieces:
+                file.write(piece)
+    except OSError as error:
+        raise BadRequest(f"{name} cannot be written: {error.strerror}.") from None
+    say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
+
+
+@click.command("follow")
+@execution_argument
+@looks
+async def follow_command(api: Api, execution: str) -> int:
+    """Watch an execution until it has ended.
+
+    Another process or a server runs it. Exits as `noetl run` would.
+    """
+    from noetl.cli.follow import follow
+
+    return await follow(api, await api.find(execution))
+
+
+@click.command("why")
+@execution_argument
+@click.option("--step", metavar="STEP", help="Why this step ran, or why it did not.")
+@click.option("--at", "seq", type=click.IntRange(1), metavar="SEQ", help="As it was at this event.")
+@json_option
+@looks
+async def why_command(
+    api: Api, execution: str, step: str | None, seq: int | None, as_json: bool
+) -> None:
+    """What an unfinished execution waits for, or why a step ran.
+
+    Which lease, timer, sub-playbook, token or event it is, who has it, and until when. With --step
+    the guards that decided are evaluated again on what they could read then, and the answer says
+    what they read.
+
+    \b
+    Examples:
+      noetl executions why last
+      noetl executions why last --step refund
+      noetl executions why last --step refund --at 118
+    """
+    from noetl.api.routes.executions import WHY, WhichWhy
+    from noetl.control.documents import plain
+    from noetl.model.state import TERMINAL
+
+    if step is None and seq is not None:
+        raise click.UsageError("--at goes with --step: why that step ran, or not, up to then.")
+    execution_id = await api.find(execution)
+    query = WhichWhy(step=step, seq=seq)
+    found = await api.call(WHY, execution_id=execution_id, query=query)
+    in_use = api.is_run()
+    if found.step is not None:
+        if as_json:
+            print_json(found.step)
+        else:
+            print_line(found.step.text)
+        return
+    if as_json:
+        waits = [plain(one) for one in found.waits_for]
+        status = {"execution_id": execution_id, "status": found.status, "in_use": in_use}
+        print_json({**status, "waits_for": waits})
+        return
+    if found.status in TERMINAL:
+        print_line(f"it waits for nothing: it has ended ({found.status})")
+    elif not in_use:
+        print_line(
+            "no process is running it: it was interrupted."
+            f" `noetl executions resume {execution_id}` goes on with it."
+        )
+    for reason in found.waits_for:
+        print_line(reason.text)
+
+
+COMMANDS = (
+    list_command,
+    labels_command,
+    show_command,
+    diff_command,
+    result_command,
+    events_command,
+    logs_command,
+    export_command,
+    follow_command,
+    why_command,
+)

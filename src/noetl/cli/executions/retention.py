@@ -1,0 +1,169 @@
+"""Commands that say how long executions are kept, and remove them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.calls import PAGE, acts, looks
+from noetl.cli.options import (
+    execution_argument,
+    json_option,
+)
+from noetl.cli.output import counted, print_json, print_line, say
+
+if TYPE_CHECKING:
+    from noetl.cli.calls import Api
+
+
+@click.command("delete")
+@execution_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@acts
+async def delete_command(api: Api, execution: str, yes: bool) -> None:
+    """Remove an execution for good.
+
+    It must have ended, and all that it called goes with it. Its log, results and variables go
+    with it; the audit log keeps who did that.
+    """
+    from noetl.api.routes.retention import DELETE
+
+    execution_id = await api.find(execution)
+    if not yes:
+        click.confirm(f"Remove execution {execution_id} for good?", abort=True, err=True)
+    gone = await api.call(DELETE, execution_id=execution_id)
+    say(f"{counted(gone.executions, 'execution')} removed")
+
+
+@click.command("prune")
+@click.option("--keep", metavar="RULES", help="Instead of NOETL_KEEP: 90d,shop/=30d,failed=180d")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@json_option
+@acts
+async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool) -> None:
+    """Remove executions that ended long enough ago.
+
+    Each goes with all that it called. Servers do this by themselves where NOETL_KEEP says how
+    long executions are kept. What has not
+    ended, is held, or has results that a rerun stands on, stays.
+
+    \b
+    Examples:
+      noetl executions prune --keep 30d --dry-run
+      noetl executions prune --keep 90d,shop/=7d,failed=180d
+    """
+    from noetl.api.routes.retention import PRUNE, SHOW, Prune
+
+    if keep is None and not (await api.call(SHOW)).keep:
+        raise click.UsageError(
+            "nothing says how long executions are kept. Say it with --keep 90d, or set"
+            " NOETL_KEEP where the server runs."
+        )
+    pruned = await api.call(PRUNE, body=Prune(keep=keep, dry_run=dry_run))
+    if as_json:
+        print_json(pruned)
+        return
+    would = "would be removed" if dry_run else "removed"
+    events = f"{pruned.events:,} events"
+    print_line(f"{counted(pruned.executions, 'execution')} {would}, with {events}")
+    for path, count in pruned.by_path.items():
+        print_line(f"  {count:>7,}  {path}")
+    for reason, count in pruned.kept.items():
+        print_line(f"{counted(count, 'execution')} kept beyond that: {reason}")
+
+
+@click.command("hold")
+@execution_argument
+@click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
+@acts
+async def hold_command(api: Api, execution: str, note: str) -> None:
+    """Keep an execution until it is released."""
+    from noetl.api.routes.retention import HOLD, HoldIt
+
+    execution_id = await api.find(execution)
+    await api.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
+    say(f"execution {execution_id} is kept until it is released")
+
+
+@click.command("release")
+@execution_argument
+@acts
+async def release_command(api: Api, execution: str) -> None:
+    """Hold an execution no longer."""
+    from noetl.api.routes.retention import RELEASE
+
+    execution_id = await api.find(execution)
+    await api.call(RELEASE, execution_id=execution_id)
+    say(f"execution {execution_id} is not held any more")
+
+
+@click.command("holds")
+@json_option
+@looks
+async def holds_command(api: Api, as_json: bool) -> None:
+    """List what is held, by whom and why."""
+    from noetl.api.routes.retention import SHOW
+
+    held = (await api.call(SHOW)).holds
+    if as_json:
+        print_json({"holds": held})
+        return
+    if not held:
+        say("nothing is held")
+    for one in held:
+        print_line(f"{one.execution_id}  {one.at}  {one.who}  {one.note}")
+
+
+@click.command("archive")
+@execution_argument
+@acts
+async def archive_command(api: Api, execution: str) -> None:
+    """Record an execution in the archive.
+
+    It must have ended, and all that it called is recorded with it. NOETL_ARCHIVE_URL says where
+    that is. The execution is kept; `noetl ui` opens a recording.
+    """
+    from noetl.api.routes.retention import ARCHIVE
+
+    execution_id = await api.find(execution)
+    for name in (await api.call(ARCHIVE, execution_id=execution_id)).names:
+        print_line(name)
+
+
+@click.command("archived")
+@click.argument("prefix", default="")
+@json_option
+@looks
+async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
+    """List the recordings in the archive.
+
+    With PREFIX, those whose names begin with it.
+    """
+    from noetl.api.routes.retention import ARCHIVED, WhichArchived
+
+    found = []
+    after: str | None = ""
+    while after is not None:
+        query = WhichArchived(prefix=prefix, after=after, limit=PAGE)
+        page = await api.call(ARCHIVED, query=query)
+        found += page.recordings
+        after = page.next_after
+    if as_json:
+        print_json({"recordings": found})
+        return
+    if not found:
+        say("the archive has no such recordings")
+    for one in found:
+        print_line(f"{one.archived_at}  {one.size:>12,}  {one.name}")
+
+
+COMMANDS = (
+    delete_command,
+    prune_command,
+    hold_command,
+    release_command,
+    holds_command,
+    archive_command,
+    archived_command,
+)
