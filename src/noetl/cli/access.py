@@ -26,9 +26,9 @@ role_option = click.option(
 )
 
 
-@click.group(short_help="Say who may use a server: users and tokens.")
+@click.group()
 def command() -> None:
-    """Say who may use a server: users and tokens.
+    """Manage users and API tokens of a server, and read its audit log.
 
     Users sign in with a password; programs, and so these commands, show a token (NOETL_TOKEN).
     While there are none, a server listens on its own machine only, and lets everybody in. The
@@ -47,9 +47,9 @@ def command() -> None:
 # --- Users -------------------------------------------------------------------------------------
 
 
-@command.group("user", short_help="People, who sign in with a password.")
+@command.group("user")
 def user() -> None:
-    """People, who sign in with a password."""
+    """Users, who sign in with a password."""
 
 
 @user.command("add")
@@ -88,7 +88,7 @@ def _password() -> str:
 @json_option
 @looks
 async def list_users(api: Api, as_json: bool) -> None:
-    """Everybody who can sign in."""
+    """List users."""
     from noetl.api.routes.access import USERS
 
     found = await api.call(USERS)
@@ -115,9 +115,9 @@ async def remove_user(api: Api, name: str) -> None:
 # --- Tokens ------------------------------------------------------------------------------------
 
 
-@command.group("token", short_help="Programs, which show a token.")
+@command.group("token")
 def token() -> None:
-    """Programs, which show a token."""
+    """API tokens, which programs sign in with."""
 
 
 @token.command("create")
@@ -156,7 +156,7 @@ async def create_token(
 @json_option
 @looks
 async def list_tokens(api: Api, as_json: bool) -> None:
-    """Every token, without what it is."""
+    """List tokens; what they are is not shown."""
     from noetl.api.routes.access import TOKENS
 
     found = await api.call(TOKENS)
@@ -174,7 +174,7 @@ async def list_tokens(api: Api, as_json: bool) -> None:
 @click.argument("name")
 @acts
 async def revoke_token(api: Api, name: str) -> None:
-    """Make a token worth nothing."""
+    """Revoke a token: it is refused from now on."""
     from noetl.api.routes.access import DELETE_TOKEN
 
     await api.call(DELETE_TOKEN, name=name)

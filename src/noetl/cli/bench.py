@@ -17,7 +17,7 @@ from noetl.cli.workloads import MEANINGS, WORKLOADS, figures, machine
 from noetl.errors import BadRequest
 
 
-@click.command(short_help="Measure how fast executions run on this machine.")
+@click.command()
 @click.option(
     "--runs", type=click.IntRange(1), default=5, metavar="N", help="Tries each; 5 if not."
 )

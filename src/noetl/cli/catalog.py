@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
 
 
-@click.group(short_help="Look at the playbooks that are registered.")
+@click.group()
 def command() -> None:
-    """Look at the playbooks that are registered.
+    """List registered playbooks, and print their text.
 
     \b
     Examples:

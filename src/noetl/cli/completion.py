@@ -64,10 +64,10 @@ async def _executions(db: str | None, server: str | None) -> list[tuple[str, str
     return [(row.execution_id, f"{row.path} {row.status.lower()}") for row in page.executions]
 
 
-@click.command(short_help="Print what a shell needs to complete noetl commands.")
+@click.command()
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def command(shell: str | None) -> None:
-    """Print what a shell needs to complete noetl commands.
+    """Print the completion script for a shell.
 
     It completes commands, options, execution ids and tool kinds. Without SHELL it is for the shell
     that SHELL in the environment names.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from noetl.model.consumer_answers import ConsumerItem
 
 
-@click.group(short_help="Look at what messages start executions, and change it.")
+@click.group()
 def command() -> None:
-    """Look at what messages start executions, and change it.
+    """Playbooks started by messages, rows and files: list, pause.
 
     A consumer is a document of `kind: Consumer`; `noetl register FILE` puts it to work on the
     servers of the database (`noetl server start`, `noetl dev`).
@@ -83,5 +83,5 @@ async def show_command(api: Api, path: str, messages: int, as_json: bool) -> Non
         say("no message was taken yet")
 
 
-add_pause(command, "consumers", "Take no message until it is resumed.")
-add_delete(command, "consumers", "Take nothing any more.")
+add_pause(command, "consumers", "Pause it: no message is taken until it is resumed.")
+add_delete(command, "consumers", "Delete it: nothing is taken any more.")

@@ -62,7 +62,7 @@ def keep(found: Contexts) -> None:
     os.replace(temporary, path)
 
 
-@click.group(short_help="Name servers, and choose the one that commands talk to.")
+@click.group()
 def command() -> None:
     """Name servers, and choose the one that commands talk to.
 
@@ -85,7 +85,7 @@ def command() -> None:
     "--token", is_flag=True, help="Ask for a token, or read it from standard input, and keep it."
 )
 def add_command(name: str, url: str, token: bool) -> None:
-    """Keep a server under a name."""
+    """Save a server under a name."""
     from noetl.settings import HTTP
 
     try:
@@ -111,7 +111,7 @@ def _asked() -> str:
 @click.argument("name", required=False)
 @click.option("--none", is_flag=True, help="Use no server: the database in this directory.")
 def use_command(name: str | None, none: bool) -> None:
-    """Talk to this server from now on."""
+    """Use this server from now on."""
     known = contexts()
     if (name is None) != none:
         raise click.UsageError("say which server, or --none.")
@@ -124,7 +124,7 @@ def use_command(name: str | None, none: bool) -> None:
 @command.command("remove")
 @click.argument("name")
 def remove_command(name: str) -> None:
-    """Forget a server, and its token."""
+    """Remove a server, and its token."""
     known = contexts()
     _must_be_known(name, known)
     servers = {other: one for other, one in known.servers.items() if other != name}

@@ -18,9 +18,9 @@ HIDDEN = "********"
 BYTES_MAX = 1024 * 1024
 
 
-@click.group(short_help="Keep the secrets that playbooks use.")
+@click.group()
 def command() -> None:
-    """Keep the secrets that playbooks use.
+    """Store the secrets that playbooks use.
 
     They are encrypted in the database, with NOETL_SECRET_KEY or with a key file beside it that
     is made once; keep a copy of that. A playbook names them under `keychain` or in `auth`.

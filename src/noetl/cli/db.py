@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
 
 
-@click.group(short_help="Upgrade or check the database that executions are kept in.")
+@click.group()
 def command() -> None:
-    """Upgrade or check the database that executions are kept in.
+    """Upgrade or check the database.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def command() -> None:
 @command.command("migrate")
 @db_option
 def migrate_command(db: str | None) -> None:
-    """Bring the database to the schema of this version.
+    """Upgrade the database to the schema of this version.
 
     That happens in place: all of it, or nothing.
 
@@ -50,7 +50,7 @@ async def _migrate(settings: Settings) -> None:
 @command.command("check")
 @db_option
 def check_command(db: str | None) -> None:
-    """Read everything there is and name what is not what was written.
+    """Read everything, and report what is damaged.
 
     It changes nothing and may run beside servers. One line per finding; exit code 1 if there are
     any. An execution that is damaged is not served; the others are not affected.

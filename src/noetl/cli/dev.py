@@ -8,13 +8,13 @@ from noetl.cli.options import db_option, local_settings
 from noetl.cli.server import host_option, port_option, run
 
 
-@click.command(short_help="Run a server with a worker and the web UI, in this process.")
+@click.command()
 @host_option
 @port_option
 @db_option
 @click.option("--no-open", is_flag=True, help="Do not open the web UI in a browser.")
 def command(host: str, port: int, db: str | None, no_open: bool) -> None:
-    """Run a server with a worker and the web UI, in this process.
+    """Run a server, a worker and the web UI in one process.
 
     In a terminal it opens the web UI in the browser, if there is one.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
 
 
-@click.command(short_help="Start a playbook on a server.")
+@click.command()
 @click.argument("path")
 @click.option("--version", type=click.IntRange(1), help="By default the newest.")
 @set_option
@@ -50,7 +50,7 @@ def command(
     db: str | None,
     server: str | None,
 ) -> None:
-    """Start a playbook on a server.
+    """Start a registered playbook on a server.
 
     The id of the execution goes to stdout; with --wait, its result. With --db it is started by the
     process that holds that database, or by this one.

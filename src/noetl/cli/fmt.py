@@ -14,12 +14,12 @@ from noetl.cli.rewrites import print_diff, put_back, report_rejected
 from noetl.errors import PlaybookRejected
 
 
-@click.command(short_help="Format playbooks the canonical way, comments kept.")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
 @click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
 def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
-    """Format playbooks the canonical way, comments kept.
+    """Format playbooks; comments are kept.
 
     Files are rewritten in place, each all at once. A FILE may be a directory, which is searched
     for playbooks, or - to format standard input to standard output.

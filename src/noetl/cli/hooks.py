@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
 
 
-@click.group(short_help="Look at what others may call, and end it.")
+@click.group()
 def command() -> None:
-    """Look at what others may call, and end it.
+    """Playbooks started by HTTP calls: list, show, delete.
 
     A hook is a document of `kind: Hook`; `noetl register FILE` puts it to work. Whoever it is for
     calls `POST /hooks/PATH` of a server.
@@ -60,4 +60,4 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
         say(f'the credential "{name}" is not there; `noetl credential set {name}` makes it')
 
 
-add_delete(command, "hooks", "Take nothing any more.")
+add_delete(command, "hooks", "Delete it: nothing is taken any more.")

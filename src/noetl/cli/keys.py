@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
 
 
-@click.group(short_help="Keep the key that credentials are encrypted with.")
+@click.group()
 def command() -> None:
-    """Keep the key that credentials are encrypted with.
+    """Rotate the key that encrypts credentials.
 
     It is NOETL_SECRET_KEY, or else a file beside the database that is made once.
 
@@ -28,7 +28,7 @@ def command() -> None:
 @command.command("rotate")
 @acts
 async def rotate_command(api: Api) -> None:
-    """Put every stored credential under a new key.
+    """Encrypt every stored credential with a new key.
 
     A key file gets a new key, and loses the old one when nothing needs it any more. With
     NOETL_SECRET_KEY, write the new key before the old one with a comma between, start the servers

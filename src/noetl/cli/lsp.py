@@ -18,9 +18,9 @@ _SEVERITIES = {"error": 1, "warning": 2}
 NOT_INITIALIZED, NO_METHOD, INVALID = -32002, -32601, -32600
 
 
-@click.command(short_help="Help editors with playbooks: a language server.")
+@click.command()
 def command() -> None:
-    """Help editors with playbooks: a language server.
+    """Run the language server, for editors.
 
     It speaks the Language Server Protocol over standard input and output: problems as you type,
     completion of keys, kinds, steps, names and filters, hover, and formatting. Editors start it

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from noetl.model.rewrites import Migration
 
 
-@click.command(short_help="Rewrite older dialects to the canonical one.")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
 def command(files: tuple[str, ...], write: bool, check: bool) -> None:
-    """Rewrite older dialects to the canonical one.
+    """Rewrite older dialects of playbooks to the current one.
 
     Without an option the rewritten text of one FILE goes to standard output. What was changed,
     and what has no exact equivalent and therefore stays, is reported on standard error. A FILE

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from noetl.model.notification_answers import NotificationItem
 
 
-@click.group(short_help="Look at what is told of executions, and change it.")
+@click.group()
 def command() -> None:
-    """Look at what is told of executions, and change it.
+    """Playbooks started when others fail or wait: list, pause.
 
     A notification is a document of `kind: Notification`; `noetl register FILE` puts it to work on
     the servers of the database (`noetl server start`, `noetl dev`).
@@ -76,5 +76,5 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
         say(one.problem)
 
 
-add_pause(command, "notifications", "Tell nothing until it is resumed.")
-add_delete(command, "notifications", "Tell nothing any more.")
+add_pause(command, "notifications", "Pause it: nothing is told until it is resumed.")
+add_delete(command, "notifications", "Delete it: nothing is told any more.")

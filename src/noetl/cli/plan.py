@@ -24,7 +24,7 @@ def _form(form: Form, help_text: str) -> Callable[[Callable[..., None]], Callabl
     return click.option(f"--{form}", f"as_{form}", is_flag=True, help=help_text)
 
 
-@click.command(short_help="Draw what a playbook would run, without running it.")
+@click.command()
 @click.argument("file", metavar="FILE")
 @_form("dot", "Print the net for Graphviz.")
 @_form("mermaid", "Print the net as a Mermaid flowchart.")

@@ -24,12 +24,12 @@ _TRIGGER = re.compile(
 )
 
 
-@click.command(short_help="Keep documents and credentials, to be used by their names.")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
 @json_option
 @acts
 async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
-    """Keep documents and credentials, to be used by their names.
+    """Register playbooks, triggers and credentials by name.
 
     A playbook goes into the catalog under its `metadata.path`; the same text again is the same
     version, another text is the next one. A schedule does, too, and is at work from then on, on

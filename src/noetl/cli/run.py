@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     workload: dict[str, Any]
 
 
-@click.command(short_help="Run a playbook to its end, in this process or on a server.")
+@click.command()
 @click.argument("target", metavar="FILE_OR_PATH")
 @set_option
 @payload_option

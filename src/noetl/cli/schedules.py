@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from noetl.model.schedule_answers import ScheduleItem, ScheduleTime
 
 
-@click.group(short_help="Look at what is started when, and change it.")
+@click.group()
 def command() -> None:
-    """Look at what is started when, and change it.
+    """Playbooks started at given times: list, pause, backfill.
 
     A schedule is a document of `kind: Schedule`; `noetl register FILE` puts it to work on the
     servers of the database (`noetl server start`, `noetl dev`).
@@ -123,7 +123,7 @@ async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
 add_pause(
     command,
     "schedules",
-    "Start no time of it until it is resumed.",
+    "Pause it: no time is started until it is resumed.",
     lambda one: f"; its next time is {one.next_time or 'none'}",
 )
 
@@ -133,7 +133,7 @@ add_pause(
 @json_option
 @acts
 async def run_command(api: Api, path: str, as_json: bool) -> None:
-    """Start an execution now, whatever a pause says."""
+    """Start an execution now, even if it is paused."""
     from noetl.api.routes.schedules import RUN
     from noetl.api.routes.trigger_documents import NamedDocument
 
@@ -162,7 +162,7 @@ async def run_command(api: Api, path: str, as_json: bool) -> None:
 async def backfill_command(
     api: Api, path: str, first: str, last: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Start the times of a span that has passed.
+    """Start the times of a past period.
 
     They run one after the other, oldest first; with `overlap: allow_all` all at once. What was
     started before is not started again.
@@ -180,4 +180,4 @@ async def backfill_command(
     say(f"{counted(len(found.times), 'time')} {would}; {len(found.known)} were before")
 
 
-add_delete(command, "schedules", "Start nothing of it any more.")
+add_delete(command, "schedules", "Delete it: nothing is started by it any more.")

@@ -8,7 +8,7 @@ from noetl.cli.output import print_json
 from noetl.model.triggers import KINDS
 
 
-@click.command(short_help="Print the JSON Schema of the language, for editors.")
+@click.command()
 @click.option(
     "--kind",
     type=click.Choice(KINDS, case_sensitive=False),
@@ -18,7 +18,7 @@ from noetl.model.triggers import KINDS
 )
 @click.option("--tests", is_flag=True, help="The schema of test files (`noetl test`) instead.")
 def command(kind: str, tests: bool) -> None:
-    """Print the JSON Schema of the language, for editors.
+    """Print the JSON Schema of playbooks, for editors.
 
     With it an editor completes keys, shows help and marks mistakes while you type. It knows
     the tool kinds that are installed here.

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 PORT = 8082
 
 
-@click.group(short_help="Run a server that workers and commands talk to.")
+@click.group()
 def command() -> None:
-    """Run a server that workers and commands talk to.
+    """Start and stop a server.
 
     \b
     Examples:

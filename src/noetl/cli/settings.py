@@ -18,7 +18,7 @@ from noetl.errors import BadSetting
 from noetl.settings import TABLE, Setting, unknown_variables
 
 
-@click.command(short_help="Print every setting with its value, default and meaning.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json: bool) -> None:
     """Print every setting with its value, default and meaning.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
 
 
-@click.command(short_help="Send an event to an execution that waits for it.")
+@click.command()
 @click.argument(
     "execution", metavar="[ID]", required=False, shell_complete=executions_beginning_with
 )
@@ -41,7 +41,7 @@ async def command(
     step: str | None,
     signal_id: str | None,
 ) -> None:
-    """Send an event to an execution that waits for it.
+    """Send an event to a waiting execution.
 
     Steps with `eval_mode: on_event` wait for events like this. One that comes before its step
     waits is kept until it does. `noetl executions why` shows what an execution waits for.

@@ -39,7 +39,7 @@ class Judged(NamedTuple):
         return not self.differences and not self.story.complaints
 
 
-@click.command(short_help="Test playbooks, with stand-ins for tools and time that jumps.")
+@click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("-k", "only", metavar="TEXT", default="", help="Only tests with this in their name.")
 @click.option(
@@ -72,7 +72,7 @@ def command(
     db: str | None,
     server: str | None,
 ) -> None:
-    """Test playbooks, with stand-ins for tools and time that jumps.
+    """Run tests of playbooks, with stand-ins for tools and virtual time.
 
     A FILE names a playbook and tests of it: a workload, what its tools answer, and what must
     hold in the end. A directory is searched for files whose names end in .test.yaml. Tests run

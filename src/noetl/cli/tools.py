@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from noetl.tools.registry import Known
 
 
-@click.group(short_help="List the tool kinds, show one, or begin one of your own.")
+@click.group()
 def command() -> None:
     """List the tool kinds, show one, or begin one of your own.
 

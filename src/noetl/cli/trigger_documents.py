@@ -85,7 +85,7 @@ def add_pause(
         await api.call(_route(plural, "PAUSE"), body=PauseDocument(path=path, reason=reason))
         say(f"{path} is paused; `noetl {plural} resume {path}` lets it go on")
 
-    @group.command("resume", help="Go on from now on.")
+    @group.command("resume", help="Resume it, from now on.")
     @path_argument
     @acts
     async def resume_command(api: Api, path: str) -> None:

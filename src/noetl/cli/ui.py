@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
 
 
-@click.command(short_help="Look at a recorded execution, offline.")
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
 def command(file: str, port: int) -> None:
-    """Look at a recorded execution, offline.
+    """Show a recorded execution in the web UI, without a server.
 
     FILE is what `noetl executions export` wrote. It is shown on this machine, read-only, by the
     routes that a server has; Ctrl-C ends it.

@@ -36,7 +36,7 @@ class Checked(NamedTuple):
         return sum(problem.severity == severity for problem in self.problems)
 
 
-@click.command(short_help="Report every problem of playbooks, with line and column.")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")

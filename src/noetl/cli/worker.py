@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 30.0
 
 
-@click.group(short_help="Run a worker that takes commands from a server.")
+@click.group()
 def command() -> None:
-    """Run a worker that takes commands from a server.
+    """Start and stop a worker, which runs tasks for a server.
 
     \b
     Examples:

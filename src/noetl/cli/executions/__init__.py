@@ -24,9 +24,9 @@ class Sections(click.Group):
                 )
 
 
-@click.group(cls=Sections, short_help="Look at executions, and act on them.")
+@click.group(cls=Sections)
 def command() -> None:
-    """Look at executions, and act on them.
+    """List, inspect, cancel, resume and rerun executions.
 
     An ID may be shortened to a beginning or an end that no other has, or be the word `last`.
     Looking works while another process runs executions; acting reaches that process.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--reason", default="", help="Why; kept with the execution.")
 @acts
 async def cancel_command(api: Api, execution: str, reason: str) -> None:
-    """Stop an execution for good. What it runs just now is interrupted.
+    """Cancel an execution. What it runs just now is interrupted.
 
     A playbook with `compensate_on: [cancel]` undoes what is done first; cancelling again stops
     that, too.
@@ -54,7 +54,7 @@ async def cancel_command(api: Api, execution: str, reason: str) -> None:
 @click.option("--reason", default="", help="Why; kept with the execution.")
 @acts
 async def pause_command(api: Api, execution: str, reason: str) -> None:
-    """Begin nothing new in an execution until it is resumed.
+    """Pause an execution: nothing new begins until it is resumed.
 
     Calls that run just now end. The command comes back when every worker that has work of it has
     confirmed that. Sub-playbooks are executions of their own, and go on.
@@ -136,7 +136,7 @@ def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
 @json_option
 @acts
 async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
-    """Let a paused or interrupted execution go on.
+    """Resume a paused or interrupted execution.
 
     If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
     """
@@ -159,7 +159,7 @@ async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) 
 @click.command("resume-all")
 @db_option
 def resume_all_command(db: str | None) -> None:
-    """Go on with every interrupted execution, to its end.
+    """Resume every interrupted execution, and run it to its end.
 
     Ctrl-C stops this process and leaves them as they are. Paused executions stay paused.
     """
@@ -239,7 +239,7 @@ async def fork_command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """A new execution that goes on from an event of another.
+    """Start a new execution from an event of another one.
 
     What was recorded before the event counts: none of those calls is made again. `noetl executions
     events ID` shows the numbers. Of a loop, one iteration or all that failed can be repeated; the

@@ -88,7 +88,7 @@ async def list_command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Executions, newest first.
+    """List executions, newest first.
 
     With a QUERY, those that match it.
     A query has terms that must all hold; a comma means or, a minus before a term not. A word
@@ -139,7 +139,7 @@ async def list_command(
 @json_option
 @looks
 async def labels_command(api: Api, label: str, since: str | None, as_json: bool) -> None:
-    """The values of a label, and how many executions have each."""
+    """Count executions by the value of a label."""
     from noetl.api.routes.executions import LABELS, Labelled
 
     found = await api.call(LABELS, name=label, query=Labelled(since=since))
@@ -158,7 +158,7 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
 @json_option
 @looks
 async def show_command(api: Api, execution: str, critical: bool, as_json: bool) -> None:
-    """Steps, result or error, and what failed tasks printed."""
+    """Show steps, result or error, and what failed tasks printed."""
     from noetl import wiring
     from noetl.cli.follow import print_output
     from noetl.cli.views.executions import execution_rows, shortened, show
@@ -203,7 +203,7 @@ async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
 @json_option
 @looks
 async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
-    """How two executions differ.
+    """Compare two executions.
 
     The first difference, all others, and the times of steps side by side. They are aligned by step,
     run, iteration, task and attempt. Exits with 1 if they differ.
@@ -252,7 +252,7 @@ def _short(value: object) -> str:
 @json_option
 @looks
 async def result_command(api: Api, execution: str, step: str | None, as_json: bool) -> None:
-    """The whole value that an execution or a step ended with.
+    """Print the whole result of an execution or a step.
 
     Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
     is printed; a long list of results is read and printed part by part.
@@ -302,7 +302,7 @@ async def events_command(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Everything that happened to an execution, in order."""
+    """List everything that happened to an execution, in order."""
     from noetl.cli.views.lines import event_line
     from noetl.control.documents import restored
     from noetl.model.answers import EventPage
@@ -333,7 +333,7 @@ async def events_command(
 async def logs_command(
     api: Api, execution: str, step: str | None, grep: str | None, follow: bool, as_json: bool
 ) -> None:
-    """What its tasks printed, line by line behind the step.
+    """Print what its tasks printed, line by line behind the step.
 
     Of a task that prints very much the beginning and the end are kept. Secrets are masked.
 
@@ -455,7 +455,7 @@ async def follow_command(api: Api, execution: str) -> int:
 async def why_command(
     api: Api, execution: str, step: str | None, seq: int | None, as_json: bool
 ) -> None:
-    """What an unfinished execution waits for, or why a step ran.
+    """Say what an execution waits for, or why a step ran.
 
     Which lease, timer, sub-playbook, token or event it is, who has it, and until when. With --step
     the guards that decided are evaluated again on what they could read then, and the answer says

@@ -78,7 +78,7 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
 @click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
 @acts
 async def hold_command(api: Api, execution: str, note: str) -> None:
-    """Keep an execution until it is released."""
+    """Hold an execution: it is kept until it is released."""
     from noetl.api.routes.retention import HOLD, HoldIt
 
     execution_id = await api.find(execution)
@@ -90,7 +90,7 @@ async def hold_command(api: Api, execution: str, note: str) -> None:
 @execution_argument
 @acts
 async def release_command(api: Api, execution: str) -> None:
-    """Hold an execution no longer."""
+    """Release an execution that is held."""
     from noetl.api.routes.retention import RELEASE
 
     execution_id = await api.find(execution)

@@ -131,10 +131,10 @@ def _rows_of(kind: str, config: Mapping[str, Any]) -> Yielded:
     if {"table", "script", "copy"} & set(config) or config.get("result_as", "rows") != "rows":
         return None
     dialect: Dialect = kind if kind in ("postgres", "sqlite", "duckdb") else "sql"  # type: ignore[assignment]
-    texts: list[str] = []
+    texts: list[Any] = []
     for field in ("command", "commands"):
         written = config.get(field) or []
-        texts += [written] if isinstance(written, str) else written
+        texts += written if isinstance(written, list) else [written]
     if any(not isinstance(one, str) or "{" in one for one in texts):
         return None
     found = [one for text in texts for one in statements(text, dialect)]
