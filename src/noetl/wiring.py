@@ -502,13 +502,6 @@ class Reached(NamedTuple):
 
 
 @asynccontextmanager
-async def client(settings: Settings, account: str) -> AsyncIterator[Client]:
-    """The API, wherever it is; see `reached`."""
-    async with reached(settings, account) as found:
-        yield found.client
-
-
-@asynccontextmanager
 async def reached(
     settings: Settings, account: str, *, reads: bool = False
 ) -> AsyncIterator[Reached]:

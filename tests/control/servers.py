@@ -46,7 +46,12 @@ async def working(system: Services, name: str, *, slots: int = 1) -> AsyncIterat
     """A worker that talks to this server."""
     resources = ToolResources(SandboxPool)
     worker = Worker(
-        LocalControl(system.orchestrator, system.store, system.keys.credential),
+        LocalControl(
+            system.orchestrator,
+            system.store.bodies,
+            system.store.credentials,
+            system.keys.credential,
+        ),
         tools(),
         resources,
         worker_id=name,

@@ -129,7 +129,12 @@ def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
         net = compiled.unwrap()
         await system.orchestrator.programs.keep(net, compiled.digest)
         resources = ToolResources(SandboxPool)
-        control = LocalControl(system.orchestrator, system.store, system.keys.credential)
+        control = LocalControl(
+            system.orchestrator,
+            system.store.bodies,
+            system.store.credentials,
+            system.keys.credential,
+        )
         worker = Worker(control, kinds, resources, worker_id="w", now=system.clock.now)
         working = asyncio.create_task(worker.run())
         await system.executions.start(compiled.digest, net.path, None, {})

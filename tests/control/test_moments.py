@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from noetl.control import history
-from noetl.control.history import Moments, state_at
+from noetl.control.history import Moments, facts
 from noetl.control.timeline import Timelines
+from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import refs
-from noetl.store.base import Store
-from noetl.store.log import EventRow
+from noetl.model.state import ExecutionState
+from noetl.store.log import EventRow, Log
 from tests.examples.system import Bench, on_bench
 
 LOOP = """\
@@ -32,6 +32,14 @@ workflow:
 """
 
 
+async def folded(log: Log, execution_id: str, seq: int | None) -> ExecutionState:
+    """The state after an event, by the long way."""
+    state = ExecutionState()
+    async for _, fact in facts(log, execution_id, upto=seq):
+        evolve(state, fact)
+    return state
+
+
 def test_every_look_at_a_long_log_is_the_fold_and_the_second_one_is_short(monkeypatch):
     monkeypatch.setattr(history, "CHECKPOINT_EVERY", 1000)
     monkeypatch.setattr(history, "STRIDE", 100)
@@ -41,7 +49,7 @@ def test_every_look_at_a_long_log_is_the_fold_and_the_second_one_is_short(monkey
         execution_id = await bench.start(LOOP, {})
         await bench.ended(execution_id)
         last = (await store.log.heads([execution_id]))[execution_id]
-        moments = Moments(store)
+        moments = Moments(store.log)
         begun = time.perf_counter()
         whole = await moments.at(execution_id)
         first = time.perf_counter() - begun
@@ -52,7 +60,7 @@ def test_every_look_at_a_long_log_is_the_fold_and_the_second_one_is_short(monkey
             begun = time.perf_counter()
             found = await moments.at(execution_id, seq)
             shortest = min(shortest, time.perf_counter() - begun)
-            expected = await state_at(store, execution_id, seq)
+            expected = await folded(store.log, execution_id, seq)
             assert refs.encode(found.state) == refs.encode(expected), seq
         assert shortest < first / 2
 
@@ -86,7 +94,7 @@ def test_who_asks_for_many_moments_at_once_has_the_log_read_once(monkeypatch):
         await bench.ended(execution_id)
         last = (await store.log.heads([execution_id]))[execution_id]
         log = Reading(store.log)
-        moments = Moments(cast(Store, SimpleNamespace(log=log)))
+        moments = Moments(cast(Log, log))
         wanted = [last - 10 * number for number in range(20)]
 
         found = await asyncio.gather(*(moments.at(execution_id, seq) for seq in wanted))
@@ -107,7 +115,7 @@ def test_an_execution_that_is_removed_meanwhile_is_not_waited_for():
 
         with pytest.raises(NotFound):
             async with asyncio.timeout(5):
-                await Moments(cast(Store, SimpleNamespace(log=log))).at(execution_id, 9)
+                await Moments(cast(Log, log)).at(execution_id, 9)
 
     on_bench(work)
 
@@ -118,14 +126,14 @@ def test_checkpoints_are_dropped_when_they_are_too_many(monkeypatch):
 
     async def work(bench: Bench) -> None:
         store = bench.system.store
-        moments = Moments(store)
+        moments = Moments(store.log)
         for count in (60, 80, 100):
             text = LOOP.replace("3000", str(count))
             execution_id = await bench.start(text, {})
             await bench.ended(execution_id)
             for seq in (None, 40, 20):
                 found = await moments.at(execution_id, seq)
-                expected = await state_at(store, execution_id, seq)
+                expected = await folded(store.log, execution_id, seq)
                 assert refs.encode(found.state) == refs.encode(expected)
             kept = sum(len(body) for one in moments._kept.values() for body in one.values())
             assert kept == moments._size <= history.KEPT_BYTES

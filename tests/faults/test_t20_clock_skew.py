@@ -61,7 +61,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
 
     resources = ToolResources(SandboxPool)
     worker = Worker(
-        LocalControl(orchestrator, store, no_credentials),
+        LocalControl(orchestrator, store.bodies, store.credentials, no_credentials),
         tools(),
         resources,
         worker_id="embedded-1",

@@ -109,7 +109,7 @@ class Prepared(NamedTuple):
 
 async def moments_are_folds(store: Store, execution_id: str, rows: list[EventRow]) -> None:
     """The state at a moment is the fold of the log up to it, whichever was looked at before."""
-    moments, state = Moments(store), ExecutionState()
+    moments, state = Moments(store.log), ExecutionState()
     stride = max(len(rows) // MOMENTS_LOOKED_AT, 1)
     folds = {}
     for row in rows:

@@ -121,10 +121,10 @@ def test_every_moment_is_the_fold_of_the_log_up_to_it(example, monkeypatch):
             execution_id = example.head.execution_id
             last = example.head.events
             folded, state = [], ExecutionState()
-            async for _, fact in history.facts(store, execution_id):
+            async for _, fact in history.facts(store.log, execution_id):
                 evolve(state, fact)
                 folded.append(refs.encode(state))
-            moments = history.Moments(store)
+            moments = history.Moments(store.log)
             order = [*range(last, 0, -max(1, last // 200)), *range(1, last + 1, last // 200 + 1)]
             for seq in order:
                 found = await moments.at(execution_id, seq)

@@ -33,6 +33,20 @@ from tests.templates.scopes import NOON, outcome
 SECRET = "s3cret-canary"
 
 
+def holds_taint(structure: object) -> bool:
+    """Whether a tainted value stands anywhere in the structure."""
+    pending = [structure]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Tainted):
+            return True
+        if isinstance(part, dict):
+            pending.extend(part.values())
+        elif isinstance(part, list | tuple):
+            pending.extend(part)
+    return False
+
+
 def around(**more: object) -> Scope:
     roots = {
         "keychain": {

@@ -231,10 +231,6 @@ class Request:
     def is_head(self) -> bool:
         return self.head.is_head
 
-    @property
-    def query(self) -> bytes:
-        return self.head.query
-
     # --- What came ---
 
     async def read(self, most: int) -> bytes:

@@ -126,13 +126,19 @@ class Services:
     def control(self) -> LocalControl:
         from noetl.control.local import LocalControl
 
-        return LocalControl(self.orchestrator, self.store, self.keys.credential, self.tokens)
+        return LocalControl(
+            self.orchestrator,
+            self.store.bodies,
+            self.store.credentials,
+            self.keys.credential,
+            self.tokens,
+        )
 
     @cached_property
     def bulk(self) -> Bulk:
         from noetl.control.bulk import Bulk
 
-        return Bulk(self.store, self.executions)
+        return Bulk(self.store.records, self.executions)
 
     @cached_property
     def leases(self) -> Leases:
@@ -152,7 +158,7 @@ class Services:
     def moments(self) -> Moments:
         from noetl.control.history import Moments
 
-        return Moments(self.store)
+        return Moments(self.store.log)
 
     @cached_property
     def timelines(self) -> Timelines:
@@ -200,13 +206,13 @@ class Services:
     def catalog(self) -> Catalog:
         from noetl.control.catalog import Catalog
 
-        return Catalog(self.store, self._makers.compiled, self.clock)
+        return Catalog(self.store.catalog, self._makers.compiled, self.clock)
 
     @cached_property
     def versions(self) -> Versions:
         from noetl.control.versions import Versions
 
-        return Versions(self.store)
+        return Versions(self.store.catalog, self.store.records)
 
     @cached_property
     def triggers(self) -> Triggers:
@@ -293,7 +299,7 @@ class Services:
     def tokens(self) -> Tokens:
         from noetl.control.tokens import Tokens
 
-        return Tokens(self.store, self.keys, self.clock)
+        return Tokens(self.store.credentials, self.store.access, self.keys, self.clock)
 
     @cached_property
     def sessions(self) -> Sessions:

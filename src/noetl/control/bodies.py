@@ -16,7 +16,7 @@ from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
 from noetl.model.rule_events import StepPatched
 from noetl.model.state import ExecutionState
-from noetl.store.base import Store
+from noetl.store.bodies import Bodies
 from noetl.store.log import Write
 from noetl.templates import LostView
 
@@ -47,7 +47,7 @@ def may_bring_references(given: Input) -> bool:
     return type(given) in (ChildEnded, LoopEnded, Start)
 
 
-async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
+async def bring(bodies: Bodies, live: Live, given: Input, write: Write) -> None:
     """Have at hand what deciding about this may read.
 
     What the same `write` is about to keep is not in the store yet.
@@ -67,7 +67,7 @@ async def bring(store: Store, live: Live, given: Input, write: Write) -> None:
             if refs.holds_reference(value, state.seal):
                 live.has_references = True
     if live.has_references:
-        await _fetch(store, live, state, ended, coming, names, write)
+        await _fetch(bodies, live, state, ended, coming, names, write)
 
 
 def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:
@@ -93,7 +93,7 @@ def _names_left(report: Report) -> Values:
 
 
 async def _fetch(
-    store: Store,
+    bodies: Bodies,
     live: Live,
     state: ExecutionState,
     ended: tuple[str, ...],
@@ -121,14 +121,14 @@ async def _fetch(
     }
     missing = {key: one for key, one in missing.items() if key not in program.bodies}
     if missing:
-        await _fetch_all(store, live, state.seal, missing, dict(write.results))
+        await _fetch_all(bodies, live, state.seal, missing, dict(write.results))
 
 
 async def _fetch_all(
-    store: Store, live: Live, seal: str, missing: dict[str | None, Any], fresh: dict[str, bytes]
+    bodies: Bodies, live: Live, seal: str, missing: dict[str | None, Any], fresh: dict[str, bytes]
 ) -> None:
     async def get(owner: ExecutionId, key: str) -> bytes:
-        body = fresh.get(key) or await store.bodies.get(owner, key)
+        body = fresh.get(key) or await bodies.get(owner, key)
         if body is None:
             raise NotFound(f"execution {owner} has no result {key}.")
         return body

@@ -13,7 +13,7 @@ from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
     from noetl.control.executions import Executions
-    from noetl.store.base import Store
+    from noetl.store.records import Records
 
 BULK_MAX = 5000
 AT_ONCE = 16
@@ -31,8 +31,8 @@ ELIGIBLE: dict[BulkAction, tuple[str, ...]] = {
 class Bulk:
     """Actions on executions that a query or a list of ids names."""
 
-    def __init__(self, store: Store, executions: Executions) -> None:
-        self._store = store
+    def __init__(self, records: Records, executions: Executions) -> None:
+        self._records = records
         self._executions = executions
 
     async def act(
@@ -50,8 +50,8 @@ class Bulk:
         """
         statuses = tuple(Condition("status", status) for status in ELIGIBLE[action])
         eligible = (*wanted, Term(statuses))
-        matched = await self._store.records.count(wanted, now=now)
-        count = await self._store.records.count(eligible, now=now)
+        matched = await self._records.count(wanted, now=now)
+        count = await self._records.count(eligible, now=now)
         done = BulkDone(
             action=action,
             dry_run=dry_run,
@@ -96,9 +96,7 @@ class Bulk:
     async def _ids(self, wanted: Wanted, now: float) -> list[ExecutionId]:
         found: list[ExecutionId] = []
         before: tuple[float, ExecutionId] | None = None
-        while rows := await self._store.records.summaries(
-            wanted, now=now, before=before, limit=PAGE
-        ):
+        while rows := await self._records.summaries(wanted, now=now, before=before, limit=PAGE):
             found += [row.execution_id for row in rows]
             before = (rows[-1].requested_at, rows[-1].execution_id)
         return found

@@ -21,7 +21,7 @@ from noetl.templates.views import OutcomeView, view
 
 if TYPE_CHECKING:
     from noetl.engine.program import Program
-    from noetl.store.base import Store
+    from noetl.store.log import Log
 
 PAGE = 1000
 TYPES = ("task.started", "task.done", "task.log", "retry.started")
@@ -40,16 +40,14 @@ class Call(NamedTuple):
     """By try."""
 
 
-async def recorded(
-    store: Store, execution_id: ExecutionId, action_id: str, *, after: int = 0
-) -> Call:
+async def recorded(log: Log, execution_id: ExecutionId, action_id: str, *, after: int = 0) -> Call:
     """The call of this id, looked for after an event. Raises NotFound."""
     named = mark(action_id=action_id)
     first: tuple[TaskStarted, int] | None = None
     tries: dict[int, dict[str, Any]] = {}
     result: Any = None
     last = 0
-    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=TYPES):
+    while rows := await log.events(execution_id, after=after, limit=PAGE, types=TYPES):
         after = rows[-1].seq
         for row in rows:
             if named not in row.body:

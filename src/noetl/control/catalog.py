@@ -19,7 +19,7 @@ from noetl.model.answers import CatalogResource
 from noetl.model.fields import json_schema
 from noetl.model.schemas import breaks, place_in
 from noetl.model.spelling import did_you_mean
-from noetl.store.base import Store
+from noetl.store import catalog as stored
 from noetl.store.catalog import CatalogEntry
 from noetl.store.triggers import Renewed
 
@@ -34,8 +34,10 @@ BREAKS_SHOWN = 10
 class Catalog:
     """What has been registered."""
 
-    def __init__(self, store: Store, compile_text: Callable[..., Compiled], clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self, documents: stored.Catalog, compile_text: Callable[..., Compiled], clock: Clock
+    ) -> None:
+        self._documents = documents
         self._compile = compile_text
         self._clock = clock
         self.layouts = Layouts()
@@ -65,8 +67,8 @@ class Catalog:
         }
         playbooks = {}
         for path in sorted(called_playbooks(compiled.net)) if compiled.net is not None else ():
-            entry = await self._store.catalog.entry(path)
-            body = await self._store.catalog.net(entry.digest) if entry is not None else None
+            entry = await self._documents.entry(path)
+            body = await self._documents.net(entry.digest) if entry is not None else None
             if entry is not None and entry.kind == "Playbook" and body is not None:
                 playbooks[path] = nets.decode(body)
         return Known(schemas=schemas, playbooks=playbooks) if schemas or playbooks else None
@@ -74,7 +76,7 @@ class Catalog:
     async def _schema(self, name: str) -> nets.ResultSchema | None:
         """A schema by the name that playbooks give it: `path`, or `path@version`."""
         path, _, version = name.partition("@")
-        entry = await self._store.catalog.entry(path, int(version) if version else None)
+        entry = await self._documents.entry(path, int(version) if version else None)
         found = await self._document(entry)
         if entry is None or not isinstance(found, triggers.Schema):
             return None
@@ -83,12 +85,12 @@ class Catalog:
     async def _document(self, entry: CatalogEntry | None) -> triggers.Trigger | None:
         if entry is None or entry.kind == "Playbook":
             return None
-        body = await self._store.catalog.net(entry.digest)
+        body = await self._documents.net(entry.digest)
         return None if body is None else triggers.decode(body)
 
     async def _refuse_breaking(self, new: triggers.Schema) -> None:
         """A version that breaks those who read by the last one is refused, unless it says so."""
-        entry = await self._store.catalog.entry(new.path)
+        entry = await self._documents.entry(new.path)
         old = await self._document(entry)
         if entry is None or not isinstance(old, triggers.Schema) or new.compatibility == "none":
             return
@@ -120,11 +122,11 @@ class Catalog:
             description=made.description,
             created_at=now,
         )
-        return await self._store.catalog.register(entry, body, renewed)
+        return await self._documents.register(entry, body, renewed)
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text and its graph, as the API shows it."""
-        return await resource_of(self._store, await self.entry(path, version), self.layouts)
+        return await resource_of(self._documents, await self.entry(path, version), self.layouts)
 
     async def wanted(
         self, path: str | None, catalog_id: str | None, version: int | None
@@ -134,7 +136,7 @@ class Catalog:
             raise BadRequest("say which playbook: its `path`, or its `catalog_id`, and not both.")
         if path is not None:
             return await self.playbook(path, version)
-        found = await self._store.catalog.entry_of(str(catalog_id))
+        found = await self._documents.entry_of(str(catalog_id))
         if found is None:
             raise NotFound(f"nothing is registered under the catalog_id {catalog_id}.")
         return playbook_only(found)
@@ -148,10 +150,10 @@ class Catalog:
         found = self._entries.get((path, version))
         if found is not None:
             return found
-        found = await self._store.catalog.entry(path, version)
+        found = await self._documents.entry(path, version)
         if found is None:
             which = f" in version {version}" if version is not None else ""
-            known = [entry.path for entry in await self._store.catalog.entries()]
+            known = [entry.path for entry in await self._documents.entries()]
             hint = did_you_mean(path, known)
             raise NotFound(f'no playbook "{path}"{which} is registered.{hint}')
         self._keep(found)
@@ -165,10 +167,10 @@ class Catalog:
 
 
 async def resource_of(
-    store: Store, entry: CatalogEntry, layouts: Layouts | None = None
+    kept: stored.Catalog, entry: CatalogEntry, layouts: Layouts | None = None
 ) -> CatalogResource:
     """An entry with its text, its graph and its inputs."""
-    body = await store.catalog.net(entry.digest) if entry.kind == "Playbook" else None
+    body = await kept.net(entry.digest) if entry.kind == "Playbook" else None
     net = None if body is None else nets.decode(body)
     inputs = net.executor.inputs if net is not None else ()
     drawn = None

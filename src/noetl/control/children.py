@@ -13,7 +13,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
 from noetl.model.labels import combined
 from noetl.model.outcome import TaskError
-from noetl.store.base import Store
+from noetl.store.credentials import Credentials
 
 
 class Family(NamedTuple):
@@ -37,7 +37,7 @@ class Family(NamedTuple):
 
 
 async def child_start(
-    store: Store,
+    credentials: Credentials,
     programs: Programs,
     family: Family,
     effect: StartChild,
@@ -54,7 +54,7 @@ async def child_start(
     try:
         program, entry = await programs.by_path(request.path, request.version)
         refuse_large(program, request.workload)
-        workload = await workload_of(store, program, request.workload)
+        workload = await workload_of(credentials, program, request.workload)
         family.refuse(effect)
     except NotFound as error:
         missing = TaskError(kind="not_found", code="no_playbook", message=str(error))

@@ -370,7 +370,7 @@ class CommitLoop:
             self._dispatch.wait_in_front(entry.waiter, batch.now)
         batch.decided.append(entry)
         if live.has_references or bodies.may_bring_references(given):
-            await bodies.bring(self._store, live, given, write)
+            await bodies.bring(self._store.bodies, live, given, write)
         if batch.full and (names := batch.full.get(given.execution_id)):
             if type(given) is Start:
                 given = msgspec.structs.replace(given, full=names)
@@ -448,7 +448,7 @@ class CommitLoop:
             case StartChild():
                 self._dispatch.choose(effect.child)
                 given = await child_start(
-                    self._store,
+                    self._store.credentials,
                     self._programs,
                     self._family,
                     effect,

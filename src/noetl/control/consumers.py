@@ -424,7 +424,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         """The fields of a credential that is for this consumer. Raises NotFound or NotAllowed."""
         row = await self._store.credentials.get(name)
         if row is None:
-            raise await no_credential(self._store, name, path)
+            raise await no_credential(self._store.credentials, name, path)
         require_playbook(row, path)
         return await self._keys.credential(name) or {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from noetl.errors import (
 )
 from noetl.model import labels as label_rules
 from noetl.model.answers import ExecutionDocument, WaitDocument
-from noetl.model.events import LAST_EVENT, Actor, ExecutionRequested, Parent
+from noetl.model.events import Actor, ExecutionRequested, Parent
 from noetl.model.execution_query import Condition, Term, Wanted, exactly
 from noetl.model.facts import Source
 from noetl.model.ids import ExecutionId
@@ -144,7 +144,7 @@ class Executions:
         execution_id = self._new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
         refuse_large(program, payload)
-        workload = await workload_of(self._store, program, payload)
+        workload = await workload_of(self._store.credentials, program, payload)
         request = ExecutionRequested(
             at=now,
             path=path,
@@ -221,25 +221,6 @@ class Executions:
         await self._orchestrator.wait_for_end(execution_id)
         return await self.document(execution_id)
 
-    async def follow(
-        self, execution_id: ExecutionId, after: int = 0
-    ) -> AsyncIterator[list[EventRow]]:
-        """Events as they are stored, until the last one."""
-        signal = self._orchestrator.watchers.watch(execution_id)
-        try:
-            while True:
-                signal.clear()
-                rows = await self._store.log.events(execution_id, after=after, limit=PAGE)
-                if rows:
-                    after = rows[-1].seq
-                    yield rows
-                    if rows[-1].type == LAST_EVENT:
-                        return
-                else:
-                    await signal.wait()
-        finally:
-            self._orchestrator.watchers.unwatch(execution_id, signal)
-
     async def next_events(
         self,
         execution_id: ExecutionId,
@@ -278,8 +259,8 @@ class Executions:
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
-        calls = await waits.calls_waiting(self._store, execution_id)
-        slots = await waits.slots_used(self._store, state)
+        calls = await waits.calls_waiting(self._store.log, execution_id)
+        slots = await waits.slots_used(self._store.limits, state)
         open_commands = await self._store.queue.open_commands(execution_id)
         offers = await waits.offers_for(self._store, open_commands, self._clock.now())
         return waits.reasons(state, open_commands, calls, slots, offers)
@@ -498,7 +479,7 @@ class Executions:
         await self._orchestrator.start(
             execution_id,
             asked,
-            workload=await workload_of(self._store, program, request.payload),
+            workload=await workload_of(self._store.credentials, program, request.payload),
             seed=seed,
             refused=await self._check(program.net),
         )

@@ -46,7 +46,7 @@ async def inquiry(
         hint = did_you_mean(step, program.steps) or f" Its steps: {', '.join(program.steps)}."
         raise NotFound(f'the playbook {summary.path} has no step "{step}".{hint}')
     witness = Witness(step=step)
-    async for number, fact in facts(store, execution_id, upto=seq):
+    async for number, fact in facts(store.log, execution_id, upto=seq):
         witness.see(number, fact)
     return Inquiry(
         execution_id=execution_id,

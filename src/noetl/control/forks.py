@@ -155,7 +155,7 @@ async def planned(
     past = Past(again)
     calls = _Calls(again)
     ahead: list[tuple[int, Event]] = []
-    async for seq, fact in facts(store, execution_id):
+    async for seq, fact in facts(store.log, execution_id):
         calls.see(seq, fact)
         if seq < until or (not ahead and past.is_to_take(fact)):
             past.take(seq, fact)

@@ -20,8 +20,7 @@ from noetl.errors import NotAllowed, NotFound
 from noetl.model import net as nets
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
-from noetl.store.base import Store
-from noetl.store.credentials import StoredCredential
+from noetl.store.credentials import Credentials, StoredCredential
 from noetl.templates import is_template
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Named(NamedTuple):
 
 
 async def require_credential(
-    orchestrator: Orchestrator, store: Store, name: str, execution_id: ExecutionId
+    orchestrator: Orchestrator, credentials: Credentials, name: str, execution_id: ExecutionId
 ) -> None:
     """Raises NotAllowed unless the playbook of this execution names the credential, and the
     credential is for that playbook.
@@ -59,7 +58,7 @@ async def require_credential(
             f'the playbook "{state.path}" does not name the credential "{name}", so nobody is'
             " given it for one of its executions."
         )
-    row = await store.credentials.get(name)
+    row = await credentials.get(name)
     if row is not None:
         require_playbook(row, state.path)
 
@@ -79,9 +78,9 @@ def _is_for(credential: StoredCredential, path: str) -> bool:
     return not allowed or any(fnmatchcase(path, pattern) for pattern in allowed)
 
 
-async def no_credential(store: Store, name: str, path: str | None = None) -> NotFound:
+async def no_credential(credentials: Credentials, name: str, path: str | None = None) -> NotFound:
     """There is no such credential; the hint names only what playbooks of this path may use."""
-    known = [row for row in await store.credentials.all() if path is None or _is_for(row, path)]
+    known = [row for row in await credentials.all() if path is None or _is_for(row, path)]
     hint = did_you_mean(name, [row.name for row in known])
     return NotFound(
         f'there is no credential "{name}".{hint} `noetl credential set {name} …` stores one.'

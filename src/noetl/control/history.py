@@ -17,22 +17,21 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from noetl.store.base import Store
-    from noetl.store.log import EventRow
+    from noetl.store.log import EventRow, Log
 
 PAGE = 1000
 
 
 async def facts(
-    store: Store, execution_id: ExecutionId, *, upto: int | None = None, after: int = 0
+    log: Log, execution_id: ExecutionId, *, upto: int | None = None, after: int = 0
 ) -> AsyncIterator[tuple[int, Event]]:
     """The facts of an execution with their numbers, in order, up to and with `upto`.
 
     Raises NotFound for an event that is not there.
     """
-    end = await _last_seq(store, execution_id, upto)
+    end = await _last_seq(log, execution_id, upto)
     last = end if upto is None else upto
-    while rows := await store.log.events(execution_id, after=after, limit=PAGE):
+    while rows := await log.events(execution_id, after=after, limit=PAGE):
         for row in rows:
             if row.seq > last:
                 return
@@ -40,9 +39,9 @@ async def facts(
         after = rows[-1].seq
 
 
-async def _last_seq(store: Store, execution_id: ExecutionId, seq: int | None) -> int:
+async def _last_seq(log: Log, execution_id: ExecutionId, seq: int | None) -> int:
     """The last event there is. Raises NotFound, also for an event that is not there."""
-    heads = await store.log.heads([execution_id])
+    heads = await log.heads([execution_id])
     if execution_id not in heads:
         raise NotFound(f"there is no execution {execution_id}.")
     if seq is not None and not 1 <= seq <= heads[execution_id]:
@@ -51,14 +50,6 @@ async def _last_seq(store: Store, execution_id: ExecutionId, seq: int | None) ->
             f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
         )
     return heads[execution_id]
-
-
-async def state_at(store: Store, execution_id: ExecutionId, seq: int | None) -> ExecutionState:
-    """The state after an event; after the last one if none is named."""
-    state = ExecutionState()
-    async for _, fact in facts(store, execution_id, upto=seq):
-        evolve(state, fact)
-    return state
 
 
 CHECKPOINT_EVERY = 5000
@@ -81,8 +72,8 @@ class Moments:
     """States of executions at any of their events. The first look at an execution folds its log;
     checkpoints on the way make the next looks short."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._kept: OrderedDict[ExecutionId, dict[int, bytes]] = OrderedDict()
         self._size = 0
         self._long = asyncio.Lock()
@@ -93,7 +84,7 @@ class Moments:
         Long ways are gone one at a time: whoever drags a slider over a log that was never looked
         at asks for many moments at once, and the first to be answered makes the others short.
         """
-        last = await _last_seq(self._store, execution_id, seq)
+        last = await _last_seq(self._log, execution_id, seq)
         wanted = last if seq is None else seq
         if wanted - self._nearest(execution_id, wanted) <= CHECKPOINT_EVERY:
             return await self._at(execution_id, wanted, last)
@@ -113,7 +104,7 @@ class Moments:
         rows: list[EventRow] = []
         while state.seq < wanted:
             room = min(PAGE, wanted - state.seq)
-            rows = await self._store.log.events(execution_id, after=state.seq, limit=room)
+            rows = await self._log.events(execution_id, after=state.seq, limit=room)
             if not rows:
                 raise NotFound(f"there is no execution {execution_id}.")  # It was just removed.
             for row in rows:
@@ -126,7 +117,7 @@ class Moments:
 
     async def end(self, execution_id: ExecutionId, state: ExecutionState) -> Moment:
         """The last moment of an execution that has ended with this state: nothing is folded."""
-        [row] = await self._store.log.events(execution_id, after=state.seq - 1, limit=1)
+        [row] = await self._log.events(execution_id, after=state.seq - 1, limit=1)
         return Moment(state, state.seq, row, state.seq)
 
     def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:

@@ -111,7 +111,7 @@ class Keys:
         """
         row = await self._store.credentials.get(name)
         if row is None:
-            raise await no_credential(self._store, name)
+            raise await no_credential(self._store.credentials, name)
         fields = (await self.vault()).open(name, row.data)
         now = self._clock.now()
         await self._store.credentials.put_cached(
@@ -161,7 +161,7 @@ class Keys:
             require_playbook(row, path)
         found = await self.credential(name)
         if found is None:
-            raise await no_credential(self._store, name, path)
+            raise await no_credential(self._store.credentials, name, path)
         return found
 
     async def delete(self, name: str) -> bool:

@@ -15,14 +15,14 @@ from noetl.dsl.walk import all_tasks
 from noetl.engine.program import Program
 from noetl.model.commands import Command, Lease, is_apart, serves
 from noetl.model.net import OWN_KINDS, WORKBOOK
-from noetl.store.base import Store
+from noetl.store.queue import Queue
 
 LOOK_SECONDS = 0.25
 
 
 async def lease_of_kinds(
     orchestrator: Orchestrator,
-    store: Store,
+    queue: Queue,
     clock: Clock,
     worker_id: str,
     kinds: Collection[str],
@@ -37,28 +37,28 @@ async def lease_of_kinds(
     while True:
         fitting = [
             command
-            for command, holder, _ in await store.queue.open_commands()
+            for command, holder, _ in await queue.open_commands()
             if holder is None and await _needs(orchestrator, command) <= set(kinds)
         ]
         now = clock.now()
         # As in `Leases.lease`: what may kill its worker goes to one that has nothing else.
         alone = orchestrator.dispatch.is_free(worker_id)
         served = sorted({one.pool for one in fitting if serves(pool, one.pool)})
-        queues = [(queue, 1) for queue in served if alone and is_apart(queue)]
+        queues = [(name, 1) for name in served if alone and is_apart(name)]
         if not orchestrator.dispatch.is_watched(worker_id, now):
-            queues += [(queue, want) for queue in served if not is_apart(queue)]
+            queues += [(name, want) for name in served if not is_apart(name)]
         leases: list[Lease] = []
-        for queue, most in queues:
+        for name, most in queues:
             if not leases:
-                leases = await store.queue.claim(
+                leases = await queue.claim(
                     worker_id,
-                    pool=queue,
+                    pool=name,
                     limit=most,
                     expires_at=now + seconds,
-                    commands=[one.command_id for one in fitting if one.pool == queue],
+                    commands=[one.command_id for one in fitting if one.pool == name],
                 )
                 orchestrator.leases.note_claimed(leases, worker_id, now)
-                if is_apart(queue) and leases:
+                if is_apart(name) and leases:
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
         if leases or now >= deadline:
             return leases

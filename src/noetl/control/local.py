@@ -15,9 +15,10 @@ from noetl.errors import NotFound
 from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.base import Store
+from noetl.store.bodies import Bodies
+from noetl.store.credentials import Credentials
 
-Credentials = Callable[[str], Awaitable[dict[str, Any] | None]]
+OpenCredential = Callable[[str], Awaitable[dict[str, Any] | None]]
 
 
 class LocalControl:
@@ -26,13 +27,15 @@ class LocalControl:
     def __init__(
         self,
         orchestrator: Orchestrator,
-        store: Store,
+        bodies: Bodies,
         credentials: Credentials,
+        open_credential: OpenCredential,
         tokens: Tokens | None = None,
     ) -> None:
         self._orchestrator = orchestrator
-        self._store = store
+        self._bodies = bodies
         self._credentials = credentials
+        self._open_credential = open_credential
         self._tokens = tokens
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
@@ -60,20 +63,20 @@ class LocalControl:
         return await self._orchestrator.programs.by_digest(digest)
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
-        await self._store.bodies.put(execution_id, key, body)
+        await self._bodies.put(execution_id, key, body)
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
-        body = await self._store.bodies.get(execution_id, key)
+        body = await self._bodies.get(execution_id, key)
         if body is None:
             raise NotFound(f"execution {execution_id} has no result {key}.")
         return body
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
-        await require_credential(self._orchestrator, self._store, name, execution_id)
-        found = await self._credentials(name)
+        await require_credential(self._orchestrator, self._credentials, name, execution_id)
+        found = await self._open_credential(name)
         if found is None:
             state = await self._orchestrator.state(execution_id)
-            raise await no_credential(self._store, name, state.path)
+            raise await no_credential(self._credentials, name, state.path)
         return found
 
     async def access_token(self, key: str, execution_id: ExecutionId) -> AccessToken | None:

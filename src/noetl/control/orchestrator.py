@@ -64,7 +64,7 @@ class Orchestrator:
         self._store = store
         self._clock = clock
         self._moments_taken = 0
-        self.programs = Programs(store, limits)
+        self.programs = Programs(store.catalog, limits)
         self.dispatch = Dispatch(lease_seconds)
         self.watchers = Watchers()
         self._memory = Memory(store, self.programs)

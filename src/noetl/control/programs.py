@@ -9,8 +9,8 @@ from noetl.errors import BadInputs, NotFound, TooLarge
 from noetl.model import fields
 from noetl.model import net as nets
 from noetl.model.net import Limits, Net, Values
-from noetl.store.base import Store
-from noetl.store.catalog import CatalogEntry
+from noetl.store.catalog import Catalog, CatalogEntry
+from noetl.store.credentials import Credentials
 
 CACHED_MAX = 500
 
@@ -18,16 +18,16 @@ CACHED_MAX = 500
 class Programs:
     """The programs this process has used lately."""
 
-    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+    def __init__(self, catalog: Catalog, limits: Limits | None = None) -> None:
         """`limits` are the operator's of today: nets that were compiled earlier keep to them."""
-        self._store = store
+        self._catalog = catalog
         self._limits = limits or Limits()
         self._cache: dict[str, Program] = {}
 
     async def by_digest(self, digest: str) -> Program:
         found = self._cache.get(digest)
         if found is None:
-            body = await self._store.catalog.net(digest)
+            body = await self._catalog.net(digest)
             if body is None:
                 raise NotFound(f"no net {digest[:12]} is stored; register its playbook again.")
             found = self._remember(nets.decode(body), digest)
@@ -40,12 +40,12 @@ class Programs:
     async def keep(self, net: Net, digest: str) -> Program:
         """Store a net that is run without being in the catalog."""
         if digest not in self._cache:
-            await self._store.catalog.put_net(digest, nets.encode(net))
+            await self._catalog.put_net(digest, nets.encode(net))
             self._remember(net, digest)
         return self._cache[digest]
 
     async def by_path(self, path: str, version: int | None) -> tuple[Program, CatalogEntry]:
-        entry = await self._store.catalog.entry(path, version)
+        entry = await self._catalog.entry(path, version)
         if entry is None:
             which = f" in version {version}" if version is not None else ""
             raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
@@ -82,7 +82,7 @@ def refuse_large(program: Program, payload: Values) -> None:
         )
 
 
-async def workload_of(store: Store, program: Program, payload: Values) -> Values:
+async def workload_of(credentials: Credentials, program: Program, payload: Values) -> Values:
     """What an execution with this payload works on. Raises BadInputs with all that does not fit."""
     net = program.net
     found = merged(net.workload, payload)
@@ -94,11 +94,7 @@ async def workload_of(store: Store, program: Program, payload: Values) -> Values
     )
     for field in inputs:
         name = values.get(field.name)
-        if (
-            field.type == "secret"
-            and name is not None
-            and await store.credentials.get(name) is None
-        ):
+        if field.type == "secret" and name is not None and await credentials.get(name) is None:
             problems += (
                 f'input "{field.name}" takes the name of a stored credential, and there is none of'
                 " the name that was given, which is not shown. `noetl credential set` stores one",

@@ -11,8 +11,8 @@ from noetl.control.clock import Clock
 from noetl.control.keys import Keys
 from noetl.errors import NoetlError
 from noetl.model.access_tokens import AccessToken
-from noetl.store.base import Store
-from noetl.store.credentials import CachedSecret
+from noetl.store.access import Access
+from noetl.store.credentials import CachedSecret, Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -20,15 +20,16 @@ logger = logging.getLogger(__name__)
 class Tokens:
     """The tokens in the auth cache."""
 
-    def __init__(self, store: Store, keys: Keys, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, credentials: Credentials, access: Access, keys: Keys, clock: Clock) -> None:
+        self._credentials = credentials
+        self._access = access
         self._keys = keys
         self._clock = clock
 
     async def find(self, key: str) -> AccessToken | None:
         """A token that has not expired; that it was asked for is counted."""
         now = self._clock.now()
-        row = await self._store.credentials.cached(_name(key), now=now)
+        row = await self._credentials.cached(_name(key), now=now)
         if row is None:
             return None
         try:
@@ -42,7 +43,7 @@ class Tokens:
     async def keep(self, key: str, token: AccessToken) -> None:
         """For whoever asks for it with the same key."""
         name, now = _name(key), self._clock.now()
-        await self._store.access.delete_expired(now)
+        await self._access.delete_expired(now)
         try:
             sealed = (await self._keys.vault()).seal(name, {"token": token.text})
         except NoetlError as error:
@@ -51,7 +52,7 @@ class Tokens:
         await self._put(name, sealed, token.expires_at, now)
 
     async def _put(self, name: str, sealed: bytes, expires_at: float, now: float) -> None:
-        await self._store.credentials.put_cached(
+        await self._credentials.put_cached(
             CachedSecret(
                 cache_key=name,
                 credential_name=name,

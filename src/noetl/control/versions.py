@@ -16,8 +16,8 @@ from noetl.model.desk import VersionDiff, VersionItem, VersionList
 from noetl.model.execution_query import exactly
 
 if TYPE_CHECKING:
-    from noetl.store.base import Store
-    from noetl.store.catalog import CatalogEntry
+    from noetl.store.catalog import Catalog, CatalogEntry
+    from noetl.store.records import Records
 
 RUNS_SHOWN = 30
 CALLS_KEPT = 10_000
@@ -26,18 +26,19 @@ CALLS_KEPT = 10_000
 class Versions:
     """Looks at versions of playbooks."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, catalog: Catalog, records: Records) -> None:
+        self._catalog = catalog
+        self._records = records
         self._calls: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Digest → the playbooks that it calls."""
 
     async def listed(self, path: str, *, before: int | None, limit: int) -> VersionList:
         """Versions of a path, newest first. Raises NotFound."""
-        found = await self._store.catalog.versions(path, before=before, limit=limit + 1)
+        found = await self._catalog.versions(path, before=before, limit=limit + 1)
         if not found and before is None:
             raise NotFound(f'there is no playbook "{path}" in the catalog.')
-        newest = await self._store.catalog.entry(path)
-        runs = await self._store.records.summaries(exactly(path=path), limit=RUNS_SHOWN)
+        newest = await self._catalog.entry(path)
+        runs = await self._records.summaries(exactly(path=path), limit=RUNS_SHOWN)
         return VersionList(
             path=path,
             versions=[_item(entry) for entry in found[:limit]],
@@ -48,7 +49,7 @@ class Versions:
         )
 
     async def _callers(self, path: str) -> list[str]:
-        entries = await self._store.catalog.entries(kind="Playbook")
+        entries = await self._catalog.entries(kind="Playbook")
         return [entry.path for entry in entries if path in await self._called(entry)]
 
     async def _called(self, entry: CatalogEntry) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ class Versions:
             return ()
         found = self._calls.get(entry.digest)
         if found is None:
-            body = await self._store.catalog.net(entry.digest)
+            body = await self._catalog.net(entry.digest)
             found = () if body is None else tuple(sorted(called_playbooks(nets.decode(body))))
             self._calls[entry.digest] = found
             while len(self._calls) > CALLS_KEPT:
@@ -86,13 +87,13 @@ class Versions:
         )
 
     async def _version(self, path: str, version: int) -> CatalogEntry:
-        entry = await self._store.catalog.entry(path, version)
+        entry = await self._catalog.entry(path, version)
         if entry is None:
             raise NotFound(f'there is no version {version} of "{path}" in the catalog.')
         return entry
 
     async def _steps(self, entry: CatalogEntry) -> dict[str, bytes]:
-        body = await self._store.catalog.net(entry.digest) if entry.kind == "Playbook" else None
+        body = await self._catalog.net(entry.digest) if entry.kind == "Playbook" else None
         steps = nets.decode(body).steps if body is not None else ()
         return {step.name: msgspec.json.encode(step, order="sorted") for step in steps}
 

@@ -11,7 +11,8 @@ from noetl.model.events import TaskWaiting, decode
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState, Run, TimerState
 from noetl.store.base import Store
-from noetl.store.limits import SlotUse
+from noetl.store.limits import Limits, SlotUse
+from noetl.store.log import Log
 
 PAGE = 1000
 LIVE_SECONDS = 60.0
@@ -120,9 +121,9 @@ async def offers_for(store: Store, open_commands: Open, now: float) -> list[str]
 HOLDERS_SHOWN = 20
 
 
-async def slots_used(store: Store, state: ExecutionState) -> list[SlotUse]:
+async def slots_used(limits: Limits, state: ExecutionState) -> list[SlotUse]:
     """Who has what an execution waits for that waits for its turn."""
-    return await store.limits.slot_uses(list(state.slots)) if state.queued is not None else []
+    return await limits.slot_uses(list(state.slots)) if state.queued is not None else []
 
 
 def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDocument:
@@ -150,16 +151,14 @@ def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDoc
 ABOUT_WAITING = ("task.waiting", "command.lost")
 
 
-async def calls_waiting(store: Store, execution_id: ExecutionId) -> list[TaskWaiting]:
+async def calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
     """Calls that have waited for a while for a place on their worker, and do so still.
 
     Whoever lost its worker does not wait there any more.
     """
     waits: dict[tuple[str, int | None, int], TaskWaiting] = {}
     after = 0
-    while rows := await store.log.events(
-        execution_id, after=after, limit=PAGE, types=ABOUT_WAITING
-    ):
+    while rows := await log.events(execution_id, after=after, limit=PAGE, types=ABOUT_WAITING):
         after = rows[-1].seq
         for row in rows:
             fact = decode(row.body)

@@ -111,13 +111,3 @@ def guarded(template: Template) -> frozenset[str]:
         and node.node is not None
         and (path := path_of(node.node)) is not None
     )
-
-
-def compiled(source: str) -> Template | None:
-    """One template by itself, or None if it is refused."""
-    return Expressions().compiled(source)
-
-
-def event_names(source: str) -> tuple[str, ...] | None:
-    """The event names of one condition by itself."""
-    return Expressions().event_names(source)

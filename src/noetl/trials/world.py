@@ -62,7 +62,9 @@ class World:
         self, tools: Mapping[str, Tool], resources: ToolResources
     ) -> AsyncIterator[None]:
         worker = Worker(
-            _Patient(self.orchestrator, self._store, _no_credential),
+            _Patient(
+                self.orchestrator, self._store.bodies, self._store.credentials, _no_credential
+            ),
             tools,
             resources,
             worker_id="test",
@@ -77,7 +79,7 @@ class World:
         net = playbooks.net
         await self.orchestrator.programs.keep(net, digest(net))
         for text, child in playbooks.children.items():
-            await Catalog(self._store, _compiles_to(child), self._clock).register(text)
+            await Catalog(self._store.catalog, _compiles_to(child), self._clock).register(text)
         return await self.executions.start(
             digest(net), net.path, None, workload, source=playbooks.source
         )

@@ -95,7 +95,7 @@ async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedComm
         # What is being given to it just now would lie idle until its lease lapses.
         finish = partial(services.orchestrator.dispatch.send_away, worker_id)
     else:
-        parts = services.orchestrator, services.store, services.clock
+        parts = services.orchestrator, services.store.queue, services.clock
         work = lease_of_kinds(*parts, worker_id, body.kinds, **wish)
     found = await while_wanted(services, caller, work, finish=finish) or []
     services.leases.remember(found, worker_id)

@@ -83,7 +83,7 @@ async def show(
         path = (await services.orchestrator.state(execution_id)).path
     row = await _named(services, name, path)
     if who.is_bound_to_leases and execution_id is not None:
-        parts = services.orchestrator, services.store
+        parts = services.orchestrator, services.store.credentials
         await require_credential(*parts, row.name, execution_id)
     if not query.include_data:
         return about(row)
@@ -119,7 +119,7 @@ async def _named(services: Services, name: str, path: str | None = None) -> Stor
     for row in await services.store.credentials.all():
         if credential_id(row.name) == name:
             return row
-    raise await no_credential(services.store, name, path)
+    raise await no_credential(services.store.credentials, name, path)
 
 
 ALL, ONE = "/api/credentials", "/api/credentials/{name}"

@@ -101,7 +101,7 @@ async def call(
     services: Services, caller: Caller, *, execution_id: str, action_id: str, query: Nearby
 ) -> CallDocument:
     """One call of a tool: what it was given, without secrets, its tries and what came of it."""
-    found = await calls.recorded(services.store, execution_id, action_id, after=query.after)
+    found = await calls.recorded(services.store.log, execution_id, action_id, after=query.after)
     at = await services.moments.at(execution_id, found.seq)
     program = await services.orchestrator.programs.by_digest(at.state.digest)
     started = found.started
