@@ -10,8 +10,7 @@ from aiohttp import web
 from noetl.api.worker_control import HttpControl
 from noetl.model.access_tokens import AccessToken
 from noetl.secrets.masking import Mask
-from noetl.worker.keyring import KEPT_MAX, KeptSecrets
-from noetl.worker.tokens import CallTokens
+from noetl.worker.keyring import KEPT_MAX, CallTokens, KeptSecrets
 from tests.tools.services import answering
 
 REFUSAL = {"error": {"code": "not_allowed", "message": "no lease."}}

@@ -28,11 +28,10 @@ from noetl.tools.limits import listen, time_limit
 from noetl.tools.resources import ToolResources
 from noetl.worker.bodies import Bodies
 from noetl.worker.control import Control
-from noetl.worker.keyring import Keyring
+from noetl.worker.keyring import CallTokens, Keyring
 from noetl.worker.printing import Printing
 from noetl.worker.rates import Rates
 from noetl.worker.reporter import Reporter
-from noetl.worker.tokens import CallTokens
 
 GRACE_SECONDS = 0.5
 WAIT_TOLD_SECONDS = 1.0

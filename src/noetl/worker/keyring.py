@@ -8,6 +8,7 @@ egress policy and time limits hold.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import msgspec
 
 from noetl.engine.pipeline.frame import Frame
-from noetl.errors import EvaluationFailed
+from noetl.errors import EvaluationFailed, NoetlError
+from noetl.model.access_tokens import AccessToken
 from noetl.model.duration import seconds
+from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry
 from noetl.secrets.keychain import Sources, resolve
 from noetl.secrets.masking import Mask
@@ -26,6 +29,8 @@ from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
 from noetl.tools.secrets.managers import MANAGERS, Wanted
 from noetl.worker.control import Control
+
+logger = logging.getLogger(__name__)
 
 KEPT_MAX = 1000
 
@@ -198,3 +203,32 @@ class Keyring:
             found = await MANAGERS[provider](wanted, context)
             kept.put(key, found, seconds(config.get("ttl") or 0) or 0.0)
         return found
+
+
+class CallTokens:
+    """Access tokens that this worker shares with the others, on behalf of one call. See
+    `noetl.tools.credentials.SharedTokens`.
+
+    To share saves others a request; a call that has its token does not fail for it.
+    """
+
+    def __init__(self, control: Control, execution_id: ExecutionId, mask: Mask) -> None:
+        self._control = control
+        self._execution_id = execution_id
+        self._mask = mask
+
+    async def find(self, key: str) -> AccessToken | None:
+        try:
+            return await self._control.access_token(key, self._execution_id)
+        except NoetlError as error:
+            logger.warning("tokens of other workers cannot be asked for: %s", error)
+            return None
+
+    async def keep(self, key: str, token: AccessToken) -> None:
+        try:
+            await self._control.keep_access_token(key, token, self._execution_id)
+        except NoetlError as error:
+            logger.warning("a token cannot be kept for other workers: %s", error)
+
+    def hide(self, text: str) -> None:
+        self._mask.add(text)
