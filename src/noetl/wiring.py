@@ -59,14 +59,18 @@ EMBEDDED = "embedded-"
 
 def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Compiled]:
     """Text → compiled playbook, with the installed tool kinds, those `added` to them, and the
-    operator's limits.
+    operator's limits. The language is loaded with the first text: often there is none.
     """
-    from noetl.dsl import compile_text
-    from noetl.tools.registry import shapes
 
-    tools = shapes(added)
-    limits, strict = settings.limits, settings.strict
-    return partial(compile_text, tools=tools, limits=limits, strict=strict)
+    @cache
+    def ready() -> Callable[..., Compiled]:
+        from noetl.dsl import compile_text
+        from noetl.tools.registry import shapes
+
+        limits, strict = settings.limits, settings.strict
+        return partial(compile_text, tools=shapes(added), limits=limits, strict=strict)
+
+    return lambda text, **more: ready()(text, **more)
 
 
 def document_compiler(settings: Settings) -> Callable[..., Compiled]:
@@ -189,9 +193,8 @@ def _services(
 ) -> Services:
     from noetl.api.services import Makers, Services
 
-    ready = cache(lambda: compiler(settings, tools))
     makers = Makers(
-        compiled=lambda text, **more: ready()(text, **more),
+        compiled=compiler(settings, tools),
         own_kinds=bool(tools),
         tools=lambda: tool_resources(settings, 1),
         keys=partial(_keys, settings),
