@@ -108,10 +108,16 @@ class Feed:
     """The newest events of one execution, while somebody reads them."""
 
     def __init__(
-        self, store: Store, watchers: Watchers, execution_id: ExecutionId, after: int | None
+        self,
+        store: Store,
+        watchers: Watchers,
+        draining: asyncio.Event,
+        execution_id: ExecutionId,
+        after: int | None,
     ) -> None:
         """`after` is where its first reader begins; None: with what comes next."""
         self._store = store
+        self._draining = draining
         self._watchers = watchers
         self._execution_id = execution_id
         self._first = after
@@ -133,6 +139,8 @@ class Feed:
         self.failure: Exception | None = None
         self.readers = 0
         self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when there is more, when nothing more comes, and while nothing does, now and then:
+        one clock for all readers."""
         self.filling = asyncio.create_task(self._fill())
 
     @property
@@ -146,6 +154,7 @@ class Feed:
 
     async def _fill(self) -> None:
         signal = self._watchers.watch(self._execution_id)
+        draining = asyncio.ensure_future(self._draining.wait())
         try:
             await self._begin()
             while not self.has_ended:
@@ -154,7 +163,7 @@ class Feed:
                     self._execution_id, after=self._end, limit=PAGE, size=PAGE_BYTES
                 )
                 if not rows:
-                    await signal.wait()
+                    await self._news(signal, draining)
                     continue
                 self._add(piece(self._execution_id, rows))
                 self.has_ended = rows[-1].type == LAST_EVENT
@@ -163,9 +172,25 @@ class Feed:
         except Exception as error:  # noqa: BLE001  its readers raise it
             self.failure, self.has_ended = error, True
         finally:
+            draining.cancel()
             self.begun.set()
             self._tell()
             self._watchers.unwatch(self._execution_id, signal)
+
+    async def _news(self, signal: asyncio.Event, draining: asyncio.Future[Any]) -> None:
+        """Wait for it. Readers are told that there is none every so often, and when this server
+        is about to end."""
+        coming = asyncio.ensure_future(signal.wait())
+        try:
+            while not coming.done():
+                waits = {coming} if draining.done() else {coming, draining}
+                await asyncio.wait(
+                    waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not coming.done():
+                    self._tell()
+        finally:
+            coming.cancel()
 
     async def _begin(self) -> None:
         """Begin with what the first reader asks for, or where the log ends now."""
@@ -243,47 +268,45 @@ class Streams:
     async def _read(
         self, feed: Feed, execution_id: ExecutionId, after: int
     ) -> AsyncGenerator[bytes, None]:
-        draining = asyncio.ensure_future(self.draining.wait())
-        try:
-            await feed.begun.wait()
-            while not draining.done():
-                changed = feed.changed
-                if after < feed.start:
-                    rows = await self._store.log.events(
-                        execution_id, after=after, limit=PAGE, size=PAGE_BYTES
-                    )
-                    for first in range(0, len(rows), ENCODED_AT_ONCE):
-                        part = piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
-                        yield part.after(0)
-                        await asyncio.sleep(0)
-                    if rows:
-                        after = rows[-1].seq
-                        if any(row.type == LAST_EVENT for row in rows):
-                            return
-                        continue
-                elif (found := feed.after(after)) is not None:
-                    yield found.after(after)
-                    after = found.last
-                    continue
-                elif feed.failure is not None:
-                    raise feed.failure
-                elif feed.has_ended:
-                    return
-                waits: list[asyncio.Future[Any]] = [changed, draining]
-                done, _ = await asyncio.wait(
-                    waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        await feed.begun.wait()
+        waited = False
+        while not self.draining.is_set():
+            changed = feed.changed
+            if after < feed.start:
+                rows = await self._store.log.events(
+                    execution_id, after=after, limit=PAGE, size=PAGE_BYTES
                 )
-                if not done:
-                    yield HEARTBEAT
-        finally:
-            draining.cancel()
+                for first in range(0, len(rows), ENCODED_AT_ONCE):
+                    part = piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
+                    yield part.after(0)
+                    await asyncio.sleep(0)
+                if rows:
+                    after = rows[-1].seq
+                    if any(row.type == LAST_EVENT for row in rows):
+                        return
+                    waited = False
+                    continue
+            elif (found := feed.after(after)) is not None:
+                yield found.after(after)
+                after = found.last
+                waited = False
+                continue
+            elif feed.failure is not None:
+                raise feed.failure
+            elif feed.has_ended:
+                return
+            if waited:
+                yield HEARTBEAT
+            # Others wait for the same: whoever goes does not take it along.
+            await asyncio.shield(changed)
+            waited = True
 
     @asynccontextmanager
     async def fed(self, execution_id: ExecutionId, after: int | None = None) -> AsyncIterator[Feed]:
         """The feed of an execution, for as long as somebody reads it; see `Feed`."""
         feed = self._feeds.get(execution_id)
         if feed is None or feed.has_ended:
-            feed = Feed(self._store, self._watchers, execution_id, after)
+            feed = Feed(self._store, self._watchers, self.draining, execution_id, after)
             self._feeds[execution_id] = feed
         feed.readers += 1
         try:

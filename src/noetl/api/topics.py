@@ -169,6 +169,7 @@ class Topics:
                 yield frame("reset", {"topic": "executions"})
             draining = asyncio.ensure_future(self._streams.draining.wait())
             stack.callback(draining.cancel)
+            waited = False
             while not draining.done():
                 # What changes from here on wakes us; so it is noted before we look.
                 waits: list[asyncio.Future[Any]] = [draining]
@@ -183,12 +184,14 @@ class Topics:
                 if said or has_said:
                     yield said + _position(followed)
                     await asyncio.wait([draining], timeout=PAUSE_SECONDS)
+                    waited = False
                     continue
-                done, _ = await asyncio.wait(
+                if waited:
+                    yield HEARTBEAT
+                await asyncio.wait(
                     waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not done:
-                    yield HEARTBEAT
+                waited = True
 
     # --- What boards say ---
 

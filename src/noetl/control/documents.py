@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -57,7 +58,18 @@ def moment(at: float | None) -> str | None:
     """RFC 3339, UTC."""
     if at is None:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    fraction, second = math.modf(at)
+    microseconds = round(fraction * 1_000_000)
+    if not 0 <= microseconds < 1_000_000:  # before 1970, or as good as the next second
+        text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+        return text.replace("+00:00", "Z")
+    return f"{_second(second)}.{microseconds // 1000:03d}Z"
+
+
+@lru_cache(64)
+def _second(at: float) -> str:
+    """Many events happen within one."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def at(text: str) -> float | None:
