@@ -162,6 +162,31 @@ def test_s05_roles_are_as_they_were_agreed():
     assert not ROLES["worker"] & {"read", "operate", "author", "secrets.read", "manage"}
 
 
+def test_s26_what_a_worker_reaches_is_about_its_work():
+    """A right that workers share with people is not enough for what only people should read:
+    whoever adds a route here looks whether it is bound to the leases of the worker."""
+    of_workers = ROLES["worker"] - {"anyone", "self"}
+
+    assert {f"{row.method} {row.path}" for row in ROUTES if row.right in of_workers} == {
+        "POST /api/events",
+        "POST /v1/events",
+        "POST /api/commands/lease",
+        "POST /api/commands/renew",
+        "POST /api/commands/report",
+        "GET /api/commands/cancelled",
+        "GET /api/playbooks/{digest}",
+        "GET /api/credentials/{name}",
+        "GET /api/auth-cache/{key}",
+        "PUT /api/auth-cache/{key}",
+        "POST /api/rates/take",
+        "GET /api/results/{execution_id}/{key}",
+        "PUT /api/results/{execution_id}/{key}",
+        "POST /api/worker/pool/register",
+        "POST /api/worker/pool/heartbeat",
+        "POST /api/worker/pool/deregister",
+    }
+
+
 # --- Tokens, users, sessions -------------------------------------------------------------------
 
 

@@ -60,13 +60,23 @@ def place_of(cursor: str) -> tuple[float, ExecutionId]:
     raise BadRequest("`cursor` is what `next_cursor` of the page before was.")
 
 
+FIELD_MAX = 1000
+"""Bytes of JSON of a workload's field in a list; of a larger one the beginning is shown."""
+WORKLOADS = 20
+"""Workloads that are read at once: each may be large."""
+
+
 def _field(workload: Any, name: str) -> Any:
     """A field of the workload, by a path such as `shop.region`; None if there is none."""
     for part in name.split("."):
         if not isinstance(workload, dict):
             return None
         workload = workload.get(part)
-    return workload
+    written = msgspec.json.encode(workload)
+    if len(written) <= FIELD_MAX:
+        return workload
+    text = workload if isinstance(workload, str) else written.decode()
+    return text[: FIELD_MAX // 5] + "…"
 
 
 class Records:
@@ -88,26 +98,27 @@ class Records:
         before = None if cursor is None else place_of(cursor)
         found = await self._store.records.summaries(wanted, now=now, before=before, limit=limit + 1)
         shown = found[:limit]
-        workloads = await self._workloads([row.execution_id for row in shown]) if fields else {}
+        found_fields = await self._fields([row.execution_id for row in shown], fields)
         rows = [
-            documents.summary(
-                row,
-                {name: _field(workloads.get(row.execution_id), name) for name in fields}
-                if fields
-                else UNSET,
-            )
+            documents.summary(row, found_fields[row.execution_id] if fields else UNSET)
             for row in shown
         ]
         return ExecutionPage(
             executions=rows, next_cursor=cursor_of(shown[-1]) if found[limit:] else None
         )
 
-    async def _workloads(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Any]:
-        found = {}
-        for execution_id, events in (await self._store.log.openings(execution_ids)).items():
-            for fact in msgspec.json.decode(events):
-                if fact["type"] == "playbook.request.evaluated":
-                    found[execution_id] = fact["workload"]
+    async def _fields(
+        self, execution_ids: list[ExecutionId], names: tuple[str, ...]
+    ) -> dict[ExecutionId, dict[str, Any]]:
+        """These fields of their workloads."""
+        found = {execution_id: dict.fromkeys(names) for execution_id in execution_ids}
+        for first in range(0, len(execution_ids) if names else 0, WORKLOADS):
+            some = execution_ids[first : first + WORKLOADS]
+            for execution_id, events in (await self._store.log.openings(some)).items():
+                for fact in msgspec.json.decode(events):
+                    if fact["type"] == "playbook.request.evaluated":
+                        workload = fact["workload"]
+                        found[execution_id] = {name: _field(workload, name) for name in names}
         return found
 
     async def count(self, wanted: Wanted, *, now: float) -> ExecutionCount:

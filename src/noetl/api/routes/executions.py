@@ -123,7 +123,7 @@ class Which(Matching, frozen=True, kw_only=True):
     cursor: str | None = None
     """`next_cursor` of the page before."""
     limit: Limit = 50
-    workload: tuple[str, ...] = ()
+    workload: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] = ()
     """Fields of the workload to show in each row, e.g. `region` or `shop.name`; may be repeated."""
 
 

@@ -229,7 +229,7 @@ RECORDING = Route(
     "archive.get",
     "GET",
     "/api/archive/{name}",
-    right="results.read",
+    right="read",
     answer=bytes,
     handler=recording,
     media="application/gzip",
