@@ -1,7 +1,7 @@
 """NoETL inside another program: its database, its decisions and its worker live in that process.
 
 This is what `noetl run` does, for programs that have an event loop of their own. What runs is as
-durable as anywhere: after a crash, the next `embedded` on the same database goes on with it.
+durable as anywhere: after a crash, the next `embedded` on the same database continues it.
 """
 
 from __future__ import annotations

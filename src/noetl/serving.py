@@ -48,7 +48,7 @@ class Served(NamedTuple):
 async def server(settings: Settings, *, host: str, port: int, work: bool) -> AsyncIterator[Served]:
     """A server: the same control plane, reached over HTTP; with `work`, a worker in it, too.
 
-    While nobody is configured who may come in, it listens on this machine only.
+    While no users are configured, it listens on this machine only.
     """
     from noetl.api.edge import Edge
     from noetl.api.listener import is_loopback, listening
@@ -61,7 +61,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
         is_open = await services.access.is_open()
         if is_open and not is_loopback(host):
             raise BadSetting(
-                f"nobody is configured who may come in, so the server does not listen on {host}."
+                f"no users are configured, so the server does not listen on {host}."
                 " Create an administrator first: `noetl access user add NAME --role admin`."
             )
         with listening(host, port) as listener:

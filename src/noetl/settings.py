@@ -276,7 +276,7 @@ TABLE: tuple[Setting, ...] = (
         field="token",
         kind=SECRET,
         secrecy="whole",
-        help="What we show to the server to be let in.",
+        help="The API token that commands and workers show to the server.",
     ),
     Setting(
         name="NOETL_SECRET_KEY",
@@ -343,7 +343,7 @@ TABLE: tuple[Setting, ...] = (
         name="NOETL_FILES",
         field="files",
         kind=PATH,
-        help="A directory; tasks read and write files below it only. Else wherever we may.",
+        help="A directory; tasks read and write files below it only. Else anywhere.",
     ),
     Setting(
         name="NOETL_MAX_RESPONSE_BYTES",

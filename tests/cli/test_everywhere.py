@@ -169,7 +169,7 @@ ELSEWHERE = {
 
 DIFFERING = (
     (r" on http://[\d.]+:\d+| in the process that has the database", ""),
-    (r"; no process runs it: `[^`]*` goes on with it|(?<=goes on) when something runs next", ""),
+    (r"; no process runs it: `[^`]*` continues it|(?<=goes on) when something runs next", ""),
     (r"local user \w+|anybody \(the server is open\)", "<somebody>"),
     (r'"kind": "(local|open)",\s*"name": "\w*"', '"who": "<somebody>"'),
     (r'(?<="in_use": )(true|false)', "<whether>"),

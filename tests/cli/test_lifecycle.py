@@ -85,9 +85,9 @@ def test_what_cannot_start_says_why_and_leaves_nothing(yard: Yard):
     wrong = yard.noetl("server", "start", "--detach", "--db", "postgresql://127.0.0.1:1/x", code=1)
 
     assert "did not start" in before
-    assert "nobody is configured" in before
+    assert "no users are configured" in before
     assert "did not start" in wrong
-    assert "nobody is configured" not in wrong
+    assert "no users are configured" not in wrong
     assert yard.pids() == []
 
 

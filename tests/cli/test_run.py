@@ -332,7 +332,7 @@ def test_an_interrupted_execution_stays_so_unless_one_asks_for_it(place):
     ran = place.run("run", "slow.yaml", "--set", "seconds=0.5")
 
     assert ran.returncode == 0, ran.stderr
-    assert "was interrupted and stays so; --resume goes on with it" in ran.stderr
+    assert "was interrupted and stays so; --resume continues it" in ran.stderr
     assert [status for _, status in place.executions()] == ["RUNNING", "COMPLETED"]
     [(first, _), _] = place.executions()
     assert list(place.events(first, "command.lost")) == []

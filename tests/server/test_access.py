@@ -319,7 +319,7 @@ def test_a_page_of_another_site_cannot_act(guarded: Guarded):
 
 
 def test_an_open_server_listens_on_its_own_machine_only(tmp_path):
-    with pytest.raises(AssertionError, match="nobody is configured who may come in"):
+    with pytest.raises(AssertionError, match="no users are configured"):
         Process(tmp_path, "server", "start", "--port", "0", "--host", "0.0.0.0")
 
 

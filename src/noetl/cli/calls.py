@@ -154,7 +154,7 @@ class Api:
         if status.status == "PAUSED":
             return f"; it is paused, and `noetl executions resume {execution_id}` lets it go on"
         if status.end_time is None and not self.is_run():
-            return f"; no process runs it: `noetl executions resume {execution_id}` goes on with it"
+            return f"; no process runs it: `noetl executions resume {execution_id}` continues it"
         return ""
 
 

@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "lsp": "Run the language server, for editors.",
         "schema": "Print the JSON Schema of playbooks, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
-        "tools": "List the tool kinds, show one, or begin one of your own.",
+        "tools": "List the tool kinds, show one, or create one of your own.",
         "completion": "Print the completion script for a shell.",
         "bench": "Measure how fast executions run on this machine.",
     },
@@ -114,9 +114,9 @@ class Commands(click.Group):
         with formatter.section("Try"):
             formatter.write_dl(
                 [
-                    ("noetl validate hello.yaml", "is it right?"),
-                    ("noetl plan hello.yaml", "what would it do?"),
-                    ("noetl run hello.yaml", "do it"),
+                    ("noetl validate hello.yaml", "check it"),
+                    ("noetl plan hello.yaml", "show what it would do"),
+                    ("noetl run hello.yaml", "run it"),
                     ("noetl COMMAND --help", "everything about one command"),
                 ]
             )

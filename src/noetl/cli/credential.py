@@ -124,7 +124,7 @@ def _from_file(name: str) -> dict[str, Any]:
 @json_option
 @looks
 async def list_command(api: Api, as_json: bool) -> None:
-    """What is stored, without any secret."""
+    """List stored credentials, without secrets."""
     from noetl.api.routes.credentials import LIST
 
     print_list(

@@ -138,7 +138,7 @@ def _reason(error: OSError) -> str:
         case FileNotFoundError():
             return f"there is no such file{_meant(error.filename)}"
         case PermissionError():
-            return "we are not allowed to read it"
+            return "permission denied"
         case _:
             return f"it cannot be read: {error.strerror or error}"
 

@@ -104,7 +104,7 @@ async def follow(api: Api, execution_id: str) -> int:
     if document["end_time"] is None:
         say(
             "no process is running it any more: it was interrupted."
-            f" `noetl executions resume {execution_id}` goes on with it."
+            f" `noetl executions resume {execution_id}` continues it."
         )
         return FAILED
     return await conclude(api, document, locator, as_json=False)

@@ -266,7 +266,7 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
             if not resume:
                 say(
                     f"execution {execution_id} of another version of this playbook was interrupted"
-                    f" and stays so. `noetl executions resume {execution_id}` goes on with it."
+                    f" and stays so. `noetl executions resume {execution_id}` continues it."
                 )
             continue
         question = f"Execution {execution_id} of this playbook was interrupted. Go on with it?"
@@ -275,7 +275,7 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
             if row.status == "PAUSED":
                 await api.call(RESUME, execution_id=execution_id, body=Resume())
             return execution_id
-        say(f"execution {execution_id} was interrupted and stays so; --resume goes on with it")
+        say(f"execution {execution_id} was interrupted and stays so; --resume continues it")
     if resume:
         _refuse_to_start_anew(chosen, edited)
     return None

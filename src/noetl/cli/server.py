@@ -111,7 +111,7 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
         bound = served.listener.getsockname()[1]
         url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
         if served.is_open:
-            say("nobody is configured who may come in: everybody on this machine may do everything")
+            say("no users are configured: everybody on this machine may do everything")
 
         def ready() -> None:
             say(f"serving at {url}{', with a worker' if work else ''}; Ctrl-C ends it")

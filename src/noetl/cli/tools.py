@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """List the tool kinds, show one, or begin one of your own.
+    """List the tool kinds, show one, or create one of your own.
 
     Kinds come with NoETL or from installed packages with an entry point of the group
     noetl.tools.

@@ -60,7 +60,7 @@ async def put(services: Services, caller: Caller, *, body: NewCredential) -> Cre
 
 
 async def listing(services: Services, caller: Caller, *, query: OfType) -> CredentialList:
-    """What is stored, without any secret."""
+    """List stored credentials, without secrets."""
     found = await services.store.credentials.all()
     return CredentialList(
         credentials=[about(row) for row in found if query.type in (None, row.type)]

@@ -79,7 +79,7 @@ async def pause_command(api: Api, execution: str, reason: str) -> None:
 async def answer_command(
     api: Api, execution: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
 ) -> None:
-    """Answer what a waiting step asks.
+    """Answer the form of a waiting step.
 
     On a terminal the fields of its form are asked for one by one, unless FIELD=VALUE answers
     them.
@@ -138,7 +138,7 @@ def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
 async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
     """Resume a paused or interrupted execution.
 
-    If a process is running it, that process goes on with it. Otherwise it runs here, to its end.
+    If a process is running it, that process continues it. Otherwise it runs here, to its end.
     """
     from noetl.api.routes.executions import RESUME, Resume
     from noetl.cli.follow import to_end

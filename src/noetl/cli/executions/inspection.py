@@ -390,7 +390,7 @@ async def _logs(
         if not is_run:
             say(
                 f"no process is running execution {execution_id}: it was interrupted."
-                f" `noetl executions resume {execution_id}` goes on with it."
+                f" `noetl executions resume {execution_id}` continues it."
             )
             return
         # Whoever had it may have stored its end just before letting go: one more look tells.
@@ -493,7 +493,7 @@ async def why_command(
     elif not in_use:
         print_line(
             "no process is running it: it was interrupted."
-            f" `noetl executions resume {execution_id}` goes on with it."
+            f" `noetl executions resume {execution_id}` continues it."
         )
     for reason in found.waits_for:
         print_line(reason.text)
