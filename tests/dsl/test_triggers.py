@@ -221,6 +221,14 @@ def test_a_mistake_in_a_hook_is_refused_at_its_place(spec: str):
     assert not compiled(HOOK_HEAD + spec).is_valid
 
 
+def test_a_hook_that_waits_for_too_long_is_told_how_long_it_may():
+    spec = f"{HOOK_HEAD}  verify: none\n{TO}  wait: %s\n"
+
+    assert problems(spec % "60s") == []
+    assert problems(spec % "61s") == ["7:3 limit-applied"]
+    assert compiled(spec % "61s").is_valid
+
+
 def test_a_way_to_verify_without_its_options_is_refused_with_what_to_write():
     found = compiled(f"{HOOK_HEAD}  verify: {{token: null}}\n  target: {{playbook: t/p}}\n")
 

@@ -21,6 +21,41 @@ BAD = {
     "Consumer": ("{source: {postgres: {auth: x, table: t}}, target: {}}", "missing-key"),
     "Notification": ("{on: [failed, late], target: {playbook: t/p}}", "missing-key"),
 }
+WRONG_USES = [
+    ("Schedule", "{playbook: p, cron: '61 4 * * *'}", "4:27 bad-cron", "minute, hour"),
+    ("Schedule", "{playbook: p, every: 15 minutes}", "4:28 bad-value", "5m"),
+    (
+        *("Schedule", "{playbook: p, every: 1h, timezone: Europe/Berln}"),
+        *("4:42 unknown-timezone", '"Europe/Berlin"'),
+    ),
+    (
+        *("Schedule", "{playbook: p, every: 1h, workload: {a: '{{ shedule.time }}'}}"),
+        *("4:46 not-in-scope", '"schedule"'),
+    ),
+    ("Hook", "{target: {playbook: p}}", "4:7 missing-key", "`verify`"),
+    ("Hook", "{verify: github, target: {playbook: p}}", "4:16 bad-value", "NAME_OF_A_CREDENTIAL"),
+    (
+        *("Hook", "{verify: none, when: '{{ body.ref }}', target: {playbook: p}}"),
+        *("4:28 not-in-scope", "read `hook`"),
+    ),
+    ("Consumer", "{source: {kafka: {}}, target: {playbook: p}}", "4:17 unknown-key", "nats"),
+    (
+        *("Consumer", "{source: {files: {url: 'ftp://a'}}, target: {playbook: p}}"),
+        *("4:24 bad-value", "s3://"),
+    ),
+    (
+        *("Consumer", "{source: {nats: {url: u}, files: {url: u}}, target: {playbook: p}}"),
+        *("4:16 bad-value", "one of nats"),
+    ),
+    (
+        *("Consumer", "{source: {postgres: {auth: a, table: t}}, target: {playbook: p}}"),
+        *("4:27 missing-key", "`mark`"),
+    ),
+    ("Notification", "{on: fails, target: {playbook: p}}", "4:12 bad-value", '"failed"'),
+    ("Notification", "{on: late, target: {playbook: p}}", "4:8 missing-key", "30m"),
+    ("Notification", "{on: failed, target: {signal: go}}", "4:29 unknown-key", "playbook"),
+]
+"""What people write, where and as what it is refused, and what they are told to write instead."""
 PLURALS = {kind: f"{kind.lower()}s" for kind in GOOD}
 NOT_A_MAPPING = ("[]", "text", "{}", "null")
 
@@ -54,6 +89,60 @@ def test_a_bad_document_is_refused_at_its_place_and_nothing_is_kept(dev: Server,
         if written == spec:
             assert code in [one["code"] for one in problems]
         check_nothing_is_kept(dev, kind)
+
+
+@pytest.mark.parametrize(("kind", "spec", "where", "remedy"), WRONG_USES)
+def test_what_people_write_wrongly_is_named_with_its_place_and_a_remedy(
+    dev: Server, kind: str, spec: str, where: str, remedy: str
+):
+    reply = dev.ask("POST", "/api/catalog/register", {"content": text(kind, spec)})
+
+    assert reply.status == 422, reply.raw
+    problems = reply.json["error"]["details"]["problems"]
+    found = {f"{one['line']}:{one['column']} {one['code']}": one["message"] for one in problems}
+    assert remedy in found.get(where, ""), found
+    check_nothing_is_kept(dev, kind)
+
+
+LACKING = {
+    "Schedule": "{playbook: t/none, every: 1h}",
+    "Hook": "{verify: none, target: {playbook: t/none}}",
+    "Consumer": "{source: {files: {url: 'file:///in'}}, target: {playbook: t/none}}",
+    "Notification": "{on: failed, target: {playbook: noetl/notify/slak}}",
+}
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_what_can_start_nothing_yet_is_kept_and_says_so(dev: Server, kind: str):
+    path = f"t/lacking_{kind.lower()}"
+    answer = dev.post("/api/catalog/register", {"content": text(kind, LACKING[kind], path)})
+    assert "no playbook" in answer["lacks"]
+    dev.ask("DELETE", f"/api/{PLURALS[kind]}/{path}")
+
+    # One that is gone is not what somebody means.
+    missing = dev.ask("GET", f"/api/{PLURALS[kind]}/{path}s")
+    assert "Did you mean" not in missing.json["error"]["message"]
+
+
+def test_a_version_that_is_not_there_and_a_schedule_that_is_never_due_are_named(dev: Server):
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: t/old}\n"
+    playbook = f"{head}workflow: [{{step: start, tool: {{kind: noop}}}}]\n"
+    dev.post("/api/catalog/register", {"content": playbook})
+    for number, (spec, said) in enumerate(
+        (
+            ("{playbook: t/old, every: 1h}", ""),
+            (
+                "{playbook: {path: t/old, version: 9}, every: 1h}",
+                "has no version 9; its newest is 1",
+            ),
+            ("{playbook: t/old, every: 1h, end: 2020-01-01}", "never due"),
+        )
+    ):
+        path = f"t/due_{number}"
+        answer = dev.post("/api/catalog/register", {"content": text("Schedule", spec, path)})
+        assert said in answer["lacks"]
+        assert bool(said) == bool(answer["lacks"])
+        dev.ask("DELETE", f"/api/schedules/{path}")
 
 
 @pytest.mark.parametrize("kind", GOOD)

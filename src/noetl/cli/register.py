@@ -53,7 +53,7 @@ async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
             kept.append({"file": found.name, **one})
             say(f"{found.name}: {_said(one)}")
             if lacks:
-                say(f"{found.name}: {lacks} It starts nothing until there is one.")
+                say(f"{found.name}: {lacks}")
     if as_json:
         print_json({"registered": kept})
     return WRONG if wrong else OK

@@ -152,6 +152,12 @@ class Catalog:
             return found
         found = await self._documents.entry(path, version)
         if found is None:
+            newest = None if version is None else await self._documents.entry(path)
+            if newest is not None:
+                raise NotFound(
+                    f'{newest.kind.lower()} "{path}" has no version {version}; its newest is'
+                    f" {newest.version}."
+                )
             which = f" in version {version}" if version is not None else ""
             known = [entry.path for entry in await self._documents.entries()]
             hint = did_you_mean(path, known)

@@ -366,6 +366,12 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         since = max(state.since, self._clock.now()) if state.status == "paused" else state.since
         return list(islice(calendar.times_after(schedule, _zone(schedule), since), count))
 
+    async def lacks(self, document: Schedule) -> str:
+        _, state = await self.find(document.path)
+        if state.status == "active" and not self.upcoming(document, state, 1):
+            return "It is never due: its `end` has passed, or no time lies before it."
+        return await super().lacks(document)
+
     def resumed(self, state: ScheduleState) -> ScheduleState:
         """What would have been due meanwhile is not started, unless by `backfill`."""
         return msgspec.structs.replace(super().resumed(state), since=self._clock.now())

@@ -124,7 +124,9 @@ class TriggerDocuments(Generic[Document, State]):
         row = await self._store.triggers.get(path)
         if row is None or row.kind != self.kind or self.decoded(row).status == "deleted":
             known = [
-                one.path for one in await self._store.triggers.of_kind(self.kind) if not one.key
+                one.path
+                for one in await self._store.triggers.of_kind(self.kind)
+                if not one.key and self.decoded(one).status != "deleted"
             ]
             word = self.kind.lower()
             raise NotFound(
@@ -172,15 +174,15 @@ class TriggerDocuments(Generic[Document, State]):
         self._triggers.announce()
         return entry
 
-    async def lacks(self, document: Document) -> NotFound | None:
-        """Why it cannot start anything yet: there is no such playbook."""
+    async def lacks(self, document: Document) -> str:
+        """Why it cannot start anything as it is; empty: it can."""
         wanted = started_by(document)
         try:
             if wanted is not None:
                 await self._catalog.playbook(wanted.path, wanted.version)
         except NotFound as error:
-            return error
-        return None
+            return f"{error} It starts nothing until there is one."
+        return ""
 
     def written(self, row: TriggerRow, state: State, document: Document) -> TriggerRow:
         """The row of a document in this state."""

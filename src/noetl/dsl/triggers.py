@@ -56,6 +56,8 @@ from noetl.model.duration import seconds
 from noetl.model.net import Limits, ResultSchema
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
+    STORES,
+    WAIT_SECONDS_MAX,
     Consumer,
     Debounce,
     FilesSource,
@@ -720,6 +722,9 @@ def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
             )
         given.pop("debounce", None)
     _write_out(given, "wait")
+    if given["wait"] > WAIT_SECONDS_MAX:
+        told = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after so long the answer is 202."
+        report.add("limit-applied", told, spec.keys["wait"])
     signed = deep(spec, "verify", "hmac")
     if signed is not None:
         _check_signed(report, signed, given["verify"])
@@ -749,7 +754,8 @@ def _check_signed(report: Report, options: Node, made: Verify) -> None:
 def _consumer(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     _check_target(look.report, spec, _CONSUMER_NAMES)
     source = field(spec, "source")
-    for kind, node in entries(source).items():
+    if len(entries(source)) == 1:
+        [(kind, node)] = entries(source).items()
         for code, told in _amiss(given.get("source")):
             look.report.add(code, told, (field(source, kind) or node).place)
 
@@ -758,7 +764,7 @@ def _amiss(source: Source | None) -> Iterator[tuple[str, str]]:
     """What a source lacks, with the code of the problem."""
     match source:
         case FilesSource(url=url):
-            if "://" not in url:
+            if url.partition("://")[0] not in STORES or "://" not in url:
                 told = f'`url` is "{url[:60]}"; write file:///…, s3://…, gs://… or az://….'
                 yield "bad-value", told
         case PostgresSource(table=table, mark=mark, channel=channel):

@@ -510,7 +510,8 @@ class Registered(Document, frozen=True, kw_only=True):
     kind: str
     problems: tuple[Problem, ...]
     lacks: str = ""
-    """Why what starts a playbook starts nothing yet: there is no such playbook."""
+    """Why what starts a playbook starts nothing as it is: there is no such playbook, or it is never
+    due."""
 
 
 class AllRegistered(Document, frozen=True, kw_only=True):

@@ -21,6 +21,10 @@ TOLERANCE_SECONDS = 300.0
 EVERY_SECONDS = 5.0
 WINDOW_SECONDS = 3600.0
 RUNNING_MAX = 100
+WAIT_SECONDS_MAX = 60.0
+"""So long a delivery may wait for the end of what it starts."""
+STORES = ("file", "s3", "gs", "az")
+"""Where files and objects are, by how their addresses begin."""
 
 
 class PlaybookRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

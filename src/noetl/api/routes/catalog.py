@@ -142,7 +142,7 @@ def _refuse_mistaken(wanted: Register, compiled: Compiled) -> None:
 async def _registered(
     services: Services, caller: Caller, text: str, compiled: Compiled
 ) -> Registered:
-    lacks = None
+    lacks = ""
     if compiled.trigger is None or isinstance(compiled.trigger, Schema):
         entry = await services.catalog.keep(text, compiled)
     else:
@@ -158,7 +158,7 @@ async def _registered(
         catalog_id=entry.catalog_id,
         kind=entry.kind,
         problems=compiled.problems,
-        lacks="" if lacks is None else str(lacks),
+        lacks=lacks,
     )
 
 

@@ -32,7 +32,7 @@ from noetl.model.hook_answers import (
     HookItem,
     HookList,
 )
-from noetl.model.triggers import Hook, SignalTarget, StartTarget
+from noetl.model.triggers import WAIT_SECONDS_MAX, Hook, SignalTarget, StartTarget
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BODY_MAX = 8 * 1024 * 1024
-WAIT_MAX = 60.0
 
 
 async def deliver(
@@ -120,7 +119,7 @@ async def _answer(services: Services, known: Known, taken: Taken) -> Reply[Deliv
         execution_ids=list(taken.execution_ids) if several else msgspec.UNSET,
         due=msgspec.UNSET if taken.due is None else str(moment(taken.due)),
     )
-    wait = min(known.hook.wait, WAIT_MAX)
+    wait = min(known.hook.wait, WAIT_SECONDS_MAX)
     if wait and first is not None and not several:
         ended = await services.hooks.result(first, wait)
         if ended is not None:
