@@ -239,7 +239,10 @@ class CommitLoop:
         """Decide and store, batch after batch, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            if not self.inbox.entries:
+            if self.inbox.entries:
+                # Those who were just answered speak first: what they say shares the next flush.
+                await asyncio.sleep(0)
+            else:
                 await self.inbox.arrival()
             self._round_began = loop.time()
             await self._round(self.inbox.take(BATCH_MAX))
