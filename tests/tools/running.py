@@ -87,7 +87,7 @@ class Bench:
         files = self.resources.files("1", SEAL, values["action_id"], *in_memory(self.bodies))
         settled = msgspec.convert(dict(config), tool.config)
         try:
-            outcome = await tool.run(settled, ToolContext(**values, files=files))
+            outcome = await tool.run(settled, ToolContext(**values, open_files=lambda: files))
         finally:
             await files.close()
         msgspec.json.encode(outcome)

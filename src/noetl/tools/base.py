@@ -50,10 +50,10 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What calls share: sessions, connections, processes, the operator's rules."""
     read_result: Callable[[Any], Awaitable[Any]]
     """The value behind a result reference; any other data as it is."""
-    files: Files
-    """Files among the results, and a directory for this attempt."""
-    shared_tokens: SharedTokens | None = None
-    """Access tokens that other workers fetched; None: every worker has its own."""
+    open_files: Callable[[], Files]
+    """Makes `files`; few tools ask for them."""
+    open_tokens: Callable[[], SharedTokens] | None = None
+    """Makes `shared_tokens`; None: every worker has its own."""
     traceparent: str = ""
     """The W3C header by which a called service joins the trace; empty if it is not traced."""
 
@@ -61,6 +61,16 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     def context(self) -> dict[str, Any]:
         """Workload, ctx, vars and ids, for code that wants to look around."""
         return self.look_around()
+
+    @property
+    def files(self) -> Files:
+        """Files among the results, and a directory for this attempt."""
+        return self.open_files()
+
+    @property
+    def shared_tokens(self) -> SharedTokens | None:
+        """Access tokens that other workers fetched."""
+        return self.open_tokens() if self.open_tokens is not None else None
 
 
 class Tool(ToolShape, frozen=True, kw_only=True):

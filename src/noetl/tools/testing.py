@@ -179,6 +179,7 @@ class ToolContract:
             return reference
 
         assert self.tool.run is not None, f"kind {self.tool.kind} has no `run`"
+        files = resources.files("1", SEAL, "trial-1", *in_memory({}))
         context = ToolContext(
             execution_id="1",
             step="trial",
@@ -190,7 +191,7 @@ class ToolContract:
             log=log,
             resources=resources,
             read_result=read_result,
-            files=resources.files("1", SEAL, "trial-1", *in_memory({})),
+            open_files=lambda: files,
         )
         config = msgspec.convert(dict(trial.config), self.tool.config)
         return await self.tool.run(config, context)

@@ -78,7 +78,7 @@ class Caller:
             listen(call.wait)
         elif "rate" in task.spec:
             listen(call.wait)
-        self.rates.begin(frame.command.command_id)
+        reporter.calls += 1
         try:
             outcome = await self._attempt(call, tool)
             if outcome.error is not None and outcome.error.retryable:
@@ -92,10 +92,10 @@ class Caller:
         except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
             outcome = _failure(error, task.name)
         finally:
-            self.rates.end(frame.command.command_id)
+            reporter.calls -= 1
             call.end()
         ended = self.now()
-        shown = call.mask.outcome(outcome)
+        shown = outcome if call.has_no_secret else call.mask.outcome(outcome)
         if tool is not None and tool.secret_result and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
@@ -108,7 +108,7 @@ class Caller:
             usage=outcome.meta.usage,
         )
         shown = msgspec.structs.replace(shown, meta=meta)
-        return CallEnded(shown, call.printed(), call.mask.text)
+        return CallEnded(shown, call.printed(), None if call.has_no_secret else call.mask.text)
 
     async def _attempt_again(self, call: Call, tool: Tool | None, outcome: Outcome) -> Outcome:
         """As many more tries as `spec.retry` allows while the error is worth another."""
@@ -130,14 +130,6 @@ class Caller:
         kind = program.task.kind
         if tool is None or tool.run is None:
             return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
-        call.files = self.resources.files(
-            frame.command.execution_id,
-            frame.command.seal,
-            call.action_id,
-            self.control.put_result,
-            self.control.get_result,
-            call.mask,
-        )
         try:
             if program.is_literal:
                 frame.names.pop("keychain", None)
@@ -154,16 +146,16 @@ class Caller:
                 if lacking is not None:
                     return lacking
             if "rate" in program.task.spec:
-                await self.rates.wait(program.task.spec["rate"], kind, config, frame)
+                await self.rates.wait(program.task.spec["rate"], kind, config, frame, call.reporter)
             context = call.context(inputs, tool)
-            limit = total_seconds(context.timeout)
+            limit = total_seconds(context.timeout) if context.timeout is not None else None
             if limit is None:
                 return await tool.run(typed, context)
             # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
             async with time_limit(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
         finally:
-            await call.files.close()
+            await call.close_files()
 
 
 class Call:
@@ -171,19 +163,19 @@ class Call:
 
     __slots__ = (
         "_caller",
+        "_files",
         "_is_over",
         "_keyring",
         "_log",
+        "_mask",
         "_printing",
-        "_reporter",
         "_told",
         "_waits",
         "_waits_since",
         "action_id",
-        "files",
         "frame",
-        "mask",
         "program",
+        "reporter",
         "traceparent",
         "tries",
     )
@@ -203,10 +195,10 @@ class Call:
         self.action_id = action_id
         self.traceparent = traceparent
         self.tries = frame.tries
-        self.mask = Mask()
-        self.files: Files
+        self.reporter = reporter
+        self._mask: Mask | None = None
+        self._files: Files | None = None
         """Those of the attempt under way."""
-        self._reporter = reporter
         self._keyring: Keyring | None = None
         self._printing: Printing | None = None
         self._log: TaskLog | None = None
@@ -233,16 +225,56 @@ class Call:
             iteration=frame.iteration,
             inputs=inputs,
             look_around=lambda: _surroundings(frame, whole=_looks_around(task, tool)),
-            timeout=timeout_of(self.program, frame),
+            timeout=timeout_of(self.program, frame) if self._is_bounded else None,
             spec=task.spec,
             credential=self._credential,
             log=self._print,
             resources=caller.resources,
             read_result=self._read_result,
-            files=self.files,
-            shared_tokens=CallTokens(caller.control, command.execution_id, self.mask),
+            open_files=self._open_files,
+            open_tokens=self._open_tokens,
             traceparent=self.traceparent,
         )
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether anything says how long it may take."""
+        limits = self.frame.program.net.executor.limits
+        return self.program.task.timeout is not None or limits.timeout is not None
+
+    @property
+    def mask(self) -> Mask:
+        """Knows the secrets that it was given."""
+        if self._mask is None:
+            self._mask = Mask()
+        return self._mask
+
+    @property
+    def has_no_secret(self) -> bool:
+        """Whether there is nothing to mask."""
+        return not self._mask
+
+    def _open_files(self) -> Files:
+        if self._files is None:
+            command, caller = self.frame.command, self._caller
+            self._files = caller.resources.files(
+                command.execution_id,
+                command.seal,
+                self.action_id,
+                caller.control.put_result,
+                caller.control.get_result,
+                self.mask,
+            )
+        return self._files
+
+    async def close_files(self) -> None:
+        """The attempt is over; the next one has files of its own."""
+        if self._files is not None:
+            files, self._files = self._files, None
+            await files.close()
+
+    def _open_tokens(self) -> CallTokens:
+        return CallTokens(self._caller.control, self.frame.command.execution_id, self.mask)
 
     @property
     def keyring(self) -> Keyring:
@@ -263,7 +295,7 @@ class Call:
 
     def wait(self, what: str, begins: bool) -> None:
         """It waits for something to work at, or does no longer. Told if that takes a while."""
-        reporter = self._reporter
+        reporter = self.reporter
         if begins:
             self._waits.append(what)
             if len(self._waits) == 1:
@@ -282,7 +314,7 @@ class Call:
         if self._told:
             return None
         if self._caller.now() - self._waits_since < WAIT_TOLD_SECONDS:
-            self._reporter.wake()
+            self.reporter.wake()
             return None
         self._told = self._waits[0]
         return self._waiting(self._told)
@@ -307,9 +339,9 @@ class Call:
         if self._is_over:
             return
         if self._log is None:
-            self._printing = Printing(self.mask, self._reporter.wake)
+            self._printing = Printing(self.mask, self.reporter.wake)
             self._log = TaskLog(self._printing)
-            self._reporter.sources.append(self._news)
+            self.reporter.sources.append(self._news)
         self._log(text)
 
     def _news(self) -> TaskLogged | None:
@@ -321,7 +353,7 @@ class Call:
         """Nobody listens any longer."""
         self._is_over = True
         if self._log is not None:
-            self._reporter.sources.remove(self._news)
+            self.reporter.sources.remove(self._news)
 
     def printed(self) -> Printed:
         """All that it printed, or the end of that; what was not yet shown of it is reported."""
@@ -329,7 +361,7 @@ class Call:
             return NOTHING
         rest = self._logged(self._printing.rest())
         if rest is not None:
-            self._reporter.say(rest)
+            self.reporter.say(rest)
         return self._printing.printed(self._log)
 
     def _logged(self, text: str) -> TaskLogged | None:

@@ -8,7 +8,8 @@ goes on behind it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
+from functools import cached_property
 from typing import Any
 
 from noetl.engine.failures import error_from
@@ -39,7 +40,7 @@ from noetl.engine.program import BlockProgram, Program
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Progress
 from noetl.model.commands import Command, Ending, Suspension
-from noetl.model.ids import derive
+from noetl.model.ids import CommandId, derive
 from noetl.model.net import WORKBOOK
 from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.worker.bodies import Bodies
@@ -64,22 +65,30 @@ class Driver:
         reporter: Reporter,
         now: Callable[[], float],
         sleep: Callable[[float], Any],
-        is_paused: Callable[[], bool] = lambda: False,
+        paused: Container[CommandId],
     ) -> None:
         self.command = command
         self.program = program
         self.caller = caller
         self.call: Callable[..., Awaitable[CallEnded]] = caller.call
-        self.bodies = Bodies(control, command)
+        self._control = control
         self.reporter = reporter
         self.now = now
         self.sleep = sleep
-        self.is_paused = is_paused
-        """Whether nothing more is to begin under this command."""
+        self._paused = paused
+        """The commands of this worker under which nothing more is to begin."""
         self.step_run = StepRun(
             program, command, PLAYBOOK, caller.resources.rules.max_response_bytes
         )
         self.step = self.step_run.step
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        return Bodies(self._control, self.command)
+
+    def is_paused(self) -> bool:
+        """Whether nothing more is to begin under this command."""
+        return self.command.command_id in self._paused
 
     async def run(self) -> Ending | None:
         """How the run ended; None if it is a part of a loop, or goes on later."""
@@ -117,10 +126,11 @@ class Driver:
         """
         machine = Pipeline(self.step_run, tasks, frame, top=top, inside=inside)
         reporter, call = self.reporter, self.call
+        command_id, paused = self.command.command_id, self._paused
         happened: Happened = ENTERED
         stopped: BaseException | None = None
         while True:
-            for do in machine.on(happened, self.now(), self.is_paused()):
+            for do in machine.on(happened, self.now(), command_id in paused):
                 if isinstance(do, Say):
                     if do.held:
                         reporter.hold(do.fact)

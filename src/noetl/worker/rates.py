@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 from noetl.engine.pipeline.frame import Frame
 from noetl.model.duration import interval
-from noetl.model.ids import CommandId
 from noetl.tools.limits import waiting
 from noetl.worker.control import Control
+from noetl.worker.reporter import Reporter
 
 KEPT_MAX = 1000
 """Schedules kept; those whose last moment has passed go first."""
@@ -35,8 +35,8 @@ class Rates:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._next: dict[tuple[str, ...], float] = {}
-        self._calls: Counter[CommandId] = Counter()
-        self._waits: Counter[CommandId] = Counter()
+        self._waits: Counter[Reporter] = Counter()
+        """Calls that wait for a moment, by whoever reports for their command."""
         self._freed = asyncio.Event()
         self.coming = 0
         """Commands whose moment has come, and that wait for a slot."""
@@ -50,30 +50,22 @@ class Rates:
         """Commands of which every call waits for a moment: they need no slot."""
         return sum(map(self._is_idle, self._waits))
 
-    def _is_idle(self, command_id: CommandId) -> bool:
-        return self._waits[command_id] >= self._calls[command_id]
+    def _is_idle(self, reporter: Reporter) -> bool:
+        return self._waits[reporter] >= reporter.calls
 
     def free(self) -> None:
         """There may be a free slot."""
         self._freed.set()
 
-    def begin(self, command_id: CommandId) -> None:
-        """A call of this command is under way."""
-        self._calls[command_id] += 1
-
-    def end(self, command_id: CommandId) -> None:
-        """It is over."""
-        self._calls[command_id] -= 1
-        if not self._calls[command_id]:
-            del self._calls[command_id]
-
-    async def wait(self, written: Any, kind: str, config: dict[str, Any], frame: Frame) -> None:
+    async def wait(
+        self, written: Any, kind: str, config: dict[str, Any], frame: Frame, reporter: Reporter
+    ) -> None:
         """Come back when this call may begin; at once if nothing limits it."""
         if isinstance(written, Mapping):
             limit, key = str(written.get("limit", "")), str(written.get("key", ""))
             if apart := interval(limit):
                 with waiting(f"its rate ({limit} of {key})"):
-                    await self._wait_with_all(key, apart, frame.command.command_id)
+                    await self._wait_with_all(key, apart, reporter)
             return
         apart = interval(written) if isinstance(written, str) else None
         if not apart:
@@ -88,18 +80,20 @@ class Rates:
             with waiting("its turn under spec.rate"):
                 await asyncio.sleep(begin - now)
 
-    async def _wait_with_all(self, key: str, apart: float, command_id: CommandId) -> None:
+    async def _wait_with_all(self, key: str, apart: float, reporter: Reporter) -> None:
         """Until a moment that is this call's alone, among all workers, and there is a slot."""
         delay = await self._control.next_moment(key, apart)
         if delay <= 0:
             return
-        self._waits[command_id] += 1
-        self._let_go(command_id)
+        self._waits[reporter] += 1
+        if self._is_idle(reporter):
+            self._freed.set()
+            self.on_idle()
         try:
             while True:
                 await asyncio.sleep(delay)
                 # Another call of its command works: the slot is there.
-                if not self._is_idle(command_id) or self.has_room():
+                if not self._is_idle(reporter) or self.has_room():
                     return
                 self.coming += 1
                 try:
@@ -110,14 +104,9 @@ class Rates:
                     self.coming -= 1
                 delay = max(0.0, await self._control.next_moment(key, apart))
         finally:
-            self._waits[command_id] -= 1
-            if not self._waits[command_id]:
-                del self._waits[command_id]
-
-    def _let_go(self, command_id: CommandId) -> None:
-        if self._is_idle(command_id):
-            self._freed.set()
-            self.on_idle()
+            self._waits[reporter] -= 1
+            if not self._waits[reporter]:
+                del self._waits[reporter]
 
 
 def _shared_by(kind: str, config: dict[str, Any], frame: Frame) -> tuple[str, ...]:

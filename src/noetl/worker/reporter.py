@@ -84,6 +84,10 @@ class Reporter:
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
         """What is said until the report under way is taken goes with the next one."""
+        self.is_closed = False
+        """Its last report was taken."""
+        self.calls = 0
+        """Calls of its command that are under way."""
         self.has_effect = False
         """A tool was called that may have changed the world since all was last known to be
         recorded."""
@@ -194,7 +198,9 @@ class Reporter:
             if error := _error_of(self._flush):
                 # The record would have a gap: somebody else does it again from what is stored.
                 raise error
-        return await self._send(self._next_report(ending, closes=True), want=want)
+        answer = await self._send(self._next_report(ending, closes=True), want=want)
+        self.is_closed = True
+        return answer
 
     def abandon(self) -> None:
         """Nobody wants to hear of this lease any more."""

@@ -166,7 +166,8 @@ class Worker:
             finally:
                 self._running.pop(command_id, None)
                 self._room.set()
-                self._caller.rates.free()
+                if self._caller.rates.coming:
+                    self._caller.rates.free()
             lease = following
 
     @staticmethod
@@ -200,7 +201,8 @@ class Worker:
             self._closing.discard(command_id)
             self._reporters.pop(command_id, None)
             self._paused.pop(command_id, None)
-            reporter.abandon()
+            if not reporter.is_closed:
+                reporter.abandon()
         return answer.leases[0] if answer.leases else None
 
     async def _ending(self, lease: Lease, reporter: Reporter) -> Ending | None:
@@ -208,7 +210,6 @@ class Worker:
             program = self._programs.get(lease.command.digest)
             if program is None:
                 program = await self._made_ready(lease.command.digest)
-            command_id, paused = lease.command.command_id, self._paused
             driver = Driver(
                 lease.command,
                 program,
@@ -217,7 +218,7 @@ class Worker:
                 reporter,
                 self._now,
                 self._sleep,
-                lambda: command_id in paused,
+                self._paused,
             )
             if self._spans is None:
                 return await driver.run()
