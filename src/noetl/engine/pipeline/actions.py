@@ -64,14 +64,17 @@ class PatchProgram:
     is_plain = True
 
     def __init__(self, action: Patch, label: str) -> None:
-        self._label = label
+        self._place = f"set of {label}"
         written = (action.ctx, action.iter, action.local, action.vars)
         self._parts = tuple(compile_value(part) for part in written)
         self.reads = frozenset().union(*(part.reads for part in self._parts))
 
     def perform(self, writing: Writing) -> None:
-        place = f"set of {self._label}"
-        writing.write(*(rendered(part, writing.scope, place) for part in self._parts))
+        scope, place = writing.scope, self._place
+        # Most write to one place, or two: the others hold nothing to render.
+        writing.write(
+            *[rendered(part, scope, place) if part.source else {} for part in self._parts]
+        )
 
 
 class CollectProgram:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,15 @@ from noetl.model.ids import derive
 from noetl.model.net import Task, Values
 from noetl.model.outcome import DETAILS, Outcome, error_value, ok
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
+
+
+class Try(NamedTuple):
+    """One try of a call: the counters with which it begins, its page, and its name."""
+
+    tries: Tries
+    page: int
+    action_id: str
+
 
 FRESH = Tries()
 """Of a task that has not been called."""
@@ -184,6 +193,15 @@ class Frame:
         """The logical call of the pipeline; a chain's tasks belong to the call they follow."""
         return self.task_tries.page if self.chain is None else self.chain.call.page
 
+    def enter(self, task: Task) -> Try:
+        """The try of the task that is about to be made; its names are shown from now on."""
+        names, chain = self.names, self.chain
+        tries = self.task_tries if chain is None else chain.tries
+        names["_task"] = task.name
+        names["_attempt"] = tries.attempt
+        self.show_tries(tries if chain is None else chain.call)
+        return Try(tries, self.page, self.action_id(task))
+
     def action_id(self, task: Task) -> str:
         """The same on every attempt of a logical call, another for every other call."""
         place = (self.cause, task.name, self.page, self.jumps)
@@ -234,23 +252,23 @@ class Frame:
             for name in OF_OUTCOMES - {"outcome", "output"}:
                 self.names.pop(name, None)
 
-    def enter(self, task: str) -> None:
-        """Names that belong to the task about to run."""
-        names, tries = self.names, self.tries
-        names["_task"] = task
-        names["_attempt"] = tries.attempt
-        self.show_tries(tries if self.chain is None else self.chain.call)
-
     def show_tries(self, tries: Tries) -> None:
         """`_retry`: which round this is, and how many calls there have been with this one."""
         self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
+
+    def show(self, kind: str, outcome: Outcome, *, is_own: bool) -> None:
+        """What a task's rules and its `set` see of what it came to."""
+        self.show_outcome(kind, outcome)
+        if is_own:
+            self.show_own(kind, outcome)
+        self.show_tries(self.tries)
 
     def show_own(self, kind: str, outcome: Outcome) -> None:
         """For the rules and `set` of a step's only task: under the step's name stands the result
         that just came, not that of the step's run before.
         """
         name = self.command.step
-        if not outcome.is_ok or self._covered or self.program.steps[name].names_itself:
+        if outcome.status != "ok" or self._covered or self.program.steps[name].names_itself:
             return
         roots = self.scope.roots
         own, steps = view(kind, outcome.result), roots["steps"]
@@ -262,12 +280,14 @@ class Frame:
 
     def show_outcome(self, kind: str, outcome: Outcome) -> None:
         """`outcome` and what goes with it, for the rules."""
+        error = None if outcome.error is None else error_value(outcome.error)
         envelope: dict[str, object] = {
             "status": outcome.status,
-            "error": error_value(outcome.error),
+            "error": error,
             "meta": msgspec.structs.asdict(outcome.meta),
         }
-        if outcome.is_ok:
+        is_ok = outcome.status == "ok"
+        if is_ok:
             envelope["result"] = outcome.result
             self._note_secret(outcome.result, "outcome", "output", "this", "result", "response")
         for name in DETAILS:
@@ -281,10 +301,10 @@ class Frame:
         roots.pop("error", None)
         roots.pop("response", None)
         roots.pop("result", None)
-        if outcome.is_ok:
+        if is_ok:
             roots["response"] = roots["result"] = view(kind, outcome.result)
         else:
-            roots["error"] = envelope["error"]
+            roots["error"] = error
 
     def show_result(self, kind: str) -> None:
         """For the task's `set`: `{{ outcome }}` is what it yielded."""
@@ -292,6 +312,13 @@ class Frame:
         assert isinstance(envelope, dict)
         shown = WholeResult(kind, envelope)
         self.names["outcome"] = self.names["output"] = shown
+
+    def leave(self, ctx: Values, iteration: Values, local: Values, variables: Values) -> None:
+        """The call is settled: apply what its policy writes, and forget the outcome."""
+        if ctx or iteration or local or variables or self.is_tainted:
+            self.write(ctx, iteration, local, variables)
+        if "outcome" in self.names:
+            self.hide_outcome()
 
     def hide_outcome(self) -> None:
         for name in self.names.keys() & OF_OUTCOMES:
@@ -449,6 +476,8 @@ def tries_of(progress: Progress) -> Tries:
 
 def _named(task: Task | None, value: Any, stored: Any) -> object:
     """The result of a task as later ones read it."""
+    if task is not None and stored is value and not task.select:
+        return view(task.kind, value)
     if task is None:
         return kept_view("", value, stored)
     return kept_view(task.kind, value, stored, task.select)

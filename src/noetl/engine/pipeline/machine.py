@@ -54,7 +54,6 @@ from noetl.engine.failures import error_from
 from noetl.engine.pipeline.actions import (
     RetryProgram,
     advanced,
-    rendered,
     suppressed,
     winner,
 )
@@ -460,9 +459,9 @@ class Pipeline:
     def _move(self, program: TaskProgram, settled: Settled) -> Ending | None:
         """Go where the directive says; an ending if there is nowhere to go."""
         frame, directive = self.frame, settled.directive
-        if settled.outcome.is_ok:
+        if settled.outcome.status == "ok":
             frame.keep(program.task, settled.outcome.result, settled.stored.result)
-        frame.tries = FRESH
+        frame.task_tries = FRESH  # no chain is followed here
         match directive.kind:
             case "jump":
                 return self._jump(program, directive.to)
@@ -504,13 +503,12 @@ class Pipeline:
             if not self._inside and self._is_paused and not (frame.inner or frame.pending):
                 # A call that has begun ends first, with the entry or the hooks it consists of.
                 return Suspension(progress=frame.progress())
-            frame.enter(task.name)
+            tries, page, action_id = frame.enter(task)
             if program.starts_child and frame.pending is None:
                 asked = child_request(program, frame, self._run.child_shape)
                 if isinstance(asked, ChildRequest):
                     return Suspension(progress=frame.progress(), child=asked)
                 frame.pending = asked
-            tries, page, action_id = frame.tries, frame.page, frame.action_id(task)
             printed = NOTHING
             if frame.pending is not None:
                 stored, frame.pending = frame.pending, None
@@ -546,12 +544,13 @@ class Pipeline:
                         yield Keep(body)
             directive = GO_ON
             # Otherwise nobody looks at the outcome here.
-            if not program.judges_nothing or self._case is not None or not outcome.is_ok:
+            if not program.judges_nothing or self._case is not None or outcome.status != "ok":
                 try:
                     directive = self._judge(program, outcome, action_id)
                 except EvaluationFailed as error:
                     directive = Directive(kind="fail", error=error_from(error))
-                tries = frame.tries
+                if task.poll is not None:
+                    tries = frame.tries
             settled = Settled(outcome, stored, directive, tries, page, action_id, printed)
             if directive.kind != "retry" or directive.rule:
                 return settled
@@ -619,12 +618,23 @@ class Pipeline:
 
     def _judge(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
         """What the task's rules make of the outcome, with its own `set` where it is passed."""
+        frame, task, is_ok = self.frame, program.task, outcome.status == "ok"
+        frame.show(task.kind, outcome, is_own=self._is_only(program))
+        directive = GO_ON
+        if program.rules or not is_ok:
+            directive = self._ruled(program, outcome, action_id)
+        if task.patch is not None and directive.kind in PASSES:
+            if is_ok:
+                frame.show_result(task.kind)
+                program.patch.perform(frame)
+            else:
+                program.patch_after_error.perform(frame)
+        return directive
+
+    def _ruled(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
+        """What the first of its rules that holds makes of the outcome."""
         frame = self.frame
-        frame.show_outcome(program.task.kind, outcome)
-        if self._is_only(program):
-            frame.show_own(program.task.kind, outcome)
         frame.show_page(program.task.kind, outcome)
-        frame.show_tries(frame.tries)
         polls = program.task.poll is not None
         if polls and frame.tries.poll_began is None:
             self._say(PollStarted(at=self._at, **self._names(program)))
@@ -644,23 +654,12 @@ class Pipeline:
             frame.hide_page()
             if polls:
                 self._say_poll(program, outcome, directive)
-        if program.task.patch is not None and directive.kind in PASSES:
-            place = f"set of task {program.task.name}"
-            parts = program.patch
-            if outcome.is_ok:
-                frame.show_result(program.task.kind)
-            else:
-                parts = program.patch_after_error
-            frame.write(*(rendered(part, frame.scope, place) for part in parts))
         return directive
 
     def _write(self, settled: Settled) -> None:
         """Apply what the policy writes, and forget the outcome."""
-        directive, frame = settled.directive, self.frame
-        if directive is not GO_ON or frame.is_tainted:
-            frame.write(directive.ctx, directive.iter, directive.local, directive.vars)
-        if "outcome" in frame.names:
-            frame.hide_outcome()
+        directive = settled.directive
+        self.frame.leave(directive.ctx, directive.iter, directive.local, directive.vars)
 
     # --- Chains: what event rules lead to ---
 

@@ -236,10 +236,9 @@ class TaskProgram:
         self.judges_nothing = not (self.rules or task.patch)
         """A success is simply followed by the next task."""
         patch = task.patch or Patch()
-        written = (patch.ctx, patch.iter, patch.local, patch.vars)
-        self.patch = tuple(compile_value(part) for part in written)
-        self.patch_after_error = tuple(
-            compile_value(_without_result(part, task.name)) for part in written
+        self.patch = PatchProgram(patch, f"task {task.name}")
+        self.patch_after_error = PatchProgram(
+            _without_result(patch, task.name), f"task {task.name}"
         )
         """After an error that the policy tolerates: entries that read the result are left out."""
         self.before = tuple(TaskProgram(hook) for hook in task.before)
@@ -256,7 +255,7 @@ _RESULT_PATHS = {
 }
 
 
-def _without_result(values: Values, task: str) -> Values:
+def _without_result(patch: Patch, task: str) -> Patch:
     """Those entries of a `set` that do not read the result of their task."""
 
     def reads_result(value: Any) -> bool:
@@ -265,7 +264,12 @@ def _without_result(values: Values, task: str) -> Values:
             for path in compile_value(value).reads
         )
 
-    return {name: value for name, value in values.items() if not reads_result(value)}
+    def kept(values: Values) -> Values:
+        return {name: value for name, value in values.items() if not reads_result(value)}
+
+    return Patch(
+        ctx=kept(patch.ctx), iter=kept(patch.iter), local=kept(patch.local), vars=kept(patch.vars)
+    )
 
 
 # --- Asking them -------------------------------------------------------------------------------
