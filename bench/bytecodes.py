@@ -25,7 +25,7 @@ import noetl
 from noetl import wiring
 from noetl.cli import workloads
 from noetl.settings import Settings
-from noetl.store.sqlite import writer
+from noetl.store.sqlite import database
 
 HOUSE = str(Path(noetl.__file__).parent) + "/"
 CALL = 25
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("functions", nargs="?", type=int, default=0, help="print so many of them")
     options = parser.parse_args()
     # Tracing makes writes slow; they are done on the spot all the same, as untraced ones are.
-    writer.SHORT_SECONDS = 100.0
+    database.SHORT_SECONDS = 100.0
     asyncio.run(count(options.workload))
     units = WORKLOADS[options.workload][2]
     weights = {code: (executed[code] + CALL * called[code]) / units for code in called}

@@ -25,7 +25,7 @@ import noetl
 from noetl import wiring
 from noetl.cli import workloads
 from noetl.settings import Settings
-from noetl.store.sqlite import writer
+from noetl.store.sqlite import database
 
 HOUSE = str(Path(noetl.__file__).parent) + "/"
 ROUNDS, FIRST, LAST = 60, 20, 50
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="print the functions in order")
     options = parser.parse_args()
     # Tracing makes writes slow; they are done on the spot all the same, as untraced ones are.
-    writer.SHORT_SECONDS = 100.0
+    database.SHORT_SECONDS = 100.0
     rounds = asyncio.run(walk()).rounds()
     usual = Counter(map(len, rounds)).most_common(1)[0][0]
     one = next(calls for calls in rounds if len(calls) == usual)

@@ -21,7 +21,7 @@ from noetl.errors import StoreBusy, StoreError
 from noetl.store.log import Write
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import LOG_BYTES
-from noetl.store.sqlite.writer import MANY_CHANGES
+from noetl.store.sqlite.database import MANY_CHANGES
 from tests.store.making import ONE, event, events, more, start
 from tests.store.writing_forever import GROUPS, MEMBERS, member, rounds_done
 

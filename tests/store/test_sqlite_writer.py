@@ -7,7 +7,7 @@ import sqlite3
 import threading
 
 from noetl.store.sqlite.connections import connect
-from noetl.store.sqlite.writer import Writer
+from noetl.store.sqlite.database import Writer
 
 
 def thread_of(db: sqlite3.Connection) -> int:

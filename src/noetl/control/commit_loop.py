@@ -523,10 +523,7 @@ class CommitLoop:
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
-        for command_id, (execution_id, tell) in batch.closed.items():
-            if execution_id not in moved:
-                self._dispatch.close(command_id, tell=tell)
-        self._dispatch.deliver(moved)
+        self._dispatch.let_out(batch.closed, moved)
         # Whoever reported waits for nothing else: everybody else hears of it after them.
         for entry in batch.decided:
             if entry.waiter is not None and not entry.waiter.given:

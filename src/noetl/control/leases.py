@@ -372,8 +372,15 @@ class Dispatch:
                 if waiter.is_idle:
                     yield waiter
 
-    def deliver(self, moved: set[ExecutionId]) -> None:
-        """The commit is through: workers get what they were promised, unless it was not kept."""
+    def let_out(
+        self, closed: dict[CommandId, tuple[ExecutionId, bool]], moved: set[ExecutionId]
+    ) -> None:
+        """The commit is through: commands are over, some of which workers have to stop (`True`),
+        and workers get what they were promised. Nothing of what was not kept (`moved`).
+        """
+        for command_id, (execution_id, tell) in closed.items():
+            if execution_id not in moved:
+                self.close(command_id, tell=tell)
         for waiter in self._promised:
             leases = waiter.promised
             if moved:

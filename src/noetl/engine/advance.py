@@ -105,7 +105,7 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
         if type(given) is Signalled:
             raise Finished(f"the execution has ended ({state.status}) and accepts no more events.")
         return NOTHING
-    turn = Turn(program, state, given.execution_id, given.at)
+    turn = Turn(state, program=program, execution_id=given.execution_id, at=given.at)
     _take_in(turn, given)
     _settle(turn)
     return turn.decision()
@@ -594,7 +594,7 @@ def stop_everything(turn: Turn, reason: str) -> None:
     absorb_tokens(turn, reason)
     state = turn.state
     for run in list(state.runs.values()):
-        turn.close(run, reason)
-        turn.record(
-            StepCancelled(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason)
+        cancelled = StepCancelled(
+            at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason
         )
+        turn.end(run, cancelled, reason)

@@ -332,7 +332,7 @@ def _so_far(turn: Turn, run: Run, chain: Chain) -> tuple[Any, Values]:
 def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None) -> None:
     """The body is through: wait for the world, or hear `step.exit` and end the run."""
     program = turn.program.steps[run.step]
-    if is_to_wait(program, run):
+    if program.step.case.wait and is_to_wait(run):
         reason = begin_waiting(turn, run, run.yields[0] if run.yields else result)
         if reason is not None:
             fail_run(turn, run.step_run_id, reason)

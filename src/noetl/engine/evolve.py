@@ -7,7 +7,7 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, assert_never, get_args
 
 import msgspec
 
@@ -117,15 +117,41 @@ the fact says what happened, and changes nothing that anybody decides by."""
 
 
 def evolve(state: ExecutionState, fact: Event) -> None:
-    """Fold one fact into the state. (`Turn.record` does the same with a fact just decided.)"""
+    """Fold one fact into the state."""
     state.seq += 1
     kind = type(fact)
-    fold = FOLDS[kind] if kind in FOLDS else learn_fold(fact)
+    fold = FOLDS[kind] if kind in FOLDS else _learn_fold(fact)
     if fold is not None:
         fold(state, fact)
 
 
-def learn_fold(fact: Event) -> Fold | None:
+Followed = StepDone | StepFailed | WorkflowFailing
+"""Facts from which more follows at once. Most say all there is to say."""
+_FOLLOWED = frozenset(get_args(Followed))
+
+
+class Recording(msgspec.Struct, eq=False):
+    """A state, and the facts that have moved it since this began."""
+
+    state: ExecutionState
+    events: list[Event] = []
+    pending: list[Followed] = []
+    """Facts whose consequences are still to follow, oldest first."""
+
+    def record(self, fact: Event) -> None:
+        """It has happened: fold it, keep it, and let its consequences follow."""
+        kind, state = type(fact), self.state
+        # As `evolve` does, without a call: this happens several times in every step.
+        state.seq += 1
+        fold = FOLDS[kind] if kind in FOLDS else _learn_fold(fact)
+        if fold is not None:
+            fold(state, fact)
+        self.events.append(fact)
+        if kind in _FOLLOWED:
+            self.pending.append(fact)  # type: ignore[arg-type]
+
+
+def _learn_fold(fact: Event) -> Fold | None:
     """The fold of a class that has not come before."""
     own = _fold_of(fact)
     FOLDS[type(fact)] = fold = _with_report(own) if isinstance(fact, Reported) else own

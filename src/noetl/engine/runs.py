@@ -141,9 +141,9 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         except EvaluationFailed as error:
             record_failed(turn, run, error_from(error))
             return
-    turn.close(run)
     step = program.step
-    turn.record(
+    turn.end(
+        run,
         StepDone(
             at=turn.at,
             step_run_id=run.step_run_id,
@@ -153,20 +153,20 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
             undo=step.compensate if run.compensates is None and not run.handles_failure else None,
             emitted=step.emit,
             undone=run.undoes,
-        )
+        ),
     )
 
 
 def record_skipped(turn: Turn, run: Run, reason: str) -> None:
     """End a run as skipped: none of its arcs is taken."""
-    turn.close(run)
-    turn.record(StepSkipped(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason))
+    skipped = StepSkipped(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason)
+    turn.end(run, skipped)
 
 
 def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
     """End a run as failed; whatever works on it must stop."""
-    turn.close(run)
-    turn.record(
+    turn.end(
+        run,
         StepFailed(
             at=turn.at,
             step_run_id=run.step_run_id,
@@ -174,7 +174,7 @@ def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) ->
             error=error,
             result=result,
             emitted=turn.program.steps[run.step].step.emit,
-        )
+        ),
     )
 
 

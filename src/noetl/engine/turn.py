@@ -5,24 +5,17 @@ Effects are values. The shell performs them after the facts are safely stored.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from noetl.engine.evolve import FOLDS, learn_fold
+from noetl.engine.evolve import Recording
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
-from noetl.model.events import (
-    Event,
-    FinalStatus,
-    Parent,
-    StepDone,
-    StepFailed,
-    WorkflowFailing,
-)
+from noetl.model.events import Event, FinalStatus, Parent
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, Run
+from noetl.model.state import Run
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -84,11 +77,6 @@ OtherEffect = Keep | EndLoop | Close | StartChild | CancelChild | TellParent
 Effect = Issue | OtherEffect
 
 
-Followed = StepDone | StepFailed | WorkflowFailing
-"""Facts from which more follows at once. Most say all there is to say."""
-_FOLLOWED = frozenset(get_args(Followed))
-
-
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """What one turn came to."""
 
@@ -99,37 +87,18 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 NOTHING = Decision((), ())
 
 
-class Turn(msgspec.Struct, eq=False):
+class Turn(Recording, eq=False, kw_only=True):
     """The workings of one call of `advance`. Lives no longer than that."""
 
     program: Program
-    state: ExecutionState
     execution_id: ExecutionId
     at: float
-    events: list[Event] = []
-    effects: list[Effect] = []
-    pending: list[Followed] = []
-    """Facts whose consequences are still to follow, oldest first."""
-    ended: dict[StepRunId, Run] = {}
+    effects: list[Effect] = msgspec.field(default_factory=list)
+    ended: dict[StepRunId, Run] = msgspec.field(default_factory=dict)
     """Runs that ended in this turn: routing reads their args."""
     last_word: CommandId | None = None
     """The command that is over whatever follows: by its own last report, or lost."""
     runs_started: int = 0
-
-    def record(self, fact: Event) -> None:
-        """It has happened: fold it, keep it, and let its consequences follow."""
-        kind, state = type(fact), self.state
-        # As `evolve` does, without a call: this happens several times in every step.
-        state.seq += 1
-        try:
-            fold = FOLDS[kind]
-        except KeyError:
-            fold = learn_fold(fact)
-        if fold is not None:
-            fold(state, fact)
-        self.events.append(fact)
-        if kind in _FOLLOWED:
-            self.pending.append(fact)  # type: ignore[arg-type]
 
     def effect(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -147,14 +116,17 @@ class Turn(msgspec.Struct, eq=False):
         if never:
             self.effects = [one for one in self.effects if _command_of(one) not in never]
 
-    def close(self, run: Run, reason: str = "the step that waited for it has ended") -> None:
-        """The run is about to end: whatever works on it must stop."""
+    def end(
+        self, run: Run, fact: Event, reason: str = "the step that waited for it has ended"
+    ) -> None:
+        """The run ends with this: whatever works on it must stop."""
         self.ended[run.step_run_id] = run
         for command_id in run.commands:
             if command_id != self.last_word:
                 self.effects.append(Close(command_id))
         for child in run.children:
             self.effects.append(CancelChild(child, reason))
+        self.record(fact)
 
 
 def _command_of(effect: Effect) -> CommandId | None:

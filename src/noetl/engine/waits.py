@@ -36,13 +36,11 @@ OWN_PREFIXES = (
 """What names of events begin with that only the system itself may say."""
 
 
-def is_to_wait(program: StepProgram, run: Run) -> bool:
-    """Whether the run, its body being through, has to wait before it can end.
+def is_to_wait(run: Run) -> bool:
+    """Whether a run of a step that waits, its body being through, has to wait before it can end.
 
     Not if a rule has said where to go already; and what is being undone waits for nobody.
     """
-    if not program.step.case.wait:
-        return False
     return run.listens is None and run.next is None and run.compensates is None
 
 

@@ -7,7 +7,7 @@ one. A row is found by the seq of its last event; every read ends at the end of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -272,9 +272,7 @@ class Heads(Generic[T]):
 
     def __init__(self) -> None:
         self._heads: dict[ExecutionId, T] = {}
-
-    def get(self, execution_id: ExecutionId) -> T | None:
-        return self._heads.get(execution_id)
+        self.get: Callable[[ExecutionId], T | None] = self._heads.get
 
     def remember(self, execution_id: ExecutionId, head: T) -> None:
         known = self._heads.pop(execution_id, head)

@@ -15,6 +15,7 @@ from typing import Any
 from noetl.engine.failures import error_from
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import (
+    Asked,
     Call,
     CallEnded,
     Cancelled,
@@ -128,9 +129,10 @@ class Driver:
         reporter, call = self.reporter, self.call
         command_id, paused = self.command.command_id, self._paused
         happened: Happened = ENTERED
+        at = self.now()
         stopped: BaseException | None = None
         while True:
-            for do in machine.on(happened, self.now(), command_id in paused):
+            for do in machine.on(happened, at, command_id in paused):
                 if isinstance(do, Say):
                     if do.held:
                         reporter.hold(do.fact)
@@ -147,14 +149,14 @@ class Driver:
                 else:
                     asked = do
             try:
-                if not isinstance(asked, Call):
-                    happened = await self._performed(asked)
-                elif asked.program.task.kind == WORKBOOK:
-                    happened = await self._entered(asked)
-                else:
-                    happened = await call(asked.program, asked.frame, asked.action_id, reporter)
+                if isinstance(asked, Call) and asked.program.task.kind != WORKBOOK:
+                    ended = await call(asked.program, asked.frame, asked.action_id, reporter)
+                    happened, at = ended, ended.outcome.meta.ended_at
+                    continue
+                happened = await self._performed(asked)
             except BaseException as error:  # noqa: BLE001  it is raised when the machine has ended
                 happened, stopped = CANCELLED, error
+            at = self.now()
 
     async def _entered(self, do: Call) -> CallEnded | ChildAsked:
         try:
@@ -162,7 +164,9 @@ class Driver:
         except Interrupted as entry:
             return ChildAsked(entry.child, entry.inner)
 
-    async def _performed(self, do: Wait | Fetch | Keep | Record) -> Happened:
+    async def _performed(self, do: Asked) -> Happened:
+        if type(do) is Call:
+            return await self._entered(do)
         if type(do) is Wait:
             await self.sleep(do.seconds)
             return WOKEN

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl.engine.evolve import put
 from noetl.engine.program import Program
-from noetl.engine.scope import WholeResult, common_roots, kept_view, moment
+from noetl.engine.scope import WholeResult, common_roots, kept_view
 from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.events import CtxPatched, VarsSet
@@ -167,7 +168,8 @@ class Frame:
             command.seal,
         )
         roots.update(self.names)
-        scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
+        now = datetime.fromtimestamp(command.at, UTC)
+        scope = Scope(roots, now=now, seed=command.step_run_id)
         self.names = scope.roots
         return scope
 
@@ -256,14 +258,17 @@ class Frame:
         """`_retry`: which round this is, and how many calls there have been with this one."""
         self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
 
-    def show(self, kind: str, outcome: Outcome, *, is_own: bool) -> None:
-        """What a task's rules and its `set` see of what it came to."""
-        self.show_outcome(kind, outcome)
+    def show(self, kind: str, outcome: Outcome, *, is_own: bool, whole: bool) -> None:
+        """What a task's rules, and then its `set`, see of what it came to; `whole`: only its `set`.
+
+        `is_own`: it is the only task of its step.
+        """
+        self.show_outcome(kind, outcome, OutcomeView if not whole else WholeResult)
         if is_own:
-            self.show_own(kind, outcome)
+            self.show_own(outcome)
         self.show_tries(self.tries)
 
-    def show_own(self, kind: str, outcome: Outcome) -> None:
+    def show_own(self, outcome: Outcome) -> None:
         """For the rules and `set` of a step's only task: under the step's name stands the result
         that just came, not that of the step's run before.
         """
@@ -271,14 +276,16 @@ class Frame:
         if outcome.status != "ok" or self._covered or self.program.steps[name].names_itself:
             return
         roots = self.scope.roots
-        own, steps = view(kind, outcome.result), roots["steps"]
+        own, steps = roots["result"], roots["steps"]
         assert isinstance(steps, ViewsByName)
         self._covered = {"steps": steps, name: roots.get(name, self)}
         roots[name] = own
         roots["steps"] = steps.with_one(name, own)
         self._note_secret(outcome.result, name, "steps")
 
-    def show_outcome(self, kind: str, outcome: Outcome) -> None:
+    def show_outcome(
+        self, kind: str, outcome: Outcome, shown_as: type[OutcomeView] = OutcomeView
+    ) -> None:
         """`outcome` and what goes with it, for the rules."""
         error = None if outcome.error is None else error_value(outcome.error)
         envelope: dict[str, object] = {
@@ -294,7 +301,7 @@ class Frame:
             found = getattr(outcome, name)
             if found is not None:
                 envelope[name] = found
-        shown = OutcomeView(kind, envelope)
+        shown = shown_as(kind, envelope)
         roots = self.names
         roots["outcome"] = roots["output"] = shown
         roots["this"] = envelope

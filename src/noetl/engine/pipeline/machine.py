@@ -619,16 +619,14 @@ class Pipeline:
     def _judge(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
         """What the task's rules make of the outcome, with its own `set` where it is passed."""
         frame, task, is_ok = self.frame, program.task, outcome.status == "ok"
-        frame.show(task.kind, outcome, is_own=self._is_only(program))
-        directive = GO_ON
-        if program.rules or not is_ok:
-            directive = self._ruled(program, outcome, action_id)
+        is_judged = bool(program.rules) or not is_ok
+        frame.show(task.kind, outcome, is_own=self._is_only(program), whole=not is_judged)
+        directive = self._ruled(program, outcome, action_id) if is_judged else GO_ON
         if task.patch is not None and directive.kind in PASSES:
-            if is_ok:
+            if is_judged and is_ok:
                 frame.show_result(task.kind)
-                program.patch.perform(frame)
-            else:
-                program.patch_after_error.perform(frame)
+            patch = program.patch if is_ok else program.patch_after_error
+            patch.perform(frame)
         return directive
 
     def _ruled(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
@@ -675,7 +673,7 @@ class Pipeline:
         chain = self._chain_after(program, settled)
         frame.show_outcome(program.task.kind, outcome)
         if self._is_only(program):
-            frame.show_own(program.task.kind, outcome)
+            frame.show_own(outcome)
 
         def exhausted(one: Repeat) -> bool:
             return one.is_exhausted(frame.scope, one.used(settled.tries), limits)
@@ -720,7 +718,7 @@ class Pipeline:
         )
         kind = self.tasks[-1].task.kind if self.tasks else ""
         frame.show_outcome(kind, outcome)
-        frame.show_own(kind, outcome)
+        frame.show_own(outcome)
         happening = exiting(ok=ended.error is None, looped=False)
         begun = self._begun(case, chain, happening, outcome, _never)
         if begun is not None and begun.rules:
@@ -832,7 +830,7 @@ class Pipeline:
             if chain.stage in ("exit", "iteration") or (
                 chain.stage in ("call", "page") and self._is_only(self._called(chain))
             ):
-                frame.show_own(kind, outcome)
+                frame.show_own(outcome)
             frame.show_page(kind, outcome)
         if frame.yields and chain.recovered:
             frame.names["result"] = view("", frame.yields[0])

@@ -57,7 +57,7 @@ class SqliteBodies:
         files = self._files
         if files is None or len(body) <= ROW_MAX:
             return None
-        self._database.writer()
+        await self._database.require_writer()
         return await self._database.on_disk(lambda: files.write(body))
 
     async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
@@ -89,7 +89,7 @@ class SqliteBodies:
             return await self.put(
                 execution_id, key, checked(b"".join((first, second, *rest)), check)
             )
-        self._database.writer()
+        await self._database.require_writer()
         with await on_disk(files.begin) as file:
             await on_disk(lambda: file.write(first))
             await on_disk(lambda: file.write(second))

@@ -3,6 +3,12 @@
 The parts of a store share one `Database`: a lane that writes and a lane that reads. A job is a
 function of the connection. It runs inside one transaction, sees one state of the database, and may
 be run again if that transaction could not be kept.
+
+One writes at a time, and what waits together is committed together: a commit costs a flush of the
+disk, whatever it holds. So all calls that arrived while the last flush was under way share the next
+one, and nobody waits for more than they would alone. Where the disk is quick, handing a call to the
+thread and its answer back takes longer than the flush. Then a call that comes by itself and finds
+the writer free is done on the spot.
 """
 
 from __future__ import annotations
@@ -10,14 +16,29 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
-from threading import Thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from noetl.errors import StoreError
 from noetl.store.queries import fields_of
+from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
 from noetl.store.sqlite.queries import QUERIES
+
+GROUP_MAX = 256
+IDLE_SECONDS = 0.1
+"""So long without a call, the writer has time to tidy up."""
+MANY_CHANGES = 200
+"""After so many, an idle moment is used for a checkpoint. And a process that has made so many goes
+on making them: the log is made ready for it."""
+
+SHORT_SECONDS = 0.002
+"""An event loop may well stand still for so long."""
+APART_SECONDS = 0.0001
+"""Whoever comes so soon behind another is probably one of many, who should share a flush."""
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -157,6 +178,105 @@ def attempt(
         return Answer(call, error=error)
 
 
+class Writer(Threads):
+    """Runs jobs in the order they came, as many as are waiting in one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._turn = Lock()
+        """Whoever has it uses the connection."""
+        self._last_seconds = SHORT_SECONDS
+        self._ended_at = 0.0
+        self._checkpointed_at = 0
+        self._looks_out = False
+        """The thread waits for an idle moment, to write the log back."""
+        self._log_is_grown = False
+        super().__init__("noetl-store-writer", [connection])
+
+    async def run(self, job: Job[T]) -> T:
+        if self._may_write_here() and self._turn.acquire(blocking=False):
+            try:
+                return self._timed(job)
+            finally:
+                self._turn.release()
+        return await super().run(job)
+
+    def _may_write_here(self) -> bool:
+        """Whether the last write was quick and not just now, nobody is in front, and the thread
+        need not be woken: after many changes it looks out for an idle moment.
+        """
+        return (
+            self._last_seconds < SHORT_SECONDS
+            and perf_counter() - self._ended_at > APART_SECONDS
+            and self._queue.empty()
+            and not self._closed
+            and (self._looks_out or not self._has_many_changes())
+        )
+
+    def _timed(self, job: Job[T]) -> T:
+        begin = perf_counter()
+        try:
+            return writing(self._db, job)
+        finally:
+            self._ended_at = perf_counter()
+            self._last_seconds = self._ended_at - begin
+
+    def _work(self, db: sqlite3.Connection) -> None:
+        while (call := self._next(db)) is not None:
+            group = [call]
+            while len(group) < GROUP_MAX and not self._queue.empty():
+                another = self._queue.get()
+                if another is None:
+                    self._queue.put(None)  # Closing comes last: leave it for the next round.
+                    break
+                group.append(another)
+            with self._turn:
+                begin = perf_counter()
+                answers = _perform(db, group)
+                self._last_seconds = perf_counter() - begin
+                if not self._log_is_grown and db.total_changes >= MANY_CHANGES:
+                    self._log_is_grown = True
+                    grow_log(db)
+            deliver(answers)
+
+    def _has_many_changes(self) -> bool:
+        return self._db.total_changes - self._checkpointed_at >= MANY_CHANGES
+
+    def _next(self, db: sqlite3.Connection) -> Call | None:
+        """The next call; in an idle moment, the log is written back into the database."""
+        self._looks_out = True
+        while self._has_many_changes():
+            changes = db.total_changes
+            with suppress(Empty):
+                return self._queue.get(timeout=IDLE_SECONDS)
+            if db.total_changes == changes:
+                with self._turn:
+                    _checkpoint(db)
+                    self._checkpointed_at = db.total_changes
+        self._looks_out = False
+        return self._queue.get()
+
+
+def _perform(db: sqlite3.Connection, group: list[Call]) -> list[Answer]:
+    if len(group) > 1:
+
+        def everything(db: sqlite3.Connection) -> list[Any]:
+            return [call.job(db) for call in group]
+
+        # One of them may be at fault: then nothing was kept, and each goes by itself below.
+        with suppress(Exception):
+            results = writing(db, everything)
+            return [Answer(call, result) for call, result in zip(group, results, strict=True)]
+    return [attempt(writing, db, call) for call in group]
+
+
+def _checkpoint(db: sqlite3.Connection) -> None:
+    # A checkpoint that fails loses nothing: all is still in the log. If the disk is at fault, the
+    # next commit says so to someone who can act on it.
+    with suppress(sqlite3.Error):
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
 class Inline:
     """Runs every job at once on the caller's thread."""
 
@@ -174,6 +294,19 @@ class Inline:
             self._db = None
 
 
+class ReadOnly:
+    """Of a process that only reads: refuses every job."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    async def run(self, job: Job[T]) -> T:
+        raise StoreError(f"{self._place} was opened for reading only.")
+
+    async def close(self) -> None:
+        """It has nothing to close."""
+
+
 class Database:
     """A database file, or one in memory: how calls reach it, and what is said if it fails."""
 
@@ -181,20 +314,19 @@ class Database:
         self, place: str, *, writer: Lane | None, reader: Lane, threads: bool = True
     ) -> None:
         self.place = place
-        self._writer = writer
+        self.writer: Lane = writer or ReadOnly(place)
+        """The lane that writes."""
         self._reader = reader
         self._threads = threads
 
     async def close(self) -> None:
         await self._reader.close()
-        if self._writer is not None:
-            await self._writer.close()
+        await self.writer.close()
 
-    def writer(self) -> Lane:
-        """The lane that writes. Raises StoreError if this process only reads."""
-        if self._writer is None:
-            raise StoreError(f"{self.place} was opened for reading only.")
-        return self._writer
+    async def require_writer(self) -> None:
+        """Raises StoreError if this process only reads."""
+        if type(self.writer) is ReadOnly:
+            await self.writer.run(lambda _: None)
 
     async def read(self, job: Job[T]) -> T:
         try:
@@ -204,7 +336,7 @@ class Database:
 
     async def write(self, job: Job[T]) -> T:
         try:
-            return await self.writer().run(job)
+            return await self.writer.run(job)
         except FORESEEN as error:
             raise fault(error, self.place) from error
 

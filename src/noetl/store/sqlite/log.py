@@ -97,7 +97,7 @@ class SqliteLog:
                 filed = await self._file_large_results(writes)
                 break
         try:
-            moved, ends = await self._database.writer().run(
+            moved, ends = await self._database.writer.run(
                 lambda db: commit(db, writes, filed, tied, self._heads)
             )
         except (sqlite3.IntegrityError, Outdated):

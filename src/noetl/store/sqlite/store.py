@@ -28,7 +28,7 @@ from noetl.store.sqlite.access import SqliteAccess, SqliteCredentials, SqliteSes
 from noetl.store.sqlite.bodies import BodyFiles, SqliteBodies
 from noetl.store.sqlite.catalog import SqliteCatalog
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
-from noetl.store.sqlite.database import Database, Inline, Lane, Readers
+from noetl.store.sqlite.database import Database, Inline, Lane, Readers, Writer
 from noetl.store.sqlite.faults import FORESEEN, fault, full
 from noetl.store.sqlite.limits import SqliteLimits
 from noetl.store.sqlite.lock import FileLock
@@ -38,7 +38,6 @@ from noetl.store.sqlite.records import SqliteRecords
 from noetl.store.sqlite.retention import SqliteRetention
 from noetl.store.sqlite.schema import migrate, require_current
 from noetl.store.sqlite.triggers import SqliteMessages, SqliteTriggers
-from noetl.store.sqlite.writer import Writer
 from noetl.store.triggers import Messages, Triggers
 
 READERS = 2
