@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Protocol
 
 
@@ -22,10 +23,10 @@ class SystemClock:
     """The machine's clock. Never goes backwards within a process, whatever is done to it."""
 
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self._offset = time.time() - monotonic()
 
     def now(self) -> float:
-        return time.monotonic() + self._offset
+        return monotonic() + self._offset
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -60,7 +61,7 @@ class SharedClock(SystemClock):
 
     async def follow(self, ask: Callable[[], Awaitable[float]]) -> None:
         """Go by what the shared clock says now."""
-        asked = time.monotonic()
+        asked = monotonic()
         now = await ask()
-        answered = time.monotonic()
+        answered = monotonic()
         self._offset = now + (answered - asked) / 2 - answered

@@ -293,6 +293,8 @@ class Program:
         """What calls use is counted."""
         self.counts_calls = any(one.max_calls is not None for one in quotas)
         """A call is counted before it is made, so that none is made beyond a quota."""
+        self.is_timed = executor.limits.timeout is not None
+        """Calls may take so long and no longer, whatever their tasks say."""
         self.is_bounded = executor.concurrency is not None or executor.max_running is not None
         """Its executions may have to wait for their turn."""
         self.on_failure = executor.on_failure

@@ -95,7 +95,8 @@ class Caller:
             reporter.calls -= 1
             call.end()
         ended = self.now()
-        shown = outcome if call.has_no_secret else call.mask.outcome(outcome)
+        secrets = call.secrets
+        shown = outcome if secrets is None else secrets.outcome(outcome)
         if tool is not None and tool.secret_result and outcome.is_ok:
             # For the tasks after it in this pipeline; what is recorded is a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
@@ -108,7 +109,7 @@ class Caller:
             usage=outcome.meta.usage,
         )
         shown = msgspec.structs.replace(shown, meta=meta)
-        return CallEnded(shown, call.printed(), None if call.has_no_secret else call.mask.text)
+        return CallEnded(shown, call.printed(), None if secrets is None else secrets.text)
 
     async def _attempt_again(self, call: Call, tool: Tool | None, outcome: Outcome) -> Outcome:
         """As many more tries as `spec.retry` allows while the error is worth another."""
@@ -155,7 +156,9 @@ class Caller:
             async with time_limit(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
         finally:
-            await call.close_files()
+            if call.files is not None:
+                files, call.files = call.files, None
+                await files.close()
 
 
 class Call:
@@ -163,19 +166,19 @@ class Call:
 
     __slots__ = (
         "_caller",
-        "_files",
         "_is_over",
         "_keyring",
         "_log",
-        "_mask",
         "_printing",
         "_told",
         "_waits",
         "_waits_since",
         "action_id",
+        "files",
         "frame",
         "program",
         "reporter",
+        "secrets",
         "traceparent",
         "tries",
     )
@@ -196,9 +199,10 @@ class Call:
         self.traceparent = traceparent
         self.tries = frame.tries
         self.reporter = reporter
-        self._mask: Mask | None = None
-        self._files: Files | None = None
-        """Those of the attempt under way."""
+        self.secrets: Mask | None = None
+        """Knows the secrets that it was given, if somebody asked for that."""
+        self.files: Files | None = None
+        """Those of the attempt under way, if its tool asked for them."""
         self._keyring: Keyring | None = None
         self._printing: Printing | None = None
         self._log: TaskLog | None = None
@@ -215,6 +219,7 @@ class Call:
         """What its tool sees of this attempt, with these inputs."""
         caller, frame, task = self._caller, self.frame, self.program.task
         command = frame.command
+        is_timed = task.timeout is not None or frame.program.is_timed
         return ToolContext(
             execution_id=command.execution_id,
             playbook=command.digest,
@@ -225,7 +230,7 @@ class Call:
             iteration=frame.iteration,
             inputs=inputs,
             look_around=lambda: _surroundings(frame, whole=_looks_around(task, tool)),
-            timeout=timeout_of(self.program, frame) if self._is_bounded else None,
+            timeout=timeout_of(self.program, frame) if is_timed else None,
             spec=task.spec,
             credential=self._credential,
             log=self._print,
@@ -237,27 +242,15 @@ class Call:
         )
 
     @property
-    def _is_bounded(self) -> bool:
-        """Whether anything says how long it may take."""
-        limits = self.frame.program.net.executor.limits
-        return self.program.task.timeout is not None or limits.timeout is not None
-
-    @property
     def mask(self) -> Mask:
-        """Knows the secrets that it was given."""
-        if self._mask is None:
-            self._mask = Mask()
-        return self._mask
-
-    @property
-    def has_no_secret(self) -> bool:
-        """Whether there is nothing to mask."""
-        return not self._mask
+        if self.secrets is None:
+            self.secrets = Mask()
+        return self.secrets
 
     def _open_files(self) -> Files:
-        if self._files is None:
+        if self.files is None:
             command, caller = self.frame.command, self._caller
-            self._files = caller.resources.files(
+            self.files = caller.resources.files(
                 command.execution_id,
                 command.seal,
                 self.action_id,
@@ -265,13 +258,7 @@ class Call:
                 caller.control.get_result,
                 self.mask,
             )
-        return self._files
-
-    async def close_files(self) -> None:
-        """The attempt is over; the next one has files of its own."""
-        if self._files is not None:
-            files, self._files = self._files, None
-            await files.close()
+        return self.files
 
     def _open_tokens(self) -> CallTokens:
         return CallTokens(self._caller.control, self.frame.command.execution_id, self.mask)

@@ -277,7 +277,7 @@ async def _claim(driver: Driver, cursor: Cursor, frame: Frame) -> Outcome:
     if FRAME_ROWS in cursor.claim:
         frame.names[FRAME_ROWS] = _whole(cursor.max_rows, frame.scope, "max_rows")
     program = TaskProgram(_task(cursor, frame.scope))
-    action_id = frame.action_id(program.task)
+    action_id = frame.action_id(program.task, frame.page)
     tries = _whole(cursor.max_attempts, frame.scope, "max_attempts")
     outcome = failed("unknown", "the claim statement was not tried")
     for attempt in range(1, tries + 1):

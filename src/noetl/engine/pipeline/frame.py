@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,15 +20,8 @@ from noetl.model.net import Task, Values
 from noetl.model.outcome import DETAILS, Outcome, error_value, ok
 from noetl.templates import EventView, OutcomeView, Scope, Tainted, ViewsByName, mask, view
 
-
-class Try(NamedTuple):
-    """One try of a call: the counters with which it begins, its page, and its name."""
-
-    tries: Tries
-    page: int
-    action_id: str
-
-
+Try = tuple[Tries, int, str]
+"""One try of a call: the counters with which it begins, its page, and its name (`action_id`)."""
 FRESH = Tries()
 """Of a task that has not been called."""
 OF_OUTCOMES = frozenset({"outcome", "output", "this", "error", "response", "result"})
@@ -113,7 +106,7 @@ class Frame:
         """What a rule said that the step yields."""
         self._covered: dict[str, object] = {}
         """What the step's own result stands in front of while it is looked at."""
-        self.shown: set[str] = set()
+        self.shown: tuple[str, ...] = ()
         """Names that stand in the scope only while a page is looked at."""
         self.chain: Chain | None = None
         """Event rules that are being followed; its own counters are in there."""
@@ -198,17 +191,21 @@ class Frame:
     def enter(self, task: Task) -> Try:
         """The try of the task that is about to be made; its names are shown from now on."""
         names, chain = self.names, self.chain
-        tries = self.task_tries if chain is None else chain.tries
+        if chain is None:
+            tries = call = self.task_tries
+        else:
+            tries, call = chain.tries, chain.call
         names["_task"] = task.name
         names["_attempt"] = tries.attempt
-        self.show_tries(tries if chain is None else chain.call)
-        return Try(tries, self.page, self.action_id(task))
+        self.show_tries(call)
+        return tries, call.page, self.action_id(task, call.page)
 
-    def action_id(self, task: Task) -> str:
+    def action_id(self, task: Task, page: int) -> str:
         """The same on every attempt of a logical call, another for every other call."""
-        place = (self.cause, task.name, self.page, self.jumps)
+        if self.chain is None:
+            return derive(self.cause, task.name, page, self.jumps)
         # The same task may stand in several rules, and the same rule may answer several events.
-        return derive(*place) if self.chain is None else derive(*place, *self.chain.place)
+        return derive(self.cause, task.name, page, self.jumps, *self.chain.place)
 
     def recall(self, tasks: Mapping[str, Task], values: Values, previous: Any) -> None:
         """What was done before an interruption, with references replaced by what they stand for."""
@@ -242,7 +239,7 @@ class Frame:
         # What was done before is in the scope already; these are of the hooks alone.
         found.results, found.stored = {}, {}
         found.previous = found.stored_previous = None
-        found.shown = set()
+        found.shown = ()
         return found
 
     def show_last(self) -> None:
@@ -346,12 +343,12 @@ class Frame:
         for name, value in (("page", view(kind, outcome.result)), ("status_code", status)):
             if name not in roots and value is not None:
                 roots[name] = value
-                self.shown.add(name)
+                self.shown += (name,)
 
     def hide_page(self) -> None:
         for name in self.shown:
             del self.names[name]
-        self.shown.clear()
+        self.shown = ()
 
     def show_event(self, event: Values, aliases: frozenset[str]) -> None:
         self._note_secret(event["data"], "event")
