@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from noetl.model.outcome import Outcome, ok
+from noetl.model.outcome import Outcome
 from noetl.model.toolshape import yielded_by
 from noetl.tools.base import Tool, ToolConfig, ToolContext, about
 
@@ -16,7 +16,7 @@ class Noop(ToolConfig, frozen=True, kw_only=True):
 
 
 async def run(config: Noop, context: ToolContext) -> Outcome:
-    return ok(context.inputs if config.result is None else config.result)
+    return Outcome(status="ok", result=context.inputs if config.result is None else config.result)
 
 
 EXAMPLE = """\
