@@ -91,10 +91,10 @@ def test_a_loop_goes_over_lists_mappings_and_ranges_in_order(
         ('"{{ workload.n }}"', "int"),
         ('"{{ none }}"', "nothing"),
         ('"text {{ workload.n }}"', "str"),
-        ('{from: 0, to: "{{ workload.items }}"}', "no number"),
-        ('{from: 0, to: "{{ none }}"}', "no number"),
+        ('{from: 0, to: "{{ workload.items }}"}', "not a number"),
+        ('{from: 0, to: "{{ none }}"}', "not a number"),
         ('{from: 0, to: 4, step: "{{ 0 }}"}', "never end"),
-        ("{from: 0, to: 1000000000000}", "the most"),
+        ("{from: 0, to: 1000000000000}", "at most"),
     ],
 )
 def test_what_is_nothing_to_go_over_fails_the_step(collection: str, said: str) -> None:
