@@ -77,6 +77,7 @@ def test_failed_iterations_are_repeated_and_no_other(tmp_path, noetl):
     again = noetl("executions", "fork", "last", "--failed", "--step", "start", "--set", "below=5")
     made = calls.read_text().split()
     none = noetl("executions", "fork", "last", "--failed")
+    no_test = noetl("test", "--from", "last", "-o", "it.test.yaml")
     one = noetl("executions", "fork", "last", "--step", "start", "--iteration", "2")
 
     assert several.code == 2
@@ -87,6 +88,7 @@ def test_failed_iterations_are_repeated_and_no_other(tmp_path, noetl):
     assert calls.read_text().split() == [*made, "2"]
     assert none.code == 1
     assert "no iteration of a loop has failed" in none.err
+    assert (no_test.code, "from which it was forked" in no_test.err) == (2, True)
 
 
 def test_a_wrong_use_is_told_what_to_do_next(tmp_path, noetl):

@@ -118,7 +118,7 @@ def test_what_has_no_result_says_why(place):
 
         ran = place.run("executions", "result", "last")
         assert (ran.returncode, ran.stdout) == (1, "")
-        assert "has no result: it is running" in ran.stderr
+        assert "has no result: its status is running" in ran.stderr
         # Beside the process that has the database, what is there can be read.
         assert place.run("executions", "result", "last", "--step", "text").stdout == f"{TEXT}\n"
         ran = place.run("executions", "result", "last", "--step", "txt")

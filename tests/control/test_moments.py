@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from noetl.control import history
+from noetl.control import history, timeline
 from noetl.control.history import Moments, facts
 from noetl.control.timeline import Timelines
 from noetl.engine.evolve import evolve
@@ -156,5 +156,9 @@ def test_a_timeline_is_read_once_and_continued(monkeypatch):
         [run] = found.runs
         assert run.loop is not None
         assert (run.loop.done, run.loop.running, len(run.loop.strip)) == (50, 0, 9)
+        monkeypatch.setattr(timeline, "STRIPS_MAX", 4)
+        [run] = (await lines.timeline(execution_id, after=0, limit=9, buckets=9)).runs
+        assert run.loop is not None
+        assert len(run.loop.strip) == 4
 
     on_bench(work)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 PAGE = 2000
 KEPT = 16
 """Executions whose lines are kept."""
+STRIPS_MAX = 50_000
+"""Buckets of all loops of an answer: where there are many loops, each has fewer."""
 ERRORS_MAX = 500
 """Different errors of a loop that are told apart; the rest count as one."""
 OTHER_ERRORS = "other errors"
@@ -59,7 +61,7 @@ class Loop:
         self._seqs = array("q")
         """The event that ended an iteration; until then the one that began it."""
         self._errors: dict[str, list[int]] = {}
-        """Message → how many failed with it, and the first that did."""
+        """Message → how many failed with it, the first that did, and the message's number."""
         self._messages: list[str] = []
         self._error_of: dict[int, int] = {}
         """Failed iterations → number of the message."""
@@ -93,12 +95,12 @@ class Loop:
             if len(self._errors) >= ERRORS_MAX:
                 message = OTHER_ERRORS
             if message not in self._errors:
-                self._errors[message] = [0, number]
+                self._errors[message] = [0, number, len(self._messages)]
                 self._messages.append(message)
         counted = self._errors[message]
         counted[0] += 1
         counted[1] = min(counted[1], number)
-        self._error_of[number] = self._messages.index(message)
+        self._error_of[number] = counted[2]
 
     def line(self, buckets: int) -> LoopLine:
         """The loop in short: counts, and how its iterations are spread by number and over time."""
@@ -154,7 +156,7 @@ class Loop:
             running=self.statuses.count(RUNNING),
             errors=[
                 IterationErrorDocument(message=message, count=count, first=first)
-                for message, (count, first) in errors
+                for message, (count, first, _) in errors
             ],
             iterations=[self._shown(number) for number in shown],
             next_after=shown[-1] if shown else after,
@@ -361,6 +363,8 @@ class Timelines:
         lines = await self._lines(execution_id)
         chosen = [run for run in lines.runs.values() if run.seq > after]
         shown = chosen[:limit]
+        loops = sum(run.loop is not None for run in shown)
+        buckets = max(min(buckets, STRIPS_MAX // max(loops, 1)), 1)
         return Timeline(
             execution_id=execution_id,
             seq=lines.seq,

@@ -63,9 +63,15 @@ async def trial_of(recording: Recording, playbook: str) -> dict[str, Any]:
             " one that has ended by itself."
         )
     if any(isinstance(fact, FrameClaimed) for fact in facts):
-        raise BadRequest("it loops over a cursor, and the rows that it claimed are not recorded.")
+        raise BadRequest(
+            f"execution {recording.head.execution_id} loops over a cursor, and the rows that it"
+            " claimed are not recorded."
+        )
     if first.rerun_of is not None and first.forked_at is not None:
-        raise BadRequest("it is a fork: what it reused is not in its own record.")
+        raise BadRequest(
+            f"execution {recording.head.execution_id} is a fork: what it reused is not in its own"
+            f" record. Make the test of {first.rerun_of}, from which it was forked."
+        )
     expect: dict[str, Any] = {"status": last.status}
     steps = _steps(facts)
     if steps is not None:

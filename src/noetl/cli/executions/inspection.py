@@ -279,7 +279,7 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
         found, what = steps[step], f'step "{step}" of execution {execution_id}'
     if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
         raise NotFound(
-            f"{what} has no result: it is {found['status'].lower()}."
+            f"{what} has no result: its status is {found['status'].lower()}."
             f" `noetl executions show {execution_id}` says more."
         )
     await print_value(found["result"], execution_id, api.body, as_json=as_json)
