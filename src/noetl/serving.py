@@ -53,6 +53,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     from noetl.api.edge import Edge
     from noetl.api.listener import is_loopback, listening
     from noetl.errors import BadSetting
+    from noetl.model.commands import EMBEDDED
     from noetl.ui import Pages
 
     wiring.operator_key(settings).require()
@@ -71,7 +72,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             served = Served(app, listener, services.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
-                await system.orchestrator.leases.recover(prefix=wiring.EMBEDDED)
+                await system.orchestrator.leases.recover(prefix=EMBEDDED)
             async with (
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_triggers(system),

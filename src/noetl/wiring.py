@@ -53,8 +53,6 @@ BUSY_PAUSE = 0.05
 HOLDER_SECONDS, HOLDER_PATIENCE = 1.5, 4.0
 """So long the process that holds a database may take to say that it is there, and so long it is
 asked again: it may be about to begin or to end."""
-EMBEDDED = "embedded-"
-"""What the names of workers begin with that live in the process of their control plane."""
 
 
 def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Compiled]:
@@ -370,7 +368,7 @@ async def local_worker(
     system: Services, settings: Settings, spans: Spans | None, added: Sequence[Tool] = ()
 ) -> AsyncIterator[Worker]:
     """A worker in this process, which also knows the tools `added`."""
-    from noetl.model.commands import placed
+    from noetl.model.commands import EMBEDDED, placed
     from noetl.model.labels import of_worker
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker

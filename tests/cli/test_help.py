@@ -13,7 +13,14 @@ import pytest
 from noetl.cli.commands import COMMANDS, FIRST_EXAMPLE
 from noetl.version import __version__
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.faults.runs import Place
 
+HELLO = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: tests/hello}
+workflow: [{step: start, tool: {kind: noop}}]
+"""
 SLOW_PARTS = ("noetl.dsl", "noetl.wiring", "noetl.model", "jinja2", "yaml", "ruamel", "rich")
 
 
@@ -80,6 +87,39 @@ def test_help_and_version_load_nothing_that_is_slow(option):
 
     assert "noetl.cli.commands" in loaded
     assert [name for name in loaded if name.startswith(SLOW_PARTS)] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("executions list", ("noetl.dsl", "noetl.templates", "noetl.control.executions", "jinja2")),
+        ("catalog list", ("noetl.dsl", "noetl.templates", "jinja2", "yaml")),
+        ("executions show last", ("noetl.dsl", "noetl.control.catalog", "yaml")),
+        ("schedules list", ("noetl.dsl", "noetl.control.consumers", "yaml")),
+    ],
+)
+def test_looking_loads_only_what_it_looks_with(tmp_path, command, unneeded):
+    place = Place(tmp_path)
+    place.write("hello.yaml", HELLO)
+    assert place.run("run", "hello.yaml").returncode == 0
+    code = (
+        "import sys; from noetl.cli import main\n"
+        f"sys.argv = ['noetl', *{command.split()!r}]\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=clean_environment(),
+    )
+    loaded = ran.stderr.splitlines()[-1].split()
+
+    assert "noetl.store.sqlite" in loaded
+    assert [name for name in loaded if name.startswith(unneeded)] == []
 
 
 def test_help_takes_little_longer_than_starting_python():

@@ -99,7 +99,7 @@ def test_each_message_of_a_stream_starts_one_execution(tmp_path: Path, nats_url:
             outcomes = {one.id.rpartition("/")[2]: (one.outcome, one.reason) for one in found}
             assert outcomes["2"] == ("ignored", "`when` does not hold")
             assert outcomes["4"][0] == outcomes["5"][0] == "refused"
-            assert "no JSON" in outcomes["4"][1]
+            assert "not JSON" in outcomes["4"][1]
             assert "order" in outcomes["5"][1]
 
             async def acknowledged() -> bool:

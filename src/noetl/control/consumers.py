@@ -40,7 +40,6 @@ from noetl.control.trigger_documents import (
     signal,
 )
 from noetl.control.triggers import Triggers
-from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, StoreError
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
@@ -60,6 +59,7 @@ from noetl.templates import compile_condition
 
 if TYPE_CHECKING:
     from noetl.control.sources import Message, Source
+    from noetl.dsl import Compiled
     from noetl.tools.resources import ToolResources
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -41,7 +41,6 @@ from noetl.control.trigger_documents import (
     signal,
 )
 from noetl.control.triggers import Triggers
-from noetl.dsl import Compiled
 from noetl.errors import Conflict, KeyReused, NoetlError, StoreError, UndefinedValue
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
@@ -56,6 +55,9 @@ from noetl.secrets.signatures import is_genuine, may_be_genuine
 from noetl.store.base import Store
 from noetl.store.catalog import CatalogEntry
 from noetl.templates import compile_condition
+
+if TYPE_CHECKING:
+    from noetl.dsl import Compiled
 
 logger = logging.getLogger(__name__)
 

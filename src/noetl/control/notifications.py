@@ -29,14 +29,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from noetl.control.documents import moment
 from noetl.control.live import fold
 from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
-from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
 from noetl.model.events import (
     Event,
@@ -58,6 +57,9 @@ from noetl.model.triggers import (
     TriggerTime,
 )
 from noetl.store.catalog import CatalogEntry
+
+if TYPE_CHECKING:
+    from noetl.dsl import Compiled
 
 logger = logging.getLogger(__name__)
 

@@ -26,14 +26,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from noetl.control.documents import moment
 from noetl.control.trigger_documents import ATTEMPTS_MAX, TriggerDocuments, TriggerState
 from noetl.control.zones import zone_of
-from noetl.dsl import Compiled
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
 from noetl.model import calendar
 from noetl.model.facts import Actor
@@ -47,6 +46,9 @@ from noetl.model.triggers import (
 )
 from noetl.store.catalog import CatalogEntry
 from noetl.templates import Scope, compile_value
+
+if TYPE_CHECKING:
+    from noetl.dsl import Compiled
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -17,7 +17,6 @@ from noetl.control.catalog import Catalog
 from noetl.control.clock import Clock
 from noetl.control.executions import Executions
 from noetl.control.triggers import Triggers
-from noetl.dsl import Compiled
 from noetl.errors import NotFound, StoreError
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
@@ -34,6 +33,9 @@ from noetl.model.triggers import (
 from noetl.store.base import Store
 from noetl.store.catalog import CatalogEntry
 from noetl.templates import Limits, Scope, compile_value
+
+if TYPE_CHECKING:
+    from noetl.dsl import Compiled
 
 ATTEMPTS_MAX = 50
 SPECS_MAX = 20_000

@@ -143,6 +143,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
+EMBEDDED = "embedded-"
+"""What the names of workers begin with that live in the process of their control plane."""
+
+
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that says it is there."""
 

@@ -12,7 +12,6 @@ from noetl.api.routes.trigger_documents import Documents, NamedDocument
 from noetl.control.documents import at, moment
 from noetl.control.schedules import ScheduleState, local
 from noetl.control.zones import zone_of
-from noetl.dsl.triggers import moment_of
 from noetl.errors import BadRequest
 from noetl.model.schedule_answers import (
     Backfilled,
@@ -162,6 +161,8 @@ def _moment(written: str, key: str, timezone: str) -> float:
 
 def moment_in(written: str, timezone: str) -> float | None:
     """The moment that a text names; without an offset in the local time of a zone."""
+    from noetl.dsl.triggers import moment_of
+
     zone = zone_of(timezone)
     return at(written) if zone is None else moment_of(written, zone)
 

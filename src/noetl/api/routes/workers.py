@@ -11,15 +11,11 @@ from noetl.control.documents import runtime as about
 from noetl.control.waits import LIVE_SECONDS
 from noetl.errors import Conflict, NotFound
 from noetl.model.answers import Pool, PoolList, WorkerDrained, WorkerGone, WorkerKnown
-from noetl.model.commands import Presence, apart, is_apart, missing_labels, pool_of
+from noetl.model.commands import EMBEDDED, Presence, apart, is_apart, missing_labels, pool_of
 from noetl.store.base import Runtime
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
-
-
-EMBEDDED = "embedded-"
-"""How the names of workers begin that are a part of a server."""
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True):
