@@ -83,10 +83,22 @@ def stage() -> Iterator[Stage]:
         yield Stage(server, seeded(server))
 
 
-@pytest.fixture
-def tab(browser: Any, stage: Stage) -> Iterator[Tab]:
-    """A page in which nothing may go wrong: no error, no violated policy, no dialog of a script."""
+@pytest.fixture(scope="module")
+def only_tab(browser: Any, stage: Stage) -> Iterator[Tab]:
+    """One for all tests of a module: to open another costs more than most of them do in it."""
     opened = Tab(browser, stage.server.url)
     yield opened
     opened.close()
-    assert opened.troubles == []
+
+
+@pytest.fixture
+def tab(only_tab: Tab) -> Iterator[Tab]:
+    """A page in which nothing may go wrong: no error, no violated policy, no dialog of a script.
+
+    It remembers nothing of the test before.
+    """
+    yield only_tab
+    only_tab.page.evaluate("localStorage.clear()")
+    only_tab.page.goto("about:blank")
+    found, only_tab.troubles = only_tab.troubles, []
+    assert found == []
