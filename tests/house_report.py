@@ -46,7 +46,7 @@ def imported_by(tree: ast.Module) -> set[str]:
 
 
 def modules_for_one_other() -> Iterator[str]:
-    """A piece that only one file needs may belong into that file."""
+    """A piece that only one file needs may belong in that file."""
     users: dict[str, list[str]] = {}
     for module, tree in TREES.items():
         for used in imported_by(tree) - {module}:

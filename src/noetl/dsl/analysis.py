@@ -105,7 +105,7 @@ def cycles_have_exits(building: Building, net: Net) -> None:
             others = " → ".join([*sorted(inside - {first}), first])
             building.report.add(
                 "endless-cycle",
-                f'from step "{first}" tokens go round for ever ({others}): no guard ever lets one'
+                f'from step "{first}" tokens circle for ever ({others}): no guard ever lets one'
                 " out. Add a `when` to an arc of the cycle.",
                 building.at(steps[first], "name"),
             )

@@ -58,7 +58,7 @@ def check_document(building: Building, root: Mapping) -> None:
         if key in root.entries and text(metadata, key) is None:
             building.report.add(
                 "root-hoisted",
-                f"`{key}` belongs into `metadata`; it is read as if it stood there.",
+                f"`{key}` belongs in `metadata`; it is read as if it were there.",
                 root.keys[key],
             )
     written = {*entries(metadata), *root.entries}
@@ -71,7 +71,7 @@ def check_document(building: Building, root: Mapping) -> None:
         if text(metadata, key) is not None and key in root.entries:
             building.report.add(
                 "conflicting-keys",
-                f"`{key}` stands at the root and in `metadata`. Keep the one in `metadata`.",
+                f"`{key}` is at the root and in `metadata`. Keep the one in `metadata`.",
                 root.keys[key],
             )
 

@@ -27,11 +27,11 @@ def _warnings(**meanings: str) -> dict[str, Code]:
 
 READING = _errors(
     yaml_syntax="The text is not YAML.",
-    yaml_duplicate_key="A key stands twice in one mapping.",
+    yaml_duplicate_key="A key is there twice in one mapping.",
     yaml_too_large="The document has more bytes than are read.",
     yaml_too_deep="The document is nested too deeply.",
     yaml_alias_limit="Written out, the aliases make the document too large.",
-    yaml_alias_cycle="An alias stands inside the thing it refers to.",
+    yaml_alias_cycle="An alias inside the node that it refers to.",
     yaml_tag="A YAML tag other than the plain ones.",
     yaml_many_documents="More than one document in a file.",
     yaml_key="A key that is not a plain text; often a template without quotes.",
@@ -51,7 +51,7 @@ SHAPE = _errors(
     bad_name="A name that templates could not refer to.",
     reserved_name="A name that already means something in templates.",
 ) | _warnings(
-    root_hoisted="`name` or `path` at the root; they belong into `metadata`.",
+    root_hoisted="`name` or `path` at the root; they belong in `metadata`.",
     older_form="An older way to write something; it is read as today's, which the message names.",
     hint_ignored="A key that is accepted and has no effect here.",
     label_not_kept="A label of the playbook that its executions cannot have.",

@@ -447,7 +447,7 @@ class Record(Shape):
         place = node.keys[key]
         if key in self.astray:
             code, remedy = self.astray[key]
-            look.report.add(code, f"`{key}` does not belong into {self.title}: {remedy}", place)
+            look.report.add(code, f"`{key}` does not belong in {self.title}: {remedy}", place)
         elif key in self.removed:
             look.report.add(
                 "removed-key",

@@ -214,7 +214,7 @@ TRACING = Record(
     },
 )
 
-CONTROL = ("control-out-of-place", "control actions belong into `spec.policy.rules` of a task.")
+CONTROL = ("control-out-of-place", "control actions belong in `spec.policy.rules` of a task.")
 POLICY_KEYS = {
     "admit": "a step",
     "lifecycle": "a step",

@@ -148,7 +148,7 @@ class _Reader:
         if first is not None:
             self._report.add(
                 "yaml-duplicate-key",
-                f'the key "{key.text[:100]}" stands here a second time; the first is on line'
+                f'the key "{key.text[:100]}" is here a second time; the first is on line'
                 f" {first.line}. "
                 + ("Merge a list: `<<: [*a, *b]`." if is_merge else "Keep one of them."),
                 key.place,
@@ -211,12 +211,12 @@ class _Reader:
         self._has_aliases = True
         place = _place(event)
         if event.anchor not in self._anchors:
-            self._stop("yaml-syntax", f"no anchor &{event.anchor} stands before this.", place)
+            self._stop("yaml-syntax", f"there is no anchor &{event.anchor} before this.", place)
         node = self._anchors[event.anchor]
         if node is None:
             self._stop(
                 "yaml-alias-cycle",
-                f"*{event.anchor} stands inside the very thing it refers to.",
+                f"*{event.anchor} is inside the node that it refers to.",
                 place,
             )
         self._count(node.weight, place)
@@ -283,7 +283,7 @@ class _Open:
         sources = self.merged.items if isinstance(self.merged, Sequence) else [self.merged]
         for mapping in sources:
             if not isinstance(mapping, Mapping):
-                message = "`<<` merges mappings; this is none."
+                message = "`<<` merges mappings; this is not a mapping."
                 self.report.add("yaml-key", message, self.merge_place)
                 continue
             for key, value in mapping.entries.items():

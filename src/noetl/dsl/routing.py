@@ -56,7 +56,7 @@ def _arc(building: Building, node: Node, home: Home, policy: Node | None) -> Arc
         if written.vars:
             building.report.add(
                 "bad-value",
-                "an arc writes `ctx.…` or carries args; `vars.…` belongs into a rule's `set` or the"
+                "an arc writes `ctx.…` or carries args; `vars.…` belongs in a rule's `set` or the"
                 " step's `vars`.",
                 building.at(written),
             )

@@ -70,7 +70,7 @@ METADATA = _Metadata(
     "`metadata`",
     {
         "name": Field(Text(), "Short name."),
-        "path": Field(Text(), "Where it stands in the catalog."),
+        "path": Field(Text(), "Its path in the catalog."),
         "version": Field(Text(numbers=True), "The author's own version."),
         "description": Field(Text(), "What it is for."),
         "desc": Field(Text(), same_as="description"),

@@ -177,7 +177,7 @@ STEP_SPEC = Record(
         "on_error": Field(one_of(OnStepError), "What a failed step means."),
         "compensate": Field(Text(), "Task or step that undoes this one."),
         "case_mode": Field(one_of(MatchMode), "First rule, or all that hold."),
-        "eval_mode": Field(OneOf("on_entry", "on_event"), "on_event: wait for the world."),
+        "eval_mode": Field(OneOf("on_entry", "on_event"), "on_event: wait for external events."),
         "branch_order": Field(one_of(RuleOrder), "Order of rules."),
         "next_policy": Field(NEXT_POLICY, "What a reached `next` does."),
         "timers": Field(
@@ -238,7 +238,7 @@ class StepShape(Record):
             for tool in look.tools.values()
         )
         if key in STEP_SPEC.fields and not hint:
-            hint = f" It belongs into `spec`: `spec: {{{key}: …}}`."
+            hint = f" It belongs in `spec`: `spec: {{{key}: …}}`."
         elif key == "kind" and not hint:
             hint = " It belongs under `tool`: indent it, and what follows, two spaces more."
         elif in_tools and not hint:

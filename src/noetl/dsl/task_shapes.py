@@ -172,7 +172,7 @@ class TaskShape(Record):
         today = [name for name, field in self.fields.items() if not field.older]
         known = [*tool.config.__struct_fields__, *tool.aliases, *today]
         if key in KNOBS:
-            return f" It belongs into `spec`: `spec: {{{key}: …}}`."
+            return f" It belongs in `spec`: `spec: {{{key}: …}}`."
         return (
             look.report.suggest(key, known)
             or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."

@@ -178,7 +178,7 @@ PLAYBOOK_REF = Either(
         Record(
             "a playbook to start",
             {
-                "path": Field(Text(), "Where it stands in the catalog.", required=True),
+                "path": Field(Text(), "Its path in the catalog.", required=True),
                 "version": Field(
                     Number(whole=True, least=1, templates=False), "By default the newest."
                 ),
@@ -257,7 +257,7 @@ _HMAC = Record(
         "header": Field(_HEADER, "The header with the signature.", required=True),
         "algorithm": Field(OneOf("sha256", "sha1", "sha512"), "Default sha256."),
         "encoding": Field(OneOf("hex", "base64"), "Default hex."),
-        "prefix": Field(Text(), "What stands before the signature, such as `sha256=`."),
+        "prefix": Field(Text(), "The text before the signature, such as `sha256=`."),
         "signed": Field(_FILLED, "What is signed: {body}, {timestamp}, {id}. Default {body}."),
         "timestamp": Field(_HEADER, "The header that says when it was signed."),
         "id": Field(_HEADER, "The header that names the delivery."),

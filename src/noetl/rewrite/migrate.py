@@ -111,11 +111,11 @@ def _hoist(work: Work, root: Branch, name: str) -> None:
         return
     metadata = mapping_at(root, "metadata")
     if not has_room(root, "metadata") or (metadata is not None and metadata.find(name)):
-        work.kept(entry, f"`{name}` belongs into `metadata`, which has one already.")
+        work.kept(entry, f"`{name}` belongs in `metadata`, which has one already.")
         return
     remove(root, entry)
     make_room(root, "metadata").entries.append(entry)
-    work.changed(entry, f"`{name}` belongs into `metadata`.")
+    work.changed(entry, f"`{name}` belongs in `metadata`.")
 
 
 def _migrate_root_vars(work: Work, root: Branch) -> None:
@@ -131,7 +131,7 @@ def _migrate_root_vars(work: Work, root: Branch) -> None:
     if names & taken or merges(moved) or moved.props or not has_room(root, "workload"):
         work.kept(
             entry,
-            "root `vars` belong into `workload`, but some of these names are used there or by a"
+            "root `vars` belong in `workload`, but some of these names are used there or by a"
             " step's `vars` already. Rename them by hand.",
         )
         return
@@ -147,7 +147,7 @@ def _migrate_root_vars(work: Work, root: Branch) -> None:
 
     for section in ("workflow", "workbook"):
         rewrite(root.get(section), in_workload)
-    work.changed(entry, "root `vars` belong into `workload`; templates read them there.")
+    work.changed(entry, "root `vars` belong in `workload`; templates read them there.")
 
 
 def _migrate_workbook(work: Work, root: Branch) -> None:
@@ -207,7 +207,7 @@ def _rename_to_args(work: Work, branch: Branch, name: str, what: str) -> None:
     if entry is None:
         return
     if branch.find("args") is not None:
-        work.kept(entry, f"`{name}` is `args`, which stands here too. Join them by hand.")
+        work.kept(entry, f"`{name}` is `args`, which is here, too. Join them by hand.")
         return
     rename(entry, "args")
     work.changed(entry, f"`{name}` of {what} is `args`.")
@@ -249,7 +249,7 @@ def _migrate_when(work: Work, step: Branch) -> None:
     if entry is None:
         return
     if not has_room(step, "spec", "policy") or mapping_at(step, "spec", "policy", "admit"):
-        work.kept(entry, "`when` belongs into `spec.policy.admit`, which is there already.")
+        work.kept(entry, "`when` belongs in `spec.policy.admit`, which is there already.")
         return
     remove(step, entry)
     allow = mapping(pair("when", entry.value, entry), _allow(True))
@@ -279,11 +279,11 @@ def _migrate_loop(work: Work, step: Branch) -> None:
     if mode is None:
         return
     if not has_room(loop, "spec") or text_at(loop.get("spec"), "mode") is not None:
-        work.kept(mode, "`mode` of the loop belongs into its `spec`, which has one already.")
+        work.kept(mode, "`mode` of the loop belongs in its `spec`, which has one already.")
         return
     remove(loop, mode)
     make_room(loop, "spec").entries.append(mode)
-    work.changed(mode, "`mode` of a loop belongs into its `spec`.")
+    work.changed(mode, "`mode` of a loop belongs in its `spec`.")
 
 
 def _hands_down_retry(step: Branch) -> bool:

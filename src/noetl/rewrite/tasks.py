@@ -183,7 +183,7 @@ def _migrate_inputs(work: Work, task: Branch) -> None:
         if entry is None or tool is None or tool.takes(name):
             continue
         if task.find("args") is not None or tool.takes("args"):
-            work.kept(entry, f"`{name}` is `args`, which stands here too. Join them by hand.")
+            work.kept(entry, f"`{name}` is `args`, which is here, too. Join them by hand.")
             continue
         rename(entry, "args")
         work.changed(entry, f"`{name}` of a task is `args`.")
@@ -262,7 +262,7 @@ def migrate_condition(work: Work, rule: Tree) -> None:
     if entry is None or not isinstance(rule, Branch):
         return
     if rule.find("when") is not None:
-        work.kept(entry, "`expr` is `when`, which stands here too. Join them by hand.")
+        work.kept(entry, "`expr` is `when`, which is here, too. Join them by hand.")
         return
     rename(entry, "when")
     work.changed(entry, "`expr` is `when`.")

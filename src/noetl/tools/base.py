@@ -211,7 +211,7 @@ def older_script(task: Written, inline: str, auth: str = "auth") -> None:
         return
     uri = script.text("uri")
     if uri is None:
-        task.refuse("script", "missing-key", "`script` needs `uri`: where the text stands.")
+        task.refuse("script", "missing-key", "`script` needs `uri`: where the text is.")
         return
     scheme = uri.partition("://")[0] if "://" in uri else "file"
     if "{{" not in uri and kind is not None and scheme not in _ADDRESSES.get(kind, ()):
