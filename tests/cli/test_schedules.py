@@ -74,6 +74,19 @@ def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbo
     assert 'no playbook "web/q" is registered.' in noetl("register", "a.yaml").err
 
 
+def test_noetl_run_starts_nothing_by_itself(noetl, tmp_path: Path):
+    sleeps = "tool: {kind: python, code: 'import time; time.sleep(2.5)'}"
+    slow = PLAYBOOK.replace("web/p", "web/slow").split("workflow:")[0]
+    (tmp_path / "p.yaml").write_text(PLAYBOOK)
+    (tmp_path / "s.yaml").write_text(SCHEDULE)
+    assert noetl("register", "p.yaml", "s.yaml").code == 0
+    (tmp_path / "slow.yaml").write_text(f"{slow}workflow: [{{step: start, {sleeps}}}]\n")
+
+    assert noetl("run", "slow.yaml").code == 0
+    listed = json.loads(noetl("executions", "list", "--json").out)["executions"]
+    assert [one["path"] for one in listed] == ["web/slow"]
+
+
 def test_a_schedule_that_is_wrong_is_not_kept_and_the_others_are(noetl, tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLAYBOOK)
     (tmp_path / "s.yaml").write_text(SCHEDULE.replace("every", "evry"))

@@ -11,6 +11,8 @@ import pytest
 from obstore.store import S3Store
 
 from noetl.api.services import Services
+from noetl.control.retention import Retention
+from noetl.model.retention import keep_rules
 from tests.control.servers import run
 from tests.control.test_consumers import PLAYBOOK, document, orders, taken
 from tests.control.test_schedules import embedded, register, until
@@ -101,6 +103,31 @@ def test_objects_below_a_prefix_start_one_execution_each_also_across_restarts(
 
     run(first)
     run(second)
+
+
+def test_an_object_whose_execution_was_forgotten_starts_no_other(tmp_path: Path, s3_url: str):
+    bucket = Bucket(s3_url).make()
+    bucket.put("in/1.csv", "1")
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await prepared(system, bucket)
+            [first] = await taken(system, 1)
+            assert first.execution_id is not None
+            await system.executions.signal(first.execution_id, "go")
+            retention = Retention(system.store, system.clock, keep_rules("1ms"))
+
+            async def forgotten() -> bool:
+                await retention.prune()
+                return await system.store.records.count() == 0
+
+            await until(forgotten)
+        async with embedded(tmp_path) as system:
+            bucket.put("in/22.csv", "22")
+            await taken(system, 2)
+            assert await system.store.records.count() == 1, "the new one, and no other"
+
+    run(story)
 
 
 def test_an_execution_knows_where_its_object_is(tmp_path: Path, s3_url: str):

@@ -15,9 +15,11 @@ import pytest
 
 from noetl import wiring
 from noetl.api.services import Services
+from noetl.control.retention import Retention
 from noetl.control.schedules import ScheduleState
 from noetl.dsl import Compiled
 from noetl.errors import Conflict, NotFound
+from noetl.model.retention import keep_rules
 from noetl.model.triggers import (
     PlaybookRef,
     Schedule,
@@ -30,6 +32,14 @@ from noetl.settings import Settings
 from noetl.store.catalog import CatalogEntry
 from tests.control.servers import deaf, run, servers
 from tests.server.processes import SECRET_KEY
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("database_url"))
+    return f"sqlite:///{tmp_path}/noetl.db"
+
 
 WAITING = """\
 apiVersion: noetl.io/v2
@@ -254,6 +264,34 @@ def test_backfill_twice_starts_nothing_twice(tmp_path: Path):
             assert [one.time for one in await times(system)] == new
             assert (await system.schedules.backfill(*args, dry_run=False))[0] == []
             assert len(await system.store.records.summaries()) == 3
+
+    run(story)
+
+
+def test_times_outlive_their_executions_and_are_not_started_again(store_url: str):
+    async def story() -> None:
+        async with servers(store_url, 1) as (system,), wiring.keeping_triggers(system):
+            await register(system, WAITING)
+            await register(system, document(every="1h", overlap="allow_all"))
+            last = system.clock.now() - 3600
+            span = ("t/s", last - 2 * 3600, last)
+            new, _ = await system.schedules.backfill(*span, dry_run=False)
+            begun = await started(system, 2)
+            for one in begun:
+                await end(system, one)
+            retention = Retention(system.store, system.clock, keep_rules("1ms"))
+
+            async def all_gone() -> bool:
+                await retention.prune()
+                return await system.store.records.count() == 0
+
+            await until(all_gone)
+            kept = await times(system, "started")
+            assert [one.time for one in kept] == new
+            assert [one.execution_id for one in kept] == [one.execution_id for one in begun]
+            again, known = await system.schedules.backfill(*span, dry_run=False)
+            assert (again, len(known)) == ([], 2)
+            assert await system.store.records.count() == 0
 
     run(story)
 

@@ -171,6 +171,37 @@ def test_that_it_works_again_is_told_after_a_failure_only(dev: Server, receiver:
         assert [body["data"]["on"] for _, body in got] == ["failed", "recovered", "failed"]
 
 
+CALLS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: calls, path: t/calls}
+workflow:
+  - step: start
+    tool: {kind: playbook, path: t/work, args: {fail: true}}
+"""
+
+
+def test_rules_tell_of_their_paths_and_labels_only_and_of_callers_instead_of_the_called(
+    dev: Server, receiver: Receiver
+):
+    dev.post("/api/catalog/register", {"content": CALLS})
+    with (
+        rule(dev, receiver, on="failed", labels={"team": "bank"}),
+        rule(dev, receiver, on="failed", path="t/other*"),
+        rule(dev, receiver, on="failed", path=["t/calls", "t/work"], window="0s") as path,
+    ):
+        work(dev, fail=True)
+        receiver.wait_for(1)
+        calls = work(dev, "t/calls")
+        got = receiver.wait_for(2)
+        until(lambda: dev.get(f"/api/executions/{calls}")["end_time"])
+        work(dev, fail=True)  # whatever was to be told before is decided by then
+        got = receiver.wait_for(3)
+
+    told = [(body["data"]["path"], body["data"]["rule"]) for _, body in got]
+    assert told == [("t/work", path), ("t/calls", path), ("t/work", path)]
+
+
 def test_a_rule_that_was_deleted_and_registered_again_begins_anew(dev: Server, receiver: Receiver):
     with rule(dev, receiver, on=["failed", "recovered"]) as path:
         work(dev, fail=True)
