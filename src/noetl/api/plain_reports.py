@@ -95,13 +95,14 @@ class PlainReport(Entry):
             self.fail(lease_lost(report))
             return
         leases = self.waiter.given if self.waiter is not None else []
-        self.services.leases.remember(leases, report.worker)
-        self.services.metrics.reports.inc("taken")
         foreseen = self.foreseen
         if foreseen is not None and foreseen[0] == leases and foreseen[1] is self.is_over:
             self._tell(foreseen[2])
         else:
             self._tell(self._encoded(leases))
+        # The worker has its answer. What it says next is read when this is done.
+        self.services.leases.remember(leases, report.worker)
+        self.services.metrics.reports.inc("taken")
 
     def fail(self, error: Exception) -> None:
         if self.answer:

@@ -34,8 +34,9 @@ from noetl.store.log import EventRow
 PAGE = 2000
 PAGE_BYTES = 256 * 1024
 """The most that is read ahead of a reader, but for one event that is larger by itself."""
-ENCODED_AT_ONCE = 100
-"""After so many events, whoever else is in this process has a turn."""
+ENCODED_AT_ONCE = 50
+"""After so many events, whoever else is in this process has a turn. A worker that reports waits for
+a quarter of a millisecond, and most is encoded while it works or its report is being stored."""
 KEPT_BYTES = 512 * 1024
 SHARED_EVENTS = 500
 """A first reader that is behind by more reads by itself what came before it."""
@@ -98,10 +99,13 @@ def _joined(frames: list[bytes]) -> tuple[bytes, list[int]]:
 
 def piece(execution_id: ExecutionId, rows: Sequence[EventRow]) -> Piece:
     """Events that were read, as they are sent."""
-    encoded = [
+    return Piece(rows[0].seq - 1, _encoded(execution_id, rows))
+
+
+def _encoded(execution_id: ExecutionId, rows: Sequence[EventRow]) -> list[tuple[bytes, bytes]]:
+    return [
         (row.type.encode(), msgspec.json.encode(documents.event(execution_id, row))) for row in rows
     ]
-    return Piece(rows[0].seq - 1, encoded)
 
 
 class Feed:
@@ -165,7 +169,12 @@ class Feed:
                 if not rows:
                     await self._news(signal, draining)
                     continue
-                self._add(piece(self._execution_id, rows))
+                encoded: list[tuple[bytes, bytes]] = []
+                for first in range(0, len(rows), ENCODED_AT_ONCE):
+                    part = rows[first : first + ENCODED_AT_ONCE]
+                    encoded += _encoded(self._execution_id, part)
+                    await asyncio.sleep(0)
+                self._add(Piece(rows[0].seq - 1, encoded))
                 self.has_ended = rows[-1].type == LAST_EVENT
                 self._tell()
                 await asyncio.sleep(PAUSE_SECONDS)
