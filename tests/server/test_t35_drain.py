@@ -266,10 +266,12 @@ def test_t33_a_slow_reader_of_a_stream_does_not_grow_the_server(tmp_path):
         total = sum(len(json.dumps(one)) for one in server.events(execution_id))
         before = memory(server.process.pid)
         readers = []
-        for _ in range(10):
+        own = f"/api/executions/{execution_id}/stream HTTP/1.1"
+        shared = f"/api/stream?topics=execution:{execution_id} HTTP/1.1"
+        begun = f"Last-Event-ID: {execution_id}=1\r\n"
+        for path, header in [(own, ""), (shared, begun)] * 5:
             reader = socket.create_connection(("127.0.0.1", server.port))
-            path = f"/api/executions/{execution_id}/stream"
-            reader.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            reader.sendall(f"GET {path}\r\nHost: localhost\r\n{header}\r\n".encode())
             assert reader.recv(12) == b"HTTP/1.1 200"
             readers.append(reader)
         for _ in range(50):
