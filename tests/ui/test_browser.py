@@ -132,7 +132,10 @@ def test_a_form_is_answered_and_the_page_follows(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{waiting}")
     tab.says("waits for approval.received")
     page.get_by_role("button", name="Answer", exact=True).click()
-    page.get_by_label("Pay 17 to Nordic Paper?").check()
+    asked = page.get_by_role("group", name="Pay 17 to Nordic Paper?")
+    page.get_by_role("dialog").get_by_role("button", name="Answer").click()
+    expect(asked.get_by_label("Yes")).to_be_focused()  # nothing is answered by not choosing
+    asked.get_by_label("Yes").check()
     page.get_by_role("dialog").get_by_role("button", name="Answer").click()
 
     page.locator(".title .status", has_text="done").wait_for()
@@ -921,12 +924,14 @@ def test_a_form_is_shown_to_the_role_that_may_answer_it(browser, tmp_path):
         signed_in(tab, "/inbox", "fay")
         expect(tab.page.locator(".badge")).to_have_text("1")
         tab.page.get_by_role("button", name="Answer").click()
+        tab.page.get_by_role("dialog").get_by_label("No").check()
         tab.page.get_by_role("dialog").get_by_role("button", name="Answer").click()
         tab.says("No form waits for you.")
         tab.page.locator(".badge").wait_for(state="detached")
         tab.close()
         answered = server.wait_for(waiting, "approval.received")
         assert "fay" in str(answered)
+        assert answered["payload"]["data"] == {"approved": False}
 
 
 def test_the_pages_work_below_a_path_of_a_proxy(browser, stage: Stage):
@@ -1013,7 +1018,7 @@ def test_the_tour_can_be_walked(browser, tmp_path):
         pressed.append("Inbox")
         page.get_by_role("link", name="Inbox").click()
         press("Answer")
-        page.get_by_role("dialog").get_by_role("checkbox").check()
+        page.get_by_role("dialog").get_by_label("Yes").check()
         press("Answer", "dialog")
         tab.says("No form waits for you.")
 

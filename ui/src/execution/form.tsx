@@ -26,6 +26,17 @@ export function Field({ question }: { question: Question }) {
   const label = question.label || name;
   const hint = question.help ?? question.desc;
   const said = hint ? <span class="quiet">{hint}</span> : null;
+  if (type === "boolean" && required && typeof question.default !== "boolean") {
+    // An answer that nobody gave is no "no".
+    return (
+      <fieldset class="yes-no">
+        <legend>{label}</legend>
+        <label class="check"><input type="radio" name={name} value="yes" required /> Yes</label>
+        <label class="check"><input type="radio" name={name} value="no" required /> No</label>
+        {said}
+      </fieldset>
+    );
+  }
   if (type === "boolean") {
     return (
       <label class="check">
@@ -73,7 +84,7 @@ export function answers(questions: Question[], data: FormData): Record<string, u
   const found: Record<string, unknown> = {};
   for (const { name, type, options } of questions) {
     const value = data.get(name);
-    if (type === "boolean") found[name] = value !== null;
+    if (type === "boolean") found[name] = value !== null && value !== "no";
     else if (value === null || value === "") continue;
     else if (type === "number" || type === "integer") found[name] = Number(value);
     else if (type === "list" || type === "object" || type === "json") found[name] = JSON.parse(String(value));

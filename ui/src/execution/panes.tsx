@@ -179,6 +179,7 @@ export function OutputPane({ execution, step }: { execution: ExecutionDocument; 
             <span class="quiet cut" title={one.timestamp ?? ""}>
               {one.step}
               {one.iteration !== null && `[${one.iteration}]`}
+              {one.attempt > 1 && ` try ${one.attempt}`}
             </span>
             <pre>{one.text}</pre>
           </div>

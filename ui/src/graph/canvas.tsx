@@ -49,7 +49,9 @@ interface View {
 
 const TEXT_FROM = 0.45;
 const DETAIL_FROM = 0.65;
-const SCALE_MIN = 0.02;
+/** Nearer than this, arcs bend and boxes have edges. */
+const FAR_BELOW = 0.15;
+const SCALE_MIN = 0.004;
 const SCALE_MAX = 2;
 const MARGIN = 24;
 
@@ -256,6 +258,13 @@ function paint(
   const right = left + width / scale;
   const bottom = top + height / scale;
 
+  const seen = (box: Box) => box.x + box.width >= left && box.x <= right && box.y + box.height >= top && box.y <= bottom;
+  if (scale < FAR_BELOW) {
+    drawFar(context, drawing, boxes, moods, selected, seen, tint, scale);
+    context.restore();
+    return;
+  }
+
   context.lineWidth = Math.max(1, 0.75 / scale);
   for (const isTaken of [false, true]) {
     context.strokeStyle = context.fillStyle = tint(isTaken ? "ink" : "line-strong");
@@ -273,7 +282,7 @@ function paint(
   context.setLineDash([]);
 
   for (const box of drawing.boxes) {
-    if (box.x + box.width < left || box.x > right || box.y + box.height < top || box.y > bottom) continue;
+    if (!seen(box)) continue;
     const mood = moods.get(box.id);
     const tone = mood ? TONES[toneOf(mood.status)]! : "line";
     const isSelected = box.id === selected;
@@ -369,6 +378,41 @@ function drawWire(context: CanvasRenderingContext2D, wire: Wire, from: Box, to: 
   context.lineTo(endX - 6, endY - 3.5);
   context.lineTo(endX - 6, endY + 3.5);
   context.fill();
+}
+
+/** Thousands of steps from afar: straight arcs and plain boxes, one path for each colour. */
+function drawFar(
+  context: CanvasRenderingContext2D,
+  drawing: Drawing,
+  boxes: Map<string, Box>,
+  moods: Map<string, Mood>,
+  selected: string,
+  seen: (box: Box) => boolean,
+  tint: (name: string) => string,
+  scale: number,
+): void {
+  context.lineWidth = 0.75 / scale;
+  context.strokeStyle = tint("line");
+  context.beginPath();
+  for (const wire of drawing.wires) {
+    const from = boxes.get(wire.from);
+    const to = boxes.get(wire.to);
+    if (!from || !to || !(seen(from) || seen(to))) continue;
+    context.moveTo(from.x + from.width, from.y + from.height / 2);
+    for (const [x, y] of wire.points) context.lineTo(x, y);
+    context.lineTo(to.x, to.y + to.height / 2);
+  }
+  context.stroke();
+  const byTone = Map.groupBy(drawing.boxes.filter(seen), (box) => {
+    const mood = moods.get(box.id);
+    return box.id === selected ? "accent" : mood ? TONES[toneOf(mood.status)]! : "line-strong";
+  });
+  for (const [tone, group] of byTone) {
+    context.fillStyle = tint(tone);
+    context.beginPath();
+    for (const box of group) context.rect(box.x, box.y, box.width, box.height);
+    context.fill();
+  }
 }
 
 const widths = new Map<string, string>();

@@ -10,13 +10,14 @@ export function Words({ text }: { text: string }) {
 }
 
 export function Trouble({ problem }: { problem: Problem }) {
-  const details = Array.isArray(problem.details) ? problem.details : [];
+  const all: Record<string, unknown>[] = Array.isArray(problem.details) ? problem.details : [];
+  const details = all.filter((one) => one.message !== problem.message);
   return (
     <div class="trouble" role="alert">
       <strong><Words text={problem.message} /></strong> <code class="quiet">{problem.code}</code>
       {details.length > 0 && (
         <ul>
-          {details.slice(0, 20).map((one: Record<string, unknown>) => (
+          {details.slice(0, 20).map((one) => (
             <li>
               {one.line !== undefined && <span class="mono">{String(one.line)}: </span>}
               <Words text={String(one.message ?? JSON.stringify(one))} />

@@ -82,7 +82,7 @@ export function Inbox() {
             </div>
             <span class="space" />
             {mayAnswer(one.role) && (
-              <button type="button" class="primary" onClick={() => showDialog(one.step, (close) => <AnswerForm executionId={one.execution_id} step={one.step} questions={one.form} close={close} done={reload} />)}>
+              <button type="button" class="primary" onClick={() => showDialog(`${one.path}, ${one.step}`, (close) => <AnswerForm executionId={one.execution_id} step={one.step} questions={one.form} close={close} done={reload} />)}>
                 Answer
               </button>
             )}

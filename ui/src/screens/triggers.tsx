@@ -121,7 +121,7 @@ export function Hook({ name }: { name: string }) {
                       <td><When at={told.time} /></td>
                       <td><Outcome outcome={told.outcome} /></td>
                       <td>{told.execution_id && <a class="id" href={href(path("executions", told.execution_id))}>…{told.execution_id.slice(-6)}</a>}</td>
-                      <td>{told.reason || OUTCOMES[told.outcome]}</td>
+                      <td>{[told.reason, OUTCOMES[told.outcome]].filter(Boolean).join(": ")}</td>
                     </tr>
                   ))}
                 </tbody>
