@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.canaries import assert_clean
-from tests.server.processes import Server, serving
+from tests.server.processes import Process, Server, serving
 from tests.ui.conftest import Stage, Tab
 from tests.ui.pictures import NIGHTLY
 from tests.ui.seed import SLOW, XSS, register, start
@@ -160,6 +160,84 @@ def test_a_running_execution_is_cancelled_and_started_again(tab: Tab, stage: Sta
 
     page.wait_for_url(lambda url: running not in url)
     page.locator(".title .status", has_text="done").wait_for()
+
+
+def test_an_execution_is_paused_and_goes_on(tab: Tab, stage: Stage):
+    running = start(stage.server, "ops/slow")
+    page = tab.go(f"/executions/{running}")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Reason").fill("the warehouse moves")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    page.locator(".title .status", has_text="paused").wait_for()
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.locator(".title .status", has_text="running").wait_for()
+    stage.server.post(f"/api/executions/{running}/cancel")
+
+
+def test_an_execution_is_run_again_from_a_step_with_the_results_before_it(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['failed']}?step=load")
+    page.get_by_role("button", name="Rerun from here").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("From")).to_have_value("load")
+    dialog.get_by_label("Over the old workload").fill('{"region": "east"}')
+    dialog.get_by_role("button", name="Rerun").click()
+    page.wait_for_url(lambda url: stage.ids["failed"] not in url)
+    page.locator(".title .status", has_text="done").wait_for()
+    again = page.url.rpartition("/")[2].partition("?")[0]
+    begun = [one for one in stage.server.events(again) if one["name"] == "task.started"]
+    assert "start" not in {one["step"] for one in begun}, "what was done is not done again"
+
+
+def test_columns_show_fields_of_the_workload_and_many_are_run_again(tab: Tab, stage: Stage):
+    register(stage.server, "ops/again", EDITED)
+    for total in (11, 12):
+        stage.server.ended(start(stage.server, "ops/again", total=total))
+    page = tab.go("/executions?q=path:ops/again")
+    tab.says("2 hits")
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Fields of the workload").fill("total")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("columnheader", name="total").wait_for()
+    page.get_by_role("cell", name="12", exact=True).wait_for()
+    for _ in range(2):
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+    tab.says("2 selected")
+    page.get_by_role("button", name="rerun", exact=True).click()
+    page.get_by_role("button", name="rerun 2").click()
+    tab.says("4 hits")
+
+
+def test_times_and_theme_are_as_people_like_them_and_stay_so(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['done']}")
+    tab.says("ago")
+    page.get_by_label("Times").select_option("utc")
+    begun = stage.server.get(f"/api/executions/{stage.ids['done']}")["start_time"]
+    page.locator(".title time", has_text=begun[11:19]).wait_for()
+    page.get_by_label("Theme").select_option("dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    page.locator(".title time", has_text=begun[11:19]).wait_for()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    page.get_by_label("Theme").select_option("light")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+def test_a_recording_is_looked_at_offline(browser, stage: Stage, tmp_path):
+    exported = stage.server.ask("GET", f"/api/executions/{stage.ids['failed']}/export")
+    (tmp_path / "it.noetl").write_bytes(exported.raw)
+    offline = Process(tmp_path, "ui", "it.noetl")
+    try:
+        tab = Tab(browser, offline.said)
+        page = tab.go(f"/executions/{stage.ids['failed']}")
+        page.locator(".failure .message", has_text=CAUSE).wait_for()
+        page.keyboard.press("[")
+        page.wait_for_url("**at=*")
+        assert page.get_by_role("button", name="Rerun", exact=True).count() == 0
+        assert tab.troubles == []
+        tab.close()
+    finally:
+        offline.end()
 
 
 def test_a_playbook_is_started_from_its_page(tab: Tab):
@@ -479,6 +557,53 @@ def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
     page.get_by_role("button", name="Pause").wait_for()
 
 
+def test_a_schedule_is_run_now_and_backfilled_after_a_preview(tab: Tab, stage: Stage):
+    nightly = NIGHTLY.replace("shop/nightly", "shop/hourly").replace("30 4 * * *", "30 * * * *")
+    stage.server.post("/api/catalog/register", {"content": nightly})
+    page = tab.go("/schedules/shop/hourly")
+    page.get_by_role("button", name="Backfill").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("From").fill("2026-01-01T00:00")
+    dialog.get_by_label("To").fill("2026-01-01T03:00")
+    dialog.get_by_role("button", name="Preview").click()
+    dialog.get_by_text("3 times, from 2026-").wait_for()
+    dialog.get_by_role("button", name="Start 3").click()
+    tab.says("3 times are started.")
+    page.get_by_role("cell", name="backfill").first.wait_for()
+    page.get_by_role("button", name="Run now").click()
+    page.wait_for_url("**/executions/*")
+    page.locator(".title .status", has_text="done").wait_for()
+    assert stage.server.ask("DELETE", "/api/schedules/shop/hourly").status == 200
+
+
+def test_who_calls_a_playbook_is_on_its_page(tab: Tab, stage: Stage):
+    register(stage.server, "ops/caller", CALLER)
+    page = tab.go("/playbooks/shop/flaky")
+    tab.says("called by")
+    page.get_by_role("link", name="ops/caller").click()
+    page.wait_for_url("**/playbooks/ops/caller")
+
+
+CALLER = """
+workflow:
+  - { step: start, tool: { kind: playbook, path: shop/flaky } }
+"""
+
+
+def test_what_no_worker_takes_is_said_on_the_first_page(browser, tmp_path):
+    with serving(tmp_path) as server:  # it has no worker
+        register(server, "ops/short", SHORT)
+        waiting = start(server, "ops/short")
+        server.wait_for(waiting, "step.scheduled")
+        tab = Tab(browser, server.url)
+        page = tab.go("/")
+        page.get_by_role("link", name="pool default").click()
+        page.wait_for_url("**/workers")
+        tab.says("1 command waits")
+        assert tab.troubles == []
+        tab.close()
+
+
 def test_an_expression_is_evaluated_as_the_step_sees_it(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['done']}?step=load")
     page.get_by_label("Expression").fill("workload.orders * 2")
@@ -622,6 +747,14 @@ workflow:
   - step: end
     tool: { kind: noop }
 """
+NAMED_HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: { name: called, path: bad/called, description: %(x)s }
+spec:
+  verify: none
+  target: { playbook: bad/names, workload: { n: "{{ hook.body.word + 1 }}" } }
+"""
 NAMED_SCHEDULE = """
 apiVersion: noetl.io/v2
 kind: Schedule
@@ -636,6 +769,8 @@ def test_markup_in_every_name_note_and_reason_is_text(tab: Tab, stage: Stage):
     server = stage.server
     server.post("/api/catalog/register", {"content": NAMES % written})
     server.post("/api/catalog/register", {"content": NAMED_SCHEDULE % written})
+    server.post("/api/catalog/register", {"content": NAMED_HOOK % written})
+    server.ask("POST", "/hooks/bad/called", {"word": word})
     server.post("/api/schedules/pause", {"path": "bad/times", "reason": word})
     server.post("/api/credentials", {"name": "bad", "description": word, "data": {"a": "b"}})
     server.ask("PUT", "/api/views/bad", {"q": f'"{word}"', "columns": [word]})
@@ -651,6 +786,7 @@ def test_markup_in_every_name_note_and_reason_is_text(tab: Tab, stage: Stage):
         *(f"/executions/{form}?tab=data", f"/executions/{form}?tab=why"),
         *(f"/executions/{cancelled}?tab=events&at=3", f"/executions/{cancelled}?tab=why"),
         *(f"/compare?a={form}&b={cancelled}", "/admin?part=credentials", "/admin?part=retention"),
+        *("/schedules?kind=hooks", "/schedules/bad/called?kind=hooks", "/playbooks"),
         *("/admin?part=audit", f"/executions/{quote(word, safe='')}", f"/playbooks/{quote(word)}"),
     ):
         page = tab.go(path)
