@@ -93,10 +93,12 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 async def showing(
     settings: Settings, recording: Recording, *, host: str, port: int
 ) -> AsyncIterator[Served]:
-    """A recording behind the same routes as on a server. Nothing runs, and nobody may act."""
+    """A recording behind the same pages and routes as on a server. Nothing runs, and nobody may
+    act."""
     from noetl.api.edge import ShowingEdge
     from noetl.api.listener import listening
     from noetl.control.recordings import keep
+    from noetl.ui import Pages
 
     with tempfile.TemporaryDirectory(prefix="noetl-recording-") as folder:
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
@@ -104,7 +106,8 @@ async def showing(
             await keep(system.store, recording)
             services = system
             with listening(host, port) as listener:
-                yield Served(ShowingEdge(services), listener, services.draining, True)
+                app = ShowingEdge(services, pages=Pages())
+                yield Served(app, listener, services.draining, True)
 
 
 @asynccontextmanager

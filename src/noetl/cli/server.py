@@ -118,14 +118,14 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
             if settings.ui:
                 say(f"web UI: {url}/")
                 if opens and sys.stderr.isatty():
-                    _open_browser(f"{url}/")
+                    open_browser(f"{url}/")
             tell_ready(url)
 
         await serve(served.app, served.listener, served.draining, ready)
     say("the server has ended")
 
 
-def _open_browser(url: str) -> None:
+def open_browser(url: str) -> None:
     """Show that page, where a person sits in front of a screen. Nothing waits for it."""
     import os
     import threading

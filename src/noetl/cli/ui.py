@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
-def command(file: str, port: int) -> None:
+@click.option("--no-open", is_flag=True, help="Do not open it in a browser.")
+def command(file: str, port: int, no_open: bool) -> None:
     """Show a recorded execution in the web UI, without a server.
 
-    FILE is what `noetl executions export` wrote. It is shown on this machine, read-only, by the
-    routes that a server has; Ctrl-C ends it.
+    FILE is what `noetl executions export` wrote. The web UI shows it on this machine, read-only,
+    by the routes that a server has; in a terminal it opens the browser. Ctrl-C ends it.
 
     \b
     Example:
@@ -36,21 +38,25 @@ def command(file: str, port: int) -> None:
     logs.set_up(settings.log)
     with open(file, "rb") as opened:
         recording = read(opened)
-    asyncio.run(_show(settings, recording, port))
+    asyncio.run(_show(settings, recording, port, opens=not no_open))
 
 
-async def _show(settings: Settings, recording: Recording, port: int) -> None:
+async def _show(settings: Settings, recording: Recording, port: int, *, opens: bool) -> None:
     from noetl import serving
     from noetl.api.listener import serve
     from noetl.cli.daemons import tell_ready
+    from noetl.cli.server import open_browser
 
     head = recording.head
     async with serving.showing(settings, recording, host="127.0.0.1", port=port) as served:
         url = f"http://127.0.0.1:{served.listener.getsockname()[1]}"
+        page = f"{url}/executions/{head.execution_id}"
 
         def ready() -> None:
-            say(f"execution {head.execution_id} of {head.path} ({head.status}) is shown at {url}")
+            say(f"execution {head.execution_id} of {head.path} ({head.status}) is shown at {page}")
             say(f"{url}/api/executions/{head.execution_id} is its document; Ctrl-C ends it")
+            if opens and sys.stderr.isatty():
+                open_browser(page)
             tell_ready(url)
 
         await serve(served.app, served.listener, served.draining, ready)

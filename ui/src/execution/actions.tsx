@@ -26,10 +26,10 @@ export function rerunDialog(execution: ExecutionDocument, from: string | null): 
     >
       <label>
         From
-        <select name="from" defaultValue={from ?? ""}>
+        <select name="from">
           <option value="">the start</option>
           {steps.map((step) => (
-            <option value={step}>{step}, with the results before it</option>
+            <option value={step} selected={step === from}>{step}, with the results before it</option>
           ))}
         </select>
       </label>

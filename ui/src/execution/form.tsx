@@ -52,10 +52,10 @@ export function Field({ question }: { question: Question }) {
         {!required && <span class="quiet"> (optional)</span>}
       </span>
       {choices ? (
-        <select name={name} required={required} defaultValue={text(question.default)}>
+        <select name={name} required={required}>
           {!required && <option value="" />}
           {choices.map((one) => (
-            <option value={text(one)}>{text(one)}</option>
+            <option value={text(one)} selected={text(one) === text(question.default)}>{text(one)}</option>
           ))}
         </select>
       ) : type === "object" || type === "list" || type === "json" || type === "textarea" ? (

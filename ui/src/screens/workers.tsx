@@ -37,7 +37,7 @@ export function Workers() {
           <h2>
             pool {pool.pool}{" "}
             <span class="quiet">
-              {count(pool.leased)} of {count(pool.slots)} slots in use · {count(pool.waiting)} commands wait
+              {count(pool.leased)} of {count(pool.slots)} slots in use · {count(pool.waiting)} {pool.waiting === 1 ? "command waits" : "commands wait"}
             </span>
           </h2>
           <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
