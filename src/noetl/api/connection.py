@@ -1,7 +1,7 @@
-"""HTTP/1.1 for whoever asks the same few servers the same small questions for ever.
+"""A lean HTTP/1.1 client, for workers and commands that send many small requests to few servers.
 
 A worker sends a request per step, and what a general HTTP client does for each (contexts, cookies,
-redirects, streams, timers) cost it several times what the step itself did. Here a question is one
+redirects, streams, timers) cost it several times what the step itself did. Here a request is one
 write, an answer one read, and the parsing is done by `httptools`, as it is in our server.
 """
 

@@ -1,8 +1,8 @@
-"""The way of every request: a name for it, who asks, the route, its right, its handler, the answer.
+"""The way of every request: its id, the caller, the route, its right, its handler, the answer.
 
     admit → match → right → query and body → handler → answer
 
-Whoever is unknown gets no further than the first of these, whatever they ask for and however they
+An unknown caller gets no further than the first of these, whatever they ask for and however they
 spell it. So the routes that are open are matched here, letter by letter; all else is refused
 unseen. There is no framework in between: the table says all that one would be told.
 """

@@ -1,4 +1,4 @@
-"""Compiling and rendering for whoever asks, away from the loop that answers everybody.
+"""Compiling and rendering for callers, away from the event loop that answers everybody.
 
 A text of a few kilobytes can keep an interpreter busy for a minute. So processes of their own do
 it, a few at a time, each job within one budget for all that it holds: seconds of computing, and

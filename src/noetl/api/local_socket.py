@@ -1,7 +1,7 @@
 """The API on a Unix socket beside a database file, served by whichever process holds the database.
 
 A command that finds the database held calls the holder through it, with the same routes as over the
-network. Whoever may write the file may call: the socket has mode 0600, and the kernel tells whose
+network. Who may write the file may call: the socket has mode 0600, and the kernel tells whose
 process is at the other end. The holder of the lock on the database is the only one who binds it, so
 a socket that is there already was left behind.
 """

@@ -59,7 +59,7 @@ def _rights_of(roles: tuple[str, ...]) -> frozenset[Right]:
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever asks, as far as we know them."""
+    """The caller, as far as the server knows them."""
 
     name: str
     kind: Literal["user", "token", "open", "local", "nobody"]

@@ -100,7 +100,7 @@ async def never() -> None:
 
 
 class Caller:
-    """Whoever calls a route, and what a handler may know of the call beside its parameters."""
+    """The caller of a route, and what a handler may know of the call beside its parameters."""
 
     __slots__ = ("_headers", "address", "gone", "principal", "request_id", "scheme")
 

@@ -1,4 +1,4 @@
-"""What-if and tests for whoever asks: in a process of its own, because it runs whole executions.
+"""What-if and tests for callers: in a process of its own, because it runs whole executions.
 
 The process imports what stands above this room (`noetl.trials`), so it is named, not imported.
 """

@@ -80,7 +80,7 @@ COMMIT_ATTEMPTS_MAX = 5
 ERROR_LOGGED = 1000
 """Characters of an error in a line of the log."""
 DECIDED_AT_A_TIME = 10
-"""After so many decisions, whoever else is in this process has a turn."""
+"""After so many decisions, other tasks of this process get a turn."""
 
 
 class Entry(msgspec.Struct, eq=False):

@@ -1,4 +1,4 @@
-"""Stored credentials: sealed in the store, opened for whoever holds the key."""
+"""Stored credentials: sealed in the store, opened with the operator's key."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ run fails (`engine`, poison).
 its worker told to stop (`Dispatch.close`).
 
 **What fences a report.** A lease shows a token that is derived from the id of its command, and a
-command is given to one worker, once: whoever goes on after a loss has another command. A report
-under a wrong token, or for a command that is not open any more, has no voice: it changes nothing,
-and is recorded if it was lost rather than merely over. Whether the command is open is decided with
-the state that the commit then compares with the store, so two servers cannot both say yes.
+command is given to one worker, once: after a loss the work has another command. A report under a
+wrong token, or for a command that is not open any more, is refused: it changes nothing, and is
+recorded if the command was lost rather than merely over. Whether the command is open is decided
+with the state that the commit then compares with the store, so two servers cannot both say yes.
 
-Executions stay with a server: whoever has decided the last step has the state in memory, and for
-every other server the next one costs a load. So the workers of a server claim first what that
-server has opened. A part of the claims takes what is next in the whole pool, whoever opened it, and
-so does whoever finds nothing of the server's own: no command depends on one server.
+Executions stay with a server: the server that decided the last step has the state in memory, and
+any other has to load it. So the workers of a server claim its commands first. A part of the claims
+takes what is next in the whole pool, and so does a worker whose server has nothing open: no command
+depends on one server.
 """
 
 from __future__ import annotations
@@ -646,7 +646,7 @@ class Leases:
             self._give_back(claiming.result(), worker_id)
 
     def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
-        """Whoever asked is gone, and what it was just being given goes to others."""
+        """The worker that asked is gone; its new leases go to others."""
         now = self._clock.now()
         for lease in leases:
             lapsed = Lapsed(
@@ -680,7 +680,7 @@ class Leases:
         return tokens.keys() - held
 
     async def refuse(self, report: Report) -> NoReturn:
-        """Whoever says this does not hold the lease. It changes nothing, and is recorded."""
+        """The sender does not hold the lease: the report changes nothing, and is recorded."""
         given = Refused(execution_id=report.execution_id, at=self._clock.now(), report=report)
         with suppress(NotFound):
             await self._commits.submit(given)
@@ -791,7 +791,7 @@ class Leases:
         return found
 
     async def recover(self, *, prefix: str = "") -> int:
-        """This process is the only one: whoever held a lease before it started is gone.
+        """This process is the only one: workers that held a lease before it started are gone.
 
         Or, with a prefix, those workers whose names begin so.
 

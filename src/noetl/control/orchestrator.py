@@ -1,6 +1,6 @@
-"""The doors through which things come in: requests, reports, signals, timers, news of others.
+"""Where inputs come in: requests, reports, signals, timers, news of other servers.
 
-Each makes an input of what it is told and hands it to the commit loop.
+Each method makes an input and hands it to the commit loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Executions as they are stored: for looking at them, beside whoever is running them."""
+"""Executions as they are stored: for looking at them, beside the process that runs them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The registered documents of one kind, each with its row: what all kinds of triggers share.
 
 A document is in the catalog; its row has a revision and says which version holds, whether it is
-paused, and what its kind keeps beside. Whoever changes a row names the revision that was read, and
-begins again if the row has moved.
+paused, and what its kind keeps beside. A change of a row names the revision that was read, and
+is tried again if the row has moved.
 """
 
 from __future__ import annotations

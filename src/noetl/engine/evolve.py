@@ -629,7 +629,7 @@ def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:
 
 
 def _hand_over(run: Run, iteration: int | None, outcome: Outcome) -> None:
-    """The outcome the pipeline waited for: whoever goes on with it finds it in the progress."""
+    """The outcome that the pipeline waited for: the next worker finds it in the progress."""
     if iteration is not None and run.loop is not None:
         waited = run.loop.suspended.get(iteration) or Progress()
         run.loop.suspended[iteration] = msgspec.structs.replace(waited, pending=outcome)

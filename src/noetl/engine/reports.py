@@ -157,7 +157,7 @@ def run_of(state: ExecutionState, command_id: CommandId) -> Run | None:
 
 
 def refuse_report(turn: Turn, report: Report) -> None:
-    """A lost lease has no voice. That its worker tried to say something new is worth a note."""
+    """A report under a lost lease changes nothing. If it says something new, that is recorded."""
     step_run_id, taken = turn.state.lost.get(report.command_id, ("", 0))
     if step_run_id and report.number > taken:
         turn.record(
@@ -209,7 +209,7 @@ def _is_news(run: Run, event: Any) -> bool:
 def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any]) -> None:
     """Let go of the worker until a moment, or until a child execution has ended."""
     child = child_id(run, suspension) if suspension.child is not None else None
-    # Whoever waits for nothing goes on at once.
+    # A suspension that waits for nothing continues at once.
     until = suspension.until if suspension.until is not None or child is not None else turn.at
     turn.record(
         StepWaiting(

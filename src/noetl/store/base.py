@@ -1,7 +1,7 @@
 """A database with executions in it: its parts, its clock, and the processes that share it.
 
-The promise every store keeps, written for whoever implements the next one, stands in one file for
-each part. A store keeps bytes and a few columns to find them by; it decides nothing. Everything
+The promise that every store keeps is written in one file for each part, for the author of the next
+store. A store keeps bytes and a few columns to find them by; it decides nothing. Everything
 that belongs together is written in one transaction by `Log.commit`. Times are seconds since 1970,
 handed in by the caller: a store decides nothing by a clock of its own. Ids are texts. `tests/store`
 is these pages as a test suite; a new store joins it by one fixture.

@@ -2,8 +2,8 @@
 what happened, and reports what it says.
 
 A command is one pipeline, one for each iteration of a chunk, or a workbook entry that undoes a
-step. Every call and every iteration is reported as it ends, so that whoever goes on after a crash
-goes on behind it.
+step. Every call and every iteration is reported as it ends, so that the next worker continues
+after it.
 """
 
 from __future__ import annotations

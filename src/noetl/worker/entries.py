@@ -1,7 +1,7 @@
 """Workbook entries: a pipeline within a task, perhaps looped, with `iter.parent` one level up.
 
-An entry that calls a sub-playbook waits for it without a worker, and whoever called it waits with
-it. One wait at a time: of a looped entry, passes that want to wait meanwhile have their turn later.
+An entry that calls a sub-playbook waits for it without a worker, and so does the task that
+called it. One wait at a time: other passes of a looped entry wait for it.
 """
 
 from __future__ import annotations

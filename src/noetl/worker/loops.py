@@ -4,8 +4,8 @@ They run in lanes. A lane takes one iteration after the other until one waits: t
 place in flight, so the lane ends.
 
 A frame of a cursor claims its rows by the playbook's statement, and the claim is committed before
-its rows are run. Rows of a worker that dies are not handed out again by us: they belong to whoever
-the statement gives them to next.
+its rows are run. The engine does not hand out rows of a worker that died; they come back when the
+statement claims them again.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Pulse:
 
 
 class Reporter:
-    """The voice of one lease."""
+    """Reports on one lease."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Reporter:
         self._worker_id = worker_id
         self._facts: list[Event] = []
         self._held: list[Event] = []
-        """Facts that must not be known before whoever takes over goes on behind them."""
+        """Facts that must be recorded only together with the position behind them."""
         self._suspensions: list[Suspension] = []
         self.sources: list[Callable[[], Event | None]] = []
         """Each report brings along what these have to say by then, if anything."""
@@ -203,7 +203,7 @@ class Reporter:
         return answer
 
     def abandon(self) -> None:
-        """Nobody wants to hear of this lease any more."""
+        """The lease is over: send nothing more."""
         self._pulse.remove(self)
         if self._flush is not None:
             self._flush.cancel()

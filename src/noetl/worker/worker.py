@@ -1,8 +1,8 @@
 """The worker: takes commands, runs them in its slots, keeps its leases, and drains when told.
 
-Cancellation interrupts running work; a lost lease does, too, because what it would report has no
-voice any more. Whatever goes wrong in here, every command ends with exactly one last report or
-with a lapsed lease that somebody else picks up.
+Cancellation interrupts running work; a lost lease does, too, because its reports would be refused.
+Whatever goes wrong in here, every command ends with exactly one last report, or with a lapsed lease
+whose work another worker takes over.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Worker:
             self._taking.cancel()
 
     async def stop(self) -> None:
-        """Stop what is running; somebody else goes on with it, behind what was recorded."""
+        """Stop what is running; other workers continue it after what was recorded."""
         await self._stop_running()
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:

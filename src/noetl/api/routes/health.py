@@ -1,4 +1,4 @@
-"""/, /health, /metrics: for whoever finds the server, and whoever keeps it running."""
+"""/, /health, /metrics: for visitors of the server, and for its operators."""
 
 from __future__ import annotations
 

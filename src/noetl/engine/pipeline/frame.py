@@ -124,7 +124,7 @@ class Frame:
         self._scope = self._make_scope() if command.steps else None
 
     def _go_on(self, start: Progress) -> None:
-        """Stand where whoever came before us stood."""
+        """Take the position that was recorded."""
         self.cause = start.cause or self.cause
         self.iter |= start.iter
         self.local |= start.local
@@ -443,7 +443,7 @@ class Frame:
         return VarsSet(at=at, values=values, step_run_id=command.step_run_id, step=command.step)
 
     def progress(self) -> Progress:
-        """Where it stands, for whoever goes on."""
+        """Its position, for the worker that continues."""
         own = dict(self.iter)
         own.pop("parent", None)
         progress = Progress(

@@ -1,6 +1,6 @@
 """NATS beside the database: wake-ups, sessions and large bodies, sooner. It holds copies only.
 
-Whoever finds it away or empty goes on with the database: that costs time and nothing else. Nothing
+If it is away or empty, the database answers instead: that costs time and nothing else. Nothing
 in it is believed for being there: bodies have a checksum in the database, sessions and wake-ups
 are signed.
 """

@@ -1,4 +1,4 @@
-"""Wake-ups over one NATS subject: whoever is not connected just now misses them and looks."""
+"""Wake-ups over one NATS subject; a process that misses one finds the news by its regular look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we write to NATS is signed: whoever else can write there makes nothing that we believe.
+"""What we write to NATS is signed; what others write there is not believed.
 
 The signature is the last field of a JSON object, so that what is written stays readable. It says
 who wrote something, not when: what is put back by somebody is as true as it was, no truer.
