@@ -263,7 +263,8 @@ class Executions:
         slots = await waits.slots_used(self._store.limits, state)
         open_commands = await self._store.queue.open_commands(execution_id)
         offers = await waits.offers_for(self._store, open_commands, self._clock.now())
-        return waits.reasons(state, open_commands, calls, slots, offers)
+        tries = await waits.failed_tries(self._store.log, execution_id, state)
+        return waits.reasons(state, open_commands, calls, slots, offers, tries)
 
     async def cancel(
         self,

@@ -7,14 +7,16 @@ from noetl.control.documents import moment
 from noetl.engine.concurrency import described
 from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command, lacking, place_of, pool_of, serves
-from noetl.model.events import TaskWaiting, decode
-from noetl.model.ids import ExecutionId
+from noetl.model.events import TaskDone, TaskWaiting, decode
+from noetl.model.ids import ExecutionId, StepRunId
 from noetl.model.state import ExecutionState, Run, TimerState
 from noetl.store.base import Store
 from noetl.store.limits import Limits, SlotUse
 from noetl.store.log import Log
 
 PAGE = 1000
+SAID_MAX = 300
+"""Of the message of an error."""
 LIVE_SECONDS = 60.0
 """A worker that was silent for longer is gone."""
 
@@ -27,11 +29,12 @@ def reasons(
     calls: list[TaskWaiting] | None = None,
     slots: list[SlotUse] | None = None,
     offers: list[str] | None = None,
+    tries: dict[StepRunId, TaskDone] | None = None,
 ) -> list[WaitDocument]:
     """What an unfinished execution waits for, most immediate first.
 
     `calls` are those that wait for a place on their worker, `slots` who uses its limits, `offers`
-    what the workers offer.
+    what the workers offer, `tries` the failed ones of runs that wait to try again.
     """
     if state.is_finished:
         return []
@@ -47,7 +50,7 @@ def reasons(
         found += _of_run(run, by_id, state, queues, offers or [])
         found += [_of_call(call) for call in calls or () if call.step_run_id == run.step_run_id]
     for timer in state.timers.values():
-        found.append(_of_timer(timer, state))
+        found.append(_of_timer(timer, state, tries or {}))
     kept = [signal.name for signal in state.signals.values() if not signal.taken]
     if kept:
         names = ", ".join(sorted(set(kept)))
@@ -207,7 +210,38 @@ def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
     )
 
 
-def _of_timer(timer: TimerState, state: ExecutionState) -> WaitDocument:
+async def failed_tries(
+    log: Log, execution_id: ExecutionId, state: ExecutionState
+) -> dict[StepRunId, TaskDone]:
+    """Of runs that wait to try a task again, the try that failed last."""
+    found: dict[StepRunId, TaskDone] = {}
+    for timer in state.timers.values():
+        run = state.runs.get(timer.step_run_id or "")
+        if timer.purpose != "wake" or run is None or run.loop is not None:
+            continue
+        after, last = 0, None
+        while rows := await log.events(
+            execution_id, after=after, limit=PAGE, types=("task.done",), step=run.step
+        ):
+            after = rows[-1].seq
+            last = next((one for one in reversed(rows) if one.step_run_id == run.step_run_id), last)
+        fact = decode(last.body) if last is not None else None
+        if isinstance(fact, TaskDone) and fact.directive == "retry" and fact.outcome.error:
+            found[run.step_run_id] = fact
+    return found
+
+
+def _again(failed: TaskDone) -> str:
+    """Why a task is tried again."""
+    error = failed.outcome.error
+    assert error is not None
+    said = error.message if len(error.message) <= SAID_MAX else f"{error.message[:SAID_MAX]}…"
+    return f'task "{failed.task}" failed in attempt {failed.attempt} ({said}); the next one begins'
+
+
+def _of_timer(
+    timer: TimerState, state: ExecutionState, tries: dict[StepRunId, TaskDone]
+) -> WaitDocument:
     run = state.runs.get(timer.step_run_id or "")
     token = state.tokens.get(timer.token_id or "")
     step = run.step if run is not None else token.step if token is not None else ""
@@ -218,6 +252,9 @@ def _of_timer(timer: TimerState, state: ExecutionState) -> WaitDocument:
         "timeout": "it would time out",
         "deadline": "its deadline passes",
     }.get(timer.purpose, timer.purpose)
+    failed = tries.get(timer.step_run_id or "") if timer.purpose == "wake" else None
+    if failed is not None:
+        purpose = _again(failed)
     return WaitDocument(
         waits_for="timer",
         text=f'step "{step}": {purpose} at {moment(timer.fires_at)}',
