@@ -133,15 +133,13 @@ class Api:
         query = WhichEvents(after=after, limit=limit, type=types, step=step, wait=wait)
         return await self.call(EVENTS, execution_id=execution_id, query=query)
 
-    async def events(
-        self, execution_id: str, *, types: tuple[str, ...], step: str | None = None
-    ) -> AsyncIterator[EventRow]:
+    async def events(self, execution_id: str, *, types: tuple[str, ...]) -> AsyncIterator[EventRow]:
         """Everything of these types that has happened so far."""
         from noetl.control.documents import restored
 
         after, more = 0, True
         while more:
-            page = await self.page(execution_id, after=after, types=types, step=step)
+            page = await self.page(execution_id, after=after, types=types)
             for event in page.events:
                 yield restored(event)
             after, more = page.next_after, page.more

@@ -35,7 +35,6 @@ class Call(NamedTuple):
     """The event that began its first try."""
     attempts: list[AttemptDocument]
     result: Any
-    ended_seq: int
     outcomes: dict[int, Outcome]
     """By try."""
 
@@ -46,7 +45,6 @@ async def recorded(log: Log, execution_id: ExecutionId, action_id: str, *, after
     first: tuple[TaskStarted, int] | None = None
     tries: dict[int, dict[str, Any]] = {}
     result: Any = None
-    last = 0
     while rows := await log.events(execution_id, after=after, limit=PAGE, types=TYPES):
         after = rows[-1].seq
         for row in rows:
@@ -55,7 +53,6 @@ async def recorded(log: Log, execution_id: ExecutionId, action_id: str, *, after
             fact = decode(row.body)
             if getattr(fact, "action_id", "") != action_id:
                 continue
-            last = row.seq
             match fact:
                 case TaskStarted():
                     first = first or (fact, row.seq)
@@ -77,7 +74,7 @@ async def recorded(log: Log, execution_id: ExecutionId, action_id: str, *, after
         raise NotFound(f"execution {execution_id} has made no call {action_id[:80]}.")
     attempts = [_attempt(number, found) for number, found in sorted(tries.items())]
     outcomes = {number: found["done"].outcome for number, found in tries.items() if "done" in found}
-    return Call(*first, attempts, result, last, outcomes)
+    return Call(*first, attempts, result, outcomes)
 
 
 def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:

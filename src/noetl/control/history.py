@@ -23,14 +23,14 @@ PAGE = 1000
 
 
 async def facts(
-    log: Log, execution_id: ExecutionId, *, upto: int | None = None, after: int = 0
+    log: Log, execution_id: ExecutionId, *, upto: int | None = None
 ) -> AsyncIterator[tuple[int, Event]]:
     """The facts of an execution with their numbers, in order, up to and with `upto`.
 
     Raises NotFound for an event that is not there.
     """
     end = await _last_seq(log, execution_id, upto)
-    last = end if upto is None else upto
+    last, after = end if upto is None else upto, 0
     while rows := await log.events(execution_id, after=after, limit=PAGE):
         for row in rows:
             if row.seq > last:

@@ -53,7 +53,6 @@ class RecordedCall(NamedTuple):
 
     outcome: Outcome
     seconds: float
-    seq: int
 
 
 class Calls:
@@ -63,20 +62,18 @@ class Calls:
         self.made: dict[Key, deque[RecordedCall]] = {}
 
     @classmethod
-    async def of(cls, recording: Recording, *, after: int = 0) -> Calls:
-        """Those that ended after an event. Raises NotFound if a large result is not there."""
+    async def of(cls, recording: Recording) -> Calls:
+        """Those that have ended. Raises NotFound if a large result is not there."""
         calls = cls()
         owner = recording.head.execution_id
-        for seq, fact in enumerate(recording.facts, 1):
-            if not isinstance(fact, TaskDone | SinkProcessed) or seq <= after:
+        for fact in recording.facts:
+            if not isinstance(fact, TaskDone | SinkProcessed):
                 continue
             outcome = fact.outcome
             asking = refs.real(outcome.result, owner, refs.UNSEALED)
             result = await refs.fetched(asking, recording.body)
             calls.made.setdefault((fact.step, fact.task, fact.iteration), deque()).append(
-                RecordedCall(
-                    msgspec.structs.replace(outcome, result=result), outcome.meta.duration, seq
-                )
+                RecordedCall(msgspec.structs.replace(outcome, result=result), outcome.meta.duration)
             )
         return calls
 
@@ -141,7 +138,6 @@ class Lived(NamedTuple):
     facts: list[Any]
     status: str
     unknown: Key | None
-    complaints: list[str]
 
 
 async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived:
@@ -168,7 +164,6 @@ async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived
             facts=[decode(row.body) for row in rows],
             status=state.status,
             unknown=standing.unknown,
-            complaints=list(stop.complaints.values()),
         )
     finally:
         await store.close()

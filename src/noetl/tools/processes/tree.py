@@ -7,14 +7,14 @@ import signal
 from contextlib import suppress
 
 
-def kill_all(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to the group that `pid` leads and to every descendant of it."""
+def kill_all(pid: int) -> None:
+    """Kill the group that `pid` leads and every descendant of it."""
     found = descendants(pid)
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        os.killpg(pid, signal.SIGKILL)
     for child in found:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(child, number)
+            os.kill(child, signal.SIGKILL)
 
 
 def ending(code: int) -> str:
