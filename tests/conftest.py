@@ -17,7 +17,10 @@ from tests.servers import empty_database, postgres_running, unused_database, url
 from tests.tools.services import nats_server
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("ui", "faults", "server", "tools", "documents", "cli", "control", "field", "dsl")
+LONGEST_FIRST = (
+    *("ui", "faults", "server", "tools", "documents", "cli", "control", "field", "dsl"),
+    *("simulation", "store", "templates", "."),
+)
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
