@@ -52,7 +52,7 @@ def test_a_timeout_that_is_a_template_is_evaluated_where_there_is_no_limit():
     wrong = ran(playbook(SLOW.replace("SPEC", spec)), {"seconds": "soon"})
 
     assert run.document["error"]["kind"] == "timeout"
-    assert "no duration" in wrong.document["error"]["message"]
+    assert "not a duration" in wrong.document["error"]["message"]
 
 
 FAILING = """

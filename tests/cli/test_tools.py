@@ -48,7 +48,12 @@ def test_a_kind_that_does_not_exist_is_answered_with_the_nearest(noetl):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("http", "already"), ("Weather", "no name"), ("../x", "no name"), ("my-tool", "no name")],
+    [
+        ("http", "already"),
+        ("Weather", "not a name"),
+        ("../x", "not a name"),
+        ("my-tool", "not a name"),
+    ],
 )
 def test_a_name_that_will_not_do_is_refused(noetl, tmp_path, name, message):
     answer = noetl("tools", "new", name, "--into", str(tmp_path / "new"))

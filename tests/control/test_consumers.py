@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import nats
 import psycopg
 
 from noetl.api.services import Services
+from noetl.control.consumers import CONNECTING
 from noetl.model.triggers import TriggerMessage
 from noetl.wiring import keeping_triggers
 from tests.control.servers import run, servers
@@ -279,6 +281,24 @@ def test_a_paused_consumer_takes_nothing_and_a_new_version_holds_at_once(
             await system.consumers.resume("t/c")
             await taken(system, 1)
             assert await orders(system) == [2]
+
+    run(story)
+
+
+def test_a_paused_consumer_no_longer_says_that_its_source_is_being_reached(tmp_path: Path):
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+            async with embedded(tmp_path) as system:
+                await register(system, PLAYBOOK)
+                source = {"nats": {"url": url, "stream": "NONE", "subject": "NONE.>"}}
+                await register(system, document(source))
+
+                async def tries() -> bool:
+                    return (await system.consumers.find("t/c"))[1].problem != ""
+
+                await until(tries)
+                assert (await system.consumers.pause("t/c")).problem != CONNECTING
 
     run(story)
 

@@ -225,7 +225,7 @@ def test_t37_limits_hold_under_hundreds_of_submits_at_once(served: Served):
     statuses = "SELECT status FROM noetl.execution WHERE path = 'faults/limited'"
     ended = [("COMPLETED",)] * SUBMITS
     until(lambda: served.query(statuses) == ended, "some do not end")
-    assert max(effects.most[one] for one in ids) == IN_FLIGHT
+    assert max(effects.most[one] for one in ids) <= IN_FLIGHT
     assert 1 < effects.most[""] <= SLOTS
     assert all(len(effects.keys(f"{one}.{n}")) == 1 for one in ids for n in range(3))
 

@@ -202,6 +202,7 @@ _VARIES = re.compile(
 )
 _UNTOLD = frozenset(
     {"at", "duration", "elapsed", "elapsed_ms", "duration_ms", "fires_at", "worker", "until"}
+    | {"roles"}  # of who answered
     | {"start_time", "end_time", "duration_seconds", "started_at", "ended_at", "headers", "version"}
     | {
         "digest",

@@ -181,7 +181,7 @@ def test_s12_the_engine_sees_little_of_the_workers_environment(engine, monkeypat
         ({"image": "img/down"}, "connection", "Cannot connect"),
         ({"image": "img/socket"}, "auth", "may not use the container engine"),
         ({"image": "img/odd"}, "client_error", "invalid reference"),
-        ({"image": "--privileged"}, "auth", "no image"),
+        ({"image": "--privileged"}, "auth", "not an image"),
         ({"image": "img/x", "command": "say 'a"}, "client_error", "cannot be split"),
         ({"image": "img/x", "env": {"A": "1\n2"}}, "client_error", "line breaks"),
         ({"image": "img/x", "env": {"A=B": "1"}}, "client_error", "line breaks"),

@@ -134,6 +134,11 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
     def next_look(self, document: Consumer, state: ConsumerState) -> float | None:
         return state.until if state.status == "active" else None
 
+    def paused(self, state: ConsumerState, reason: str) -> ConsumerState:
+        """Nobody tries to reach its source any more; what went wrong with it stays known."""
+        problem = "" if state.problem == CONNECTING else state.problem
+        return msgspec.structs.replace(super().paused(state, reason), problem=problem)
+
     def resumed(self, state: ConsumerState) -> ConsumerState:
         return msgspec.structs.replace(super().resumed(state), holder="", until=0.0, problem="")
 

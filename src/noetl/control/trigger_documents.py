@@ -96,6 +96,10 @@ class TriggerDocuments(Generic[Document, State]):
         status: Literal["active", "paused"] = "paused" if old.status == "paused" else "active"
         return msgspec.structs.replace(old, version=version, digest=digest, status=status)
 
+    def paused(self, state: State, reason: str) -> State:
+        """The state of one that is active, when it is to rest."""
+        return msgspec.structs.replace(state, status="paused", reason=reason)
+
     def resumed(self, state: State) -> State:
         """The state of one that is paused, when it goes on."""
         return msgspec.structs.replace(state, status="active", reason="")
@@ -207,9 +211,7 @@ class TriggerDocuments(Generic[Document, State]):
 
     async def pause(self, path: str, reason: str = "") -> State:
         """It starts nothing until it is resumed."""
-        return await self.change(
-            path, lambda state: msgspec.structs.replace(state, status="paused", reason=reason)
-        )
+        return await self.change(path, lambda state: self.paused(state, reason))
 
     async def resume(self, path: str) -> State:
         """It goes on from now."""
