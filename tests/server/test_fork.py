@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,11 @@ workflow:
 
 def fork(server: Server, execution_id: str, **body):
     return server.post(f"/api/executions/{execution_id}/fork", body)
+
+
+def spent(step: dict) -> float:
+    begun, ended = (datetime.fromisoformat(step[name]) for name in ("started_at", "ended_at"))
+    return (ended - begun).total_seconds()
 
 
 def calls(folder: Path) -> Counter[str]:
@@ -256,7 +262,9 @@ def test_failed_iterations_are_repeated_until_none_fails(two_workers):
         "fork_loop", "fork_again"
     )
     execution_id = server.start(text.replace("ctx.upto", "(ctx.upto | default(0))"))
-    assert server.ended(execution_id)["result"] == 996
+    document = server.ended(execution_id)
+    assert document["result"] == 996
+    worked = next(spent(step) for step in document["steps"] if step["step"] == "each")
 
     before = [113, 363, 613, 863]
     for upto, left in ((113, [363, 613, 863]), (613, [863]), (900, [])):
@@ -278,6 +286,9 @@ def test_failed_iterations_are_repeated_until_none_fails(two_workers):
         loop = line["loop"]
         assert (loop["total"], loop["done"], loop["failed"]) == (1000, 1000 - len(left), len(left))
         assert sum(one["count"] for one in loop.get("errors", [])) == len(left)
+        # The time between the two executions is no time of the step.
+        assert spent(line) <= worked + ended["duration_seconds"] + 0.01
+        worked = spent(line)
         assert (run["loop"]["done"], run["loop"]["failed"]) == (1000 - len(left), len(left))
         assert [one["iteration"] for one in page["iterations"]] == left
     path = f"/api/executions/{execution_id}/fork"

@@ -44,7 +44,15 @@ from noetl.model.inputs import Seed
 from noetl.model.outcome import TaskError
 from noetl.model.rule_events import RetryProcessed, StepPatched
 from noetl.model.signals import ApprovalReceived, MessageReceived
-from noetl.model.state import ExecutionState, LoopState, Partitions, Run, Signal, TimerState
+from noetl.model.state import (
+    ExecutionState,
+    LoopState,
+    Partitions,
+    Run,
+    Signal,
+    StepSummary,
+    TimerState,
+)
 
 AHEAD_MAX = 200
 """So many events behind the one that is asked for may say how a call that was made ended its
@@ -241,6 +249,7 @@ def seed(
         },
         runs={named(run_id): _resting(run, named, timers) for run_id, run in state.runs.items()},
         timers=timers,
+        steps=_steps(state, later),
         signals={
             _signal_name(one, named, state): _signal(one, named, state)
             for one in state.signals.values()
@@ -264,6 +273,17 @@ def seed(
         ctx=ctx or {},
         ended=() if past.ended is None else (_ended(*past.ended, named),),
     )
+
+
+def _steps(state: ExecutionState, later: float) -> dict[str, StepSummary]:
+    """Steps that go on have been at it for as long as they were then: nobody did between."""
+    going_on = {run.step for run in state.runs.values()}
+    return {
+        name: msgspec.structs.replace(one, started_at=one.started_at + later)
+        if name in going_on and one.started_at is not None
+        else one
+        for name, one in state.steps.items()
+    }
 
 
 def _ended(fact: StepDone | StepFailed, run: Run, named: Any) -> tuple[Any, Run]:
