@@ -44,7 +44,7 @@ def views(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def take(server: Server, browser: Any) -> None:
-    ids = seeded(server, rounds=6)
+    ids = seeded(server, rounds=6, hostile=False)
     server.post("/api/catalog/register", {"content": NIGHTLY})
     register(server, "ops/invoice", INVOICE.replace("next: end", "next: book", 1) + BOOK)
     TARGET.mkdir(exist_ok=True)
