@@ -260,7 +260,9 @@ class Network(LocalControl):
     def __init__(self, world: World) -> None:
         self._world = world
         self._server = world.server()
-        super().__init__(self._server.orchestrator, self._server.store, world.credential)
+        store = self._server.store
+        control = self._server.orchestrator
+        super().__init__(control, store.bodies, store.credentials, world.credential)
 
     async def _carry(self, send: Callable[[], Awaitable[T]]) -> T:
         faults = self._world.faults
@@ -293,7 +295,9 @@ class Network(LocalControl):
         """The server that was asked before; another one if it is gone, and at times anyway."""
         if self._server not in self._world.servers or self._world.roams():
             self._server = self._world.server()
-            self._orchestrator, self._store = self._server.orchestrator, self._server.store
+            store = self._server.store
+            self._orchestrator = self._server.orchestrator
+            self._bodies, self._credentials = store.bodies, store.credentials
         return self._server
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
