@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from noetl import wiring
 from noetl.api.edge import Edge
@@ -29,6 +31,12 @@ class Watched(Edge):
     """Remembers which way each request went."""
 
     short = long = 0
+    is_broken = False
+
+    def _record(self, *about: Any) -> None:
+        super()._record(*about)
+        if self.is_broken:
+            raise RuntimeError("something that nobody foresaw")
 
     def __call__(self, request: Request) -> Coroutine[Any, Any, None] | None:
         found = super().__call__(request)
@@ -119,7 +127,9 @@ def neutral(told: Any) -> Any:
     return json.loads(re.sub(r"\b1\d{9}\.\d+", "0", text))
 
 
-async def told_both_ways(folder: Path) -> tuple[Any, Any, Watched]:
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[Services, Watched, int, str]]:
+    """A server, its port, and the path of a playbook that it knows."""
     url = f"sqlite:///{folder}/plain.db"
     settings = msgspec.structs.replace(Settings.from_environment({}), database_url=url)
     async with wiring.embedded(settings, work=False, serves=True) as system:
@@ -129,19 +139,41 @@ async def told_both_ways(folder: Path) -> tuple[Any, Any, Watched]:
         server = await asyncio.get_running_loop().create_server(connections.made, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            async with Client(port, LONG) as client:
-                by_long = await story(client, system, entry.path)
-            assert edge.short == 0
-            async with Client(port, SHORT) as client:
-                by_short = await story(client, system, entry.path)
+            yield system, edge, port, entry.path
         finally:
             server.close()
             await connections.drain(5)
-        return by_long, by_short, edge
+
+
+async def told_both_ways(folder: Path) -> tuple[Any, Any, int]:
+    async with served(folder) as (system, edge, port, path):
+        async with Client(port, LONG) as client:
+            by_long = await story(client, system, path)
+        assert edge.short == 0
+        async with Client(port, SHORT) as client:
+            by_short = await story(client, system, path)
+        return by_long, by_short, edge.short
+
+
+async def told_after_a_fault(folder: Path) -> tuple[bytes, Any]:
+    """What comes after the answer that something broke behind, and what the next one is told."""
+    async with served(folder) as (_, edge, port, path):
+        async with Client(port, SHORT) as client:
+            await client.report()  # The first with this head goes the long way.
+            await client.ask("/api/execute", {"path": path})
+            wish = {"worker_id": "w", "slots": 1, "wait": 10}
+            _, leased = await client.ask("/api/commands/lease", wish)
+            edge.is_broken = True
+            [taken] = await client.report(last_word(leased["commands"][0]))
+            assert edge.short == 1
+            rest = await client.reader.read()
+        edge.is_broken = False
+        async with Client(port, SHORT) as client:
+            return rest, await client.report(last_word(taken["commands"][0]))
 
 
 def test_the_short_way_answers_and_stores_what_the_long_way_does(tmp_path: Path):
-    by_long, by_short, edge = asyncio.run(asyncio.wait_for(told_both_ways(tmp_path), 60))
+    by_long, by_short, plain = asyncio.run(asyncio.wait_for(told_both_ways(tmp_path), 60))
 
     assert neutral(by_short) == neutral(by_long)
     assert by_short["status"] == "CANCELLED"
@@ -151,4 +183,14 @@ def test_the_short_way_answers_and_stores_what_the_long_way_does(tmp_path: Path)
         {"accepted", "cancelled", "commands"},
     ]
     # Those that are plain: before the last, taken, late, together, while draining, cancelled.
-    assert edge.short == 6
+    assert plain == 6
+
+
+def test_whatever_breaks_while_one_is_answered_the_others_are_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rest, [after] = asyncio.run(asyncio.wait_for(told_after_a_fault(tmp_path), 60))
+
+    assert rest == b""
+    assert after["accepted"] is True
+    assert "a report was not answered" in caplog.text

@@ -12,6 +12,7 @@ way; nothing has happened to it here.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from noetl.api.protocol import Request
     from noetl.api.rights import Principal
     from noetl.api.services import Services
+
+logger = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,9 +65,15 @@ class Answering:
     def answered(self) -> None:
         """One more of them has its answer; the last one sends them all."""
         self._left -= 1
-        if not self._left:
-            answers = b",".join([one.answer for one in self._reports])
+        if self._left:
+            return
+        answers = b",".join([one.answer for one in self._reports])
+        try:
             self._send(self, b'{"answers":[' + answers + b"]}")
+        except Exception:
+            # The commit loop, which tells us, goes on with what others wait for.
+            logger.exception("a report was not answered", extra={"request_id": self.request_id})
+            self.request.break_off()
 
 
 class PlainReport(Entry):
@@ -97,9 +106,14 @@ class PlainReport(Entry):
         leases = self.waiter.given if self.waiter is not None else []
         foreseen = self.foreseen
         if foreseen is not None and foreseen[0] == leases and foreseen[1] is self.is_over:
-            self._tell(foreseen[2])
+            answer = foreseen[2]
         else:
-            self._tell(self._encoded(leases))
+            try:
+                answer = self._encoded(leases)
+            except Exception as error:  # noqa: BLE001  it becomes an answer, as anywhere
+                self.fail(error)
+                return
+        self._tell(answer)
         # The worker has its answer. What it says next is read when this is done.
         self.services.leases.remember(leases, report.worker)
         self.services.metrics.reports.inc("taken")
