@@ -88,7 +88,7 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
     async def no_credentials(name: str) -> None:
         return None
 
-    control = Breaking(orchestrator, store, no_credentials, **breaks)
+    control = Breaking(orchestrator, store.bodies, store.credentials, no_credentials, **breaks)
     resources = ToolResources(SandboxPool)
     worker = Worker(
         control, kinds, resources, worker_id="w", slots=2, renew_every=0.1, now=clock.now
