@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from urllib.parse import urljoin
 
 import pytest
 
+from noetl.ui import ASSETS, Pages
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 
@@ -92,6 +94,20 @@ def test_a_file_is_kept_for_ever_in_the_coding_that_the_browser_reads(server, co
     assert head.headers["content-length"] == str(len(reply.raw))
     tag = {"Accept-Encoding": coding, "If-None-Match": reply.headers["etag"]}
     assert server.ask("GET", asset(server), headers=tag).status == 304
+
+
+def test_a_server_keeps_its_files_when_another_version_is_installed_below_it(tmp_path):
+    shutil.copytree(ASSETS, tmp_path / "assets")
+    pages = Pages(tmp_path / "assets")
+    shutil.rmtree(tmp_path / "assets")
+    page = pages.find("/", {})
+    assert page is not None
+    for name in re.findall(r"ui/([\w.-]+)", page.body.decode()):
+        for coding in (b"br", b"gzip", b""):
+            found = pages.find(f"/ui/{name}", {b"accept-encoding": coding})
+            assert found is not None
+            assert found.status == 200
+            assert found.body
 
 
 @pytest.mark.parametrize(

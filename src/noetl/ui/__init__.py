@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,10 +55,15 @@ class Pages:
     """Answers what a browser asks for before it asks the API."""
 
     def __init__(self, folder: Path = ASSETS) -> None:
-        self._folder = folder
         self._manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
         self._page = (folder / "page.html").read_text()
-        self._file = lru_cache(2 * len(self._manifest.files))(self._read)
+        # All of it, half a megabyte: whoever installs another version below a running server takes
+        # no file away that its page names.
+        self._packed = {
+            file: (folder / file).read_bytes()
+            for name in self._manifest.files
+            for file in (f"{name}.br", f"{name}.gz")
+        }
 
     def find(self, path: str, headers: dict[bytes, bytes]) -> Page | None:
         """The page or the file at that path; None if there is none, and the API is meant."""
@@ -98,13 +102,10 @@ class Pages:
         ]
         if coding:
             headers.append((b"content-encoding", coding.encode()))
-        return _unless_known(Page(200, headers, self._file(name, coding), "(file)"), tag, known)
-
-    def _read(self, name: str, coding: str) -> bytes:
-        if coding == "br":
-            return (self._folder / f"{name}.br").read_bytes()
-        packed = (self._folder / f"{name}.gz").read_bytes()
-        return packed if coding else gzip.decompress(packed)
+        body = self._packed[f"{name}.br" if coding == "br" else f"{name}.gz"]
+        if not coding:
+            body = gzip.decompress(body)
+        return _unless_known(Page(200, headers, body, "(file)"), tag, known)
 
 
 def _takes(accepted: bytes, coding: str) -> bool:
