@@ -499,9 +499,10 @@ class CommitLoop:
                 told.append(write)
             elif not self._store.exclusive:
                 writes.append(write)
-        for entry in batch.decided:
-            if entry.prepares:  # as soon as the store has been told, while it writes
-                asyncio.get_running_loop().call_soon(entry.prepare)
+        if len(batch.decided) == 1 and batch.decided[0].prepares:
+            # Once the store has been told, while it writes. Where many come together, whoever
+            # writes and whoever reads next have better use for that time.
+            asyncio.get_running_loop().call_soon(batch.decided[0].prepare)
         try:
             moved = (
                 await self._store.log.commit(writes, tied=batch.tied if batch.ties else ())
