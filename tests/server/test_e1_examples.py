@@ -108,22 +108,17 @@ def in_order(value: Any) -> Any:
 def story(events: list[dict[str, Any]]) -> Counter[str]:
     """What happened, however often; parallel branches may take turns in any order.
 
-    What a task printed is compared whole: in which pieces it came is a matter of time.
+    What a task printed is compared as it is kept: whether a short one showed some of it before its
+    end, and in which pieces, is a matter of time.
     """
     found: Counter[str] = Counter()
-    printed: dict[Any, str] = {}
     for event in events:
+        if event["name"] == "task.log" or DELIVERY.match(event["name"]):
+            continue
         where = (event["step"], event["iteration"], event["attempt"])
-        if event["name"] == "task.log":
-            call = (*where, event["action_id"])
-            printed[call] = printed.get(call, "") + event["payload"]["text"]
-        elif not DELIVERY.match(event["name"]):
-            line = (event["name"], where, told(event["payload"]))
-            found[msgspec.json.encode(line, order="sorted").decode()] += 1
-    for (*where, _), text in printed.items():
-        if said := PROGRESS.sub("", text):
-            line = ("task.log", where, told(said))
-            found[msgspec.json.encode(line, order="sorted").decode()] += 1
+        printed = PROGRESS.sub("", event["payload"].get("log") or "")
+        line = (event["name"], where, told(event["payload"]), told(printed))
+        found[msgspec.json.encode(line, order="sorted").decode()] += 1
     return found
 
 
