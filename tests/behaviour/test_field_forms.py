@@ -439,6 +439,19 @@ def test_small_results_are_kept_by_reference_where_the_task_says_so() -> None:
     assert "_ref" in done.step("start")["result"]
 
 
+def test_reference_first_keeps_what_is_larger_than_a_kibibyte_by_reference() -> None:
+    """002 §5.1: the executor says it for all tasks."""
+    flow = """
+- { step: start, tool: { kind: noop, result: "{{ workload.text }}" }, next: end }
+- { step: end, tool: { kind: noop, result: "{{ start | length }}" } }
+"""
+    first = "executor: {spec: {policy: {results: {reference_first: true}}}}\n"
+    done = ran(playbook(flow, workload=f"text: {'x' * 2000}") + first)
+
+    assert done.result == 2000
+    assert "_ref" in done.step("start")["result"]
+
+
 SELECTS = """
 - step: start
   tool:

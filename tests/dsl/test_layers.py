@@ -333,3 +333,12 @@ def test_a_pool_named_for_a_loop_is_the_steps():
     step = step_of(layered(loop="{pool: gpu}")[0])
 
     assert step.pool == "gpu"
+
+
+def test_reference_first_lowers_the_inline_limit_of_every_task_that_names_none():
+    root = "executor: {spec: {policy: {results: {reference_first: true}}}}\n"
+    plain = task_of("- {step: start, tool: {kind: noop}}", root)
+    own = task_of("- {step: start, tool: {kind: noop, output: {inline_max_bytes: 9}}}", root)
+
+    assert plain.spec == {"inline_max_bytes": 1024}
+    assert own.spec == {"inline_max_bytes": 9}

@@ -47,6 +47,8 @@ from noetl.model.net import (
 )
 
 ROOT = Home()
+REFERENCE_FIRST_BYTES = 1024
+"""The inline limit of results under `reference_first`."""
 
 
 def build(building: Building, root: Mapping) -> Net:
@@ -58,6 +60,8 @@ def build(building: Building, root: Mapping) -> Net:
     building.limits = written_limits(executor).within(building.limits)
     building.kind_defaults = kind_defaults(deep(executor, "spec", "policy"))
     building.tracing = deep(executor, "spec", "policy", "tracing")
+    if _is_reference_first(executor):
+        building.inline_max = REFERENCE_FIRST_BYTES
     outer = executor_knobs(executor)
     default_timeout = building.amount(
         deep(executor, "spec", "policy", "defaults", "timeouts", "step"), Where.STEP, ROOT
@@ -204,6 +208,10 @@ def _keychain(building: Building, node: Node | None) -> tuple[KeychainEntry, ...
     return tuple(found)
 
 
+def _is_reference_first(executor: Node | None) -> bool:
+    return bool(flag(deep(executor, "spec", "policy", "results"), "reference_first"))
+
+
 def _executor(building: Building, node: Node | None) -> Executor:
     spec = field(node, "spec")
     return Executor(
@@ -212,7 +220,7 @@ def _executor(building: Building, node: Node | None) -> Executor:
         pool=pool_of(building, spec),
         labels=worker_labels(field(spec, "policy")),
         no_next_is_error=bool(flag(spec, "no_next_is_error")),
-        reference_first=bool(flag(deep(spec, "policy", "results"), "reference_first")),
+        reference_first=_is_reference_first(node),
         limits=building.limits,
         concurrency=_concurrency(building, field(spec, "concurrency")),
         max_running=whole(field(spec, "limits"), "max_running"),

@@ -91,6 +91,8 @@ class Building:
         self.limits = limits
         self.kind_defaults: dict[str, Values] = {}
         """What the executor's placement says of tool kinds."""
+        self.inline_max: int | None = None
+        """Larger results of tasks are kept by reference, if the task says nothing of that."""
         self.tracing: Node | None = None
         """What the executor says of the tracing of all steps."""
         self.known = known or Known()

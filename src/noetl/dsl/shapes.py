@@ -140,7 +140,10 @@ EXECUTOR_POLICY = Record(
             "Which ends of an execution undo what is done. Default [failure].",
         ),
         "results": Field(
-            Record("a result policy", {"reference_first": Field(Flag(), "Keep by reference.")})
+            Record(
+                "a result policy",
+                {"reference_first": Field(Flag(), "Keep results above 1 KiB by reference.")},
+            )
         ),
         "limits": Field(
             Record(
@@ -185,7 +188,7 @@ EXECUTOR = Record(
     "the executor",
     {
         "kind": Field(one_of(Locality), "Where it wants to run."),
-        "profile": Field(Text(), "Named runtime profile."),
+        "profile": Field(Text(), "A name for people; it changes nothing."),
         **_EXECUTOR_OLDER,
         "spec": Field(
             Record(

@@ -122,6 +122,8 @@ def task(
     if field(node, "table") is not None:
         spec |= _made_by_tojson(field(node, "args", "input", "with"), field(node, "rows"))
     inline_max = whole(field(node, "output"), "inline_max_bytes")
+    if inline_max is None:
+        inline_max = building.inline_max
     if inline_max is not None:
         spec["inline_max_bytes"] = inline_max
     made = Task(

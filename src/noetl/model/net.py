@@ -530,11 +530,13 @@ class Executor(Record, frozen=True, kw_only=True):
 
     kind: Locality = "local"
     profile: str | None = None
+    """A name for people."""
     pool: str | None = None
     labels: dict[str, str] = {}
     """What workers must say of themselves."""
     no_next_is_error: bool = False
     reference_first: bool = False
+    """As written; what follows from it is in the spec of each task."""
     limits: Limits = Limits()
     concurrency: Concurrency | None = None
     max_running: int | None = None
