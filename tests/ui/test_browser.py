@@ -10,6 +10,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -881,6 +882,20 @@ def test_everything_is_reached_by_the_tab_key_and_shows_it(tab: Tab, stage: Stag
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
+def violations(page: Any, name: str, rules: dict[str, Any], inside: str = "html") -> list[str]:
+    """What axe finds on a page, or in a part of it."""
+    page.add_script_tag(content=AXE)
+    options = {"resultTypes": ["violations"], "runOnly": rules}
+    told = page.evaluate(
+        "([inside, options]) => axe.run(document.querySelector(inside), options)", [inside, options]
+    )
+    return [
+        f"{name}: {one['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+        for one in told["violations"]
+        for node in one["nodes"][:3]
+    ]
+
+
 MAIN = ("list", "failed", "data", "playbook", "admin", "inbox", "notification")
 TRIGGERS = {
     "schedule": ("/schedules/shop/nightly", "Two weeks"),
@@ -928,18 +943,35 @@ def test_every_screen_is_accessible(browser, stage: Stage, theme, wanted):
             continue
         tab.go(path)
         tab.says(text)
-        tab.page.add_script_tag(content=AXE)
-        options = {"resultTypes": ["violations"], "runOnly": {"type": kind, "values": rules}}
-        told = tab.page.evaluate("options => axe.run(document, options)", options)
-        found += [
-            f"{name}: {one['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
-            for one in told["violations"]
-            for node in one["nodes"][:3]
-        ]
+        found += violations(tab.page, name, {"type": kind, "values": rules})
     tab.close()
     stage.server.post(f"/api/executions/{asked}/cancel")
     for kind, path in (("consumers", "shop/files_in"), ("notifications", "ops/failures")):
         stage.server.ask("DELETE", f"/api/{kind}/{path}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_dialogs_are_accessible(browser, stage: Stage, theme):
+    stage.server.post("/api/catalog/register", {"content": NIGHTLY})
+    tab = Tab(browser, stage.server.url, color_scheme=theme, bypass_csp=True)
+    found = []
+    for path, button in (
+        ("/inbox", "Answer"),
+        ("/playbooks/shop/orders", "Start"),
+        ("/executions", "Columns"),
+        (f"/executions/{stage.ids['failed']}", "Rerun"),
+        (f"/executions/{stage.ids['failed']}", "Fork here"),
+        ("/schedules/shop/nightly", "Backfill"),
+        ("/admin?part=users", "New or change"),
+        ("/admin?part=tokens", "New"),
+        ("/admin?part=credentials", "New or replace"),
+    ):
+        page = tab.go(path)
+        page.get_by_role("button", name=button, exact=True).first.click()
+        page.get_by_role("dialog").wait_for()
+        found += violations(page, button, {"type": "tag", "values": WCAG}, "dialog")
+    tab.close()
     assert not found, "\n".join(found)
 
 
