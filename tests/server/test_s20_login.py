@@ -16,6 +16,7 @@ from noetl.api.access import FAILURES_MAX, REFUSALS_NOTED_MAX, Access
 from noetl.api.edge import COOKIE
 from noetl.api.sessions import Sessions
 from noetl.errors import Unauthenticated
+from noetl.store.access import StoredUser
 from noetl.store.sqlite import SqliteStore
 from tests.examples.system import temporary_folder
 from tests.server.processes import Reply, Server, serving
@@ -119,6 +120,24 @@ async def guessing() -> None:
     last, others, *_ = await store.access.audit(limit=1000)
     assert (last.target, others.target, others.details) == ("nobody", "(others)", "7 more")
     await store.close()
+
+
+def test_s01_nobody_is_let_in_while_it_is_looked_up_whether_anybody_may(tmp_path):
+    """Another server has made the first user; two ask this one at the same moment."""
+
+    async def story() -> list[bool]:
+        clock = Standing()
+        store = await SqliteStore.open(f"sqlite:///{tmp_path}/noetl.db")
+        access = Access(store.access, Sessions(store.sessions, clock), clock)
+        assert await access.is_open()
+        first = StoredUser(name="ann", password_hash="x", roles=("admin",))
+        await store.access.put_user(first)
+        await clock.sleep(61)
+        found = await asyncio.gather(access.is_open(), access.is_open())
+        await store.close()
+        return found
+
+    assert asyncio.run(story()) == [False, False]
 
 
 def test_s20_what_is_typed_instead_of_a_name_is_not_kept(closed: Server):

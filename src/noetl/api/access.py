@@ -66,8 +66,9 @@ class Access:
         if not self._closed:
             now = self._clock.now()
             if abs(now - self._looked_at) >= KNOWN_SECONDS:
-                self._looked_at = now
                 self._closed = bool(await self._store.users() or await self._store.tokens())
+                # Only now: who asks meanwhile must not be let in on an old answer.
+                self._looked_at = now
         return not self._closed
 
     def _look_again(self) -> None:
