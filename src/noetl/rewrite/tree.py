@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,7 +148,8 @@ class _Reader:
         self._scalar_starts: dict[int, int] = {}
         self._comments: deque[_Comment] = deque()
         self._scan()
-        self._events = iter(yaml.parse(text, Loader=_LOADER))
+        # Any: events of the parser always have marks, which the types of PyYAML do not say.
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_LOADER))
         self._end = 0
         """Where the last leaf or bracket ended."""
         self._line = -1
