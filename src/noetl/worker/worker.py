@@ -135,7 +135,16 @@ class Worker:
 
     def _begin(self, lease: Lease, group: asyncio.TaskGroup) -> None:
         task = group.create_task(self._work(lease))
-        self._running[lease.command.command_id] = (lease, task)
+        command_id = lease.command.command_id
+        self._running[command_id] = (lease, task)
+
+        def free(ended: asyncio.Task[None]) -> None:
+            # One that was stopped before it began has not freed its slot itself.
+            if command_id in self._running and self._running[command_id][1] is ended:
+                del self._running[command_id]
+                self._room.set()
+
+        task.add_done_callback(free)
 
     async def _finish_running(self) -> None:
         while self._running:
