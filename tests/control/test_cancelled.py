@@ -144,3 +144,30 @@ def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
         await resources.close()
 
     run(story, tmp_path, work=False)
+
+
+def test_a_command_that_is_stopped_before_it_began_frees_its_slot(tmp_path: Path):
+    async def story(system: Services) -> None:
+        compiled = compile_text(FOR_EVER.replace("deaf", "noop"), tools=tools())
+        net = compiled.unwrap()
+        await system.orchestrator.programs.keep(net, compiled.digest)
+        resources = ToolResources(SandboxPool)
+        control = LocalControl(
+            system.orchestrator,
+            system.store.bodies,
+            system.store.credentials,
+            system.keys.credential,
+        )
+        worker = Worker(control, tools(), resources, worker_id="w", now=system.clock.now)
+        await system.executions.start(compiled.digest, net.path, None, {})
+        [lease, *_] = await control.lease("w", pool="default", want=1, wait=5)
+        async with asyncio.TaskGroup() as group:
+            worker._begin(lease, group)
+            await worker.stop()  # before the loop gave it a turn
+
+        async with asyncio.timeout(10):
+            await worker._finish_running()
+        assert worker._free() == worker.slots
+        await resources.close()
+
+    run(story, tmp_path, work=False)
