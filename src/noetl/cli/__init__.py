@@ -5,12 +5,15 @@ Exit codes: 0 it worked, 1 the command failed, 2 the command line or a playbook 
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Entry point of the `noetl` command."""
+    # What is loaded stays: to look for cycles among it every few hundred objects takes long.
+    gc.set_threshold(10_000, 20, 20)
     from noetl.cli.commands import noetl
     from noetl.errors import NoetlError
 

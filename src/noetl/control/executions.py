@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from noetl.control import documents, forks, waits
+from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
@@ -46,6 +46,9 @@ from noetl.store.log import EventRow
 from noetl.store.records import Summary
 from noetl.templates import Condition as TemplateCondition
 from noetl.templates import Limits, Scope, TemplateRefused, compile_condition
+
+if TYPE_CHECKING:
+    from noetl.control import forks
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 PAGE = 1000
@@ -259,6 +262,8 @@ class Executions:
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
         state = await self._orchestrator.state(execution_id)
+        from noetl.control import waits
+
         calls = await waits.calls_waiting(self._store.log, execution_id)
         slots = await waits.slots_used(self._store.limits, state)
         open_commands = await self._store.queue.open_commands(execution_id)
@@ -419,6 +424,8 @@ class Executions:
         actor: Actor | None = None,
     ) -> ExecutionId:
         """A new execution of the same playbook; from a step on, with what was there before it."""
+        from noetl.control import forks
+
         old = await forks.request_of(self._store, execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
         seed = None
@@ -437,6 +444,8 @@ class Executions:
         self, execution_id: ExecutionId, wish: forks.Wish, *, actor: Actor | None = None
     ) -> tuple[ExecutionId, ForkPlanDocument]:
         """A new execution that goes on from an event of this one, and what it reuses."""
+        from noetl.control import forks
+
         planned = await self.planned_fork(execution_id, wish)
         now = self._clock.now()
         new = self._new_id(now)
@@ -455,6 +464,8 @@ class Executions:
 
     async def planned_fork(self, execution_id: ExecutionId, wish: forks.Wish) -> forks.PlannedFork:
         """What a fork would begin with. Nothing is started."""
+        from noetl.control import forks
+
         return await forks.planned(self._store, self._orchestrator.programs, execution_id, wish)
 
     async def _begin_again(
