@@ -25,7 +25,7 @@ apiVersion: noetl.io/v2
 kind: Notification
 metadata: {name: told, path: t/told}
 spec:
-  on: [failed]
+  on: [%s]
   path: t/waiting
   window: %s
   target: {playbook: t/tell, workload: {about: "{{ notification.execution_id }}"}}
@@ -41,12 +41,17 @@ async def failed(system: Services) -> str:
     return found
 
 
+def of_execution(key: str) -> str:
+    """Which execution a message is about: `notification/t/told/failed/ID[/step]`."""
+    return key.removeprefix("notification/t/told/").split("/")[1]
+
+
 async def told(system: Services, count: int) -> list[str]:
     """Which executions messages were started for, as soon as there are so many."""
     while True:
         found = [one for one in await system.store.records.summaries() if one.path == "t/tell"]
         if len(found) >= count:
-            return sorted((one.idempotency_key or "").rpartition("/")[2] for one in found)
+            return sorted(of_execution(one.idempotency_key or "") for one in found)
         await asyncio.sleep(0.05)
 
 
@@ -65,7 +70,7 @@ def test_what_a_server_did_before_it_heard_of_a_rule_is_told_once(
             await register(knows, TELL)
             before = await failed(deaf_one)
             async with deaf(database_url, 2):
-                await register(knows, RULE % window)
+                await register(knows, RULE % ("failed", window))
                 told_of = {await failed(knows), await failed(deaf_one), await failed(deaf_one)}
                 found = await told(knows, messages)
                 while (await knows.notifications.find("t/told"))[1].unheard_since is not None:
@@ -78,5 +83,49 @@ def test_what_a_server_did_before_it_heard_of_a_rule_is_told_once(
             assert before not in found
             assert {*found} <= told_of
             assert len(await told(knows, messages)) == messages
+
+    run(story)
+
+
+async def begun(system: Services) -> str:
+    """An execution that waits at this server."""
+    entry = await system.catalog.playbook("t/waiting", None)
+    return await system.executions.start(entry.digest, entry.path, entry.version, {})
+
+
+async def completed(system: Services) -> str:
+    found = await begun(system)
+    await system.executions.signal(found, "go", {})
+    await system.executions.wait(found)
+    return found
+
+
+@pytest.mark.parametrize("on", ["waiting", "recovered"])
+def test_other_notices_of_a_server_that_was_deaf_are_written_as_well(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, on: str
+):
+    """Only what happened after the registration counts, on either server."""
+    monkeypatch.setattr(notifications, "HEARD_SECONDS", 3.0)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            knows, deaf_one = await stack.enter_async_context(servers(database_url, 2))
+            for system in (knows, deaf_one):
+                await stack.enter_async_context(wiring.keeping_triggers(system))
+            await register(knows, WAITING)
+            await register(knows, TELL)
+            await begun(deaf_one)
+            await failed(deaf_one)
+            async with deaf(database_url, 2):
+                await register(knows, RULE % (on, "0s"))
+                if on == "waiting":
+                    expected = sorted([await begun(knows), await begun(deaf_one)])
+                else:
+                    await failed(deaf_one)
+                    expected = [await completed(deaf_one)]
+                keys = await told(knows, len(expected))
+                while (await knows.notifications.find("t/told"))[1].unheard_since is not None:
+                    await asyncio.sleep(0.05)
+            assert keys == expected
 
     run(story)

@@ -44,6 +44,7 @@ from noetl.model.events import (
     StepWaiting,
     decode,
 )
+from noetl.model.execution_query import parse
 from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
@@ -71,6 +72,8 @@ LOOK_SECONDS = 30.0
 HEARD_SECONDS = 2 * LOOK_SECONDS
 """So long after its registration every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
+UNFINISHED = parse("status:active", 0.0)
+PAGE = 500
 RULES_MAX = 10_000
 PROBLEM_MAX = 500
 OURS = "noetl/notify/"
@@ -240,19 +243,21 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         ]
 
     async def _moved_since(self, rule: Notification, since: float) -> list[ExecutionId]:
-        """Executions that began or ended after that, or wait."""
+        """Executions that ended after that in a way that the rule tells of; those that began after
+        it or wait, if it tells of such."""
         found = []
+        ends = {"FAILED"} if {"failed", "recovered"} & {*rule.on} else set()
+        ends |= {"COMPLETED"} if "recovered" in rule.on else set()
         after = (since, "")
-        while page := await self._store.retention.ended(before=math.inf, after=after):
-            found += [one.execution_id for one in page]
+        while ends and (page := await self._store.retention.ended(before=math.inf, after=after)):
+            found += [one.execution_id for one in page if one.status in ends]
             after = (page[-1].ended_at, page[-1].execution_id)
-        if {"late", "waiting"} & {*rule.on}:
-            found += [
-                execution_id
-                for execution_id in await self._store.records.unfinished()
-                if (summary := await self._store.records.summary(execution_id)) is not None
-                and (summary.waits or summary.requested_at >= since)
-            ]
+        if not {"late", "waiting"} & {*rule.on}:
+            return found
+        before: tuple[float, ExecutionId] | None = None
+        while rows := await self._store.records.summaries(UNFINISHED, before=before, limit=PAGE):
+            found += [one.execution_id for one in rows if one.waits or one.requested_at >= since]
+            before = (rows[-1].requested_at, rows[-1].execution_id)
         return found
 
     # --- Telling ---
@@ -276,6 +281,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if state.status != "active" or not await self._still_holds(notice):
             await self._store.triggers.change(gone)
             return
+        if notice.on == "recovered":
+            await self._settle_failures_before(rule, notice)
         guard, rows = await self._guard(rule, notice)
         if notice.on not in rule.on or guard is None:
             # It is remembered that the path fails, and no more.
@@ -287,6 +294,17 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         await self._tell(rule, notice, current, msgspec.structs.replace(guard, rows=rows))
         # If it is there still, the guard holds back whoever looks at it again.
         await self._store.triggers.change(gone)
+
+    async def _settle_failures_before(self, rule: Notification, notice: Notice) -> None:
+        """Rows that are due together are settled in any order, but a path must be known to fail
+        before it can work again. To settle a row twice changes nothing."""
+        first = (rule.path, "failed/")
+        for row in await self._store.triggers.of_kind(NOTICE, prefix=rule.path, after=first):
+            if row.path != rule.path or not row.key.startswith("failed/"):
+                break
+            other = _decode_notice(row.state)
+            if other.path == notice.path and other.at <= notice.at:
+                await self.settle_row(row)
 
     async def _still_holds(self, notice: Notice) -> bool:
         if notice.on not in ("late", "waiting") or notice.execution_id is None:
