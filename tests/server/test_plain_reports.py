@@ -24,6 +24,10 @@ from tests.server.test_leases import last_word as by_hand
 LENGTH = 4000
 """Of every body: what does not change is the head, and a head that came before is known."""
 PATH = "/api/commands/report?want=1&pool=default"
+WISH = {"worker_id": "w", "slots": 2, "wait": 10}
+"""More than there is. A worker that got all it asked for is after 50 ms sent to look for what is
+left, and then goes without what follows from its report, whichever way that went.
+"""
 SHORT, LONG = "identity", "gzip;q=0.5, identity"
 
 
@@ -92,8 +96,7 @@ async def story(client: Client, system: Services, path: str) -> dict[str, Any]:
     unknown = last_word({"command_id": "c", "execution_id": "1", "lease": {"token": "t"}})
     told: dict[str, Any] = {"unknown": await client.report(unknown)}
     _, started = await client.ask("/api/execute", {"path": path})
-    wish = {"worker_id": "w", "slots": 1, "wait": 10}
-    _, leased = await client.ask("/api/commands/lease", wish)
+    _, leased = await client.ask("/api/commands/lease", WISH)
     [first] = leased["commands"]
     told["unknown again"] = await client.report(unknown)
     told["none"] = await client.report()
@@ -109,7 +112,7 @@ async def story(client: Client, system: Services, path: str) -> dict[str, Any]:
     system.draining.set()
     told["while draining"] = await client.report(last_word(third))
     system.draining.clear()
-    _, leased = await client.ask("/api/commands/lease", wish)
+    _, leased = await client.ask("/api/commands/lease", WISH)
     [last] = leased["commands"]
     await system.orchestrator.cancel(started["execution_id"])
     told["cancelled"] = await client.report(last_word(last))
@@ -161,8 +164,7 @@ async def told_after_a_fault(folder: Path) -> tuple[bytes, Any]:
         async with Client(port, SHORT) as client:
             await client.report()  # The first with this head goes the long way.
             await client.ask("/api/execute", {"path": path})
-            wish = {"worker_id": "w", "slots": 1, "wait": 10}
-            _, leased = await client.ask("/api/commands/lease", wish)
+            _, leased = await client.ask("/api/commands/lease", WISH)
             edge.is_broken = True
             [taken] = await client.report(last_word(leased["commands"][0]))
             assert edge.short == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from noetl.tools.processes.programs import spawner
+from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
 from tests.examples.system import on_bench, playbook
@@ -191,7 +192,8 @@ def test_s23_what_is_left_of_a_killed_supervisor_ends_too():
             assert time.monotonic() < end
             await asyncio.sleep(0.01)
         os.kill(pids[0], signal.SIGKILL)
-        await asyncio.wait([call])
+        with pytest.raises(Crashed):
+            await call
         return pids[1]
 
     assert is_gone(in_pool(work))

@@ -108,12 +108,13 @@ def keep(fd: int, serve: Serve) -> None:
     gc.freeze()
     line: socket.socket | None = socket.socket(fileno=fd)
     ours: set[int] = set()
+    has_orphans = False
     while line is not None or ours:
         heard: list[int | socket.socket] = [wake] if line is None else [wake, line]
         ready, _, _ = select.select(heard, [], [])
         if wake in ready:
             _drain(wake)
-            _reap(ours)
+            has_orphans = _reap(ours, has_orphans)
         if line in ready:
             assert line is not None
             request = _received(line)
@@ -148,15 +149,21 @@ def _received(line: socket.socket) -> tuple[Spawn, list[int]] | None:
     return _decode(body), fds
 
 
-def _reap(ours: set[int]) -> None:
-    """Forget supervisors that have ended. If one was killed, what it left behind is ours now."""
+def _reap(ours: set[int], has_orphans: bool) -> bool:
+    """Forget supervisors that have ended. If one was killed, what it left behind is ours now.
+
+    What we kill may itself have children, which come to us when it is dead: so we look again after
+    every death, until nothing is left. Returns whether something was.
+    """
     ended = [(pid, status) for pid, status in _ended_children() if pid in ours]
     ours.difference_update(pid for pid, _ in ended)
-    if any(status for _, status in ended):
-        for pid in descendants(os.getpid(), deep=False):
-            if pid not in ours:
-                for orphan in (pid, *descendants(pid)):
-                    _signal(orphan, signal.SIGKILL)
+    if not has_orphans and not any(status for _, status in ended):
+        return False
+    orphans = [pid for pid in descendants(os.getpid(), deep=False) if pid not in ours]
+    for pid in orphans:
+        for orphan in (pid, *descendants(pid)):
+            _signal(orphan, signal.SIGKILL)
+    return bool(orphans)
 
 
 # --- The supervisor ----------------------------------------------------------------------------
