@@ -235,6 +235,8 @@ def test_a_recording_is_looked_at_offline(browser, stage: Stage, tmp_path):
         page.keyboard.press("[")
         page.wait_for_url("**at=*")
         assert page.get_by_role("button", name="Rerun", exact=True).count() == 0
+        # There is no session that could end.
+        page.locator("span.who", has_text="visitor").wait_for()
         # A recording has the net and not the text of its playbook.
         assert all("/api/catalog/" in one for one in tab.troubles)
         tab.close()

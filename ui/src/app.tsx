@@ -143,16 +143,21 @@ function Header() {
           ))}
         </select>
       </label>
-      <Whoever />
+      <Caller />
     </header>
   );
 }
 
-function Whoever() {
+const NOT_SIGNED_IN: Record<string, string> = {
+  open: "This server has no users: everybody on this machine may do everything.",
+  visitor: "This is a recording: everything can be read, nothing can be changed.",
+};
+
+function Caller() {
   const who = me.value!;
   if (who.kind !== "user") {
     return (
-      <span class="quiet who" title={who.kind === "open" ? "This server has no users: everybody on this machine may do everything." : who.name}>
+      <span class="quiet who" title={NOT_SIGNED_IN[who.kind] ?? who.name}>
         {who.name || "open"}
       </span>
     );

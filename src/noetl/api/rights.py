@@ -62,7 +62,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The caller, as far as the server knows them."""
 
     name: str
-    kind: Literal["user", "token", "open", "local", "nobody"]
+    kind: Literal["user", "token", "open", "local", "visitor", "nobody"]
     roles: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     """Where it may work; everywhere if there are none."""
@@ -73,7 +73,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def actor(self) -> Actor:
         """Who they are in the record of what they did."""
-        return Actor(kind="open" if self.kind == "nobody" else self.kind, name=self.name)
+        if self.kind == "visitor" or self.kind == "nobody":
+            return Actor(kind="open", name=self.name)
+        return Actor(kind=self.kind, name=self.name)
 
     @property
     def rights(self) -> frozenset[Right]:
@@ -122,7 +124,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 OPEN = Principal(name="", kind="open")
 """Everybody, where no users are configured and only this machine can ask."""
 NOBODY = Principal(name="", kind="nobody")
-VISITOR = Principal(name="visitor", kind="user", roles=("viewer",))
+VISITOR = Principal(name="visitor", kind="visitor", roles=("viewer",))
 """Everybody who looks at a recording."""
 
 
