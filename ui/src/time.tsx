@@ -62,6 +62,11 @@ export function took(seconds: number | null | undefined): string {
   return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
 }
 
+/** A span that somebody chose, such as 15 min or 1 h: without parts that are zero. */
+export function chosenSpan(seconds: number): string {
+  return took(seconds).replace(/ 00? (s|min|h)$/, "").replace(/\.0 s$/, " s");
+}
+
 /** How long something took, or takes so far. */
 export function Took({ from, to, seconds }: { from?: string | null; to?: string | null; seconds?: number | null }) {
   if (seconds !== null && seconds !== undefined) return <span class="num">{took(seconds)}</span>;

@@ -13,7 +13,7 @@ import { lineDiff } from "../src/parts/diff";
 import { columnsOf } from "../src/parts/json";
 import { hintsFor } from "../src/parts/querybar";
 import { withTerm } from "../src/screens/executions";
-import { count, took } from "../src/time";
+import { chosenSpan, count, took } from "../src/time";
 
 /** Numbers that look random and are the same each time. */
 function* numbers(seed: number): Generator<number, never> {
@@ -152,5 +152,6 @@ test("a step is found in its text by its own name only", () => {
 test("durations and numbers read as people write them", () => {
   expect([0, 0.0123, 0.9996, 9.94, 59.96, 3661, 90_000].map(took)).toEqual(["0 ms", "12 ms", "1.0 s", "9.9 s", "1 min 00 s", "1 h 01 min", "1 d 1 h"]);
   expect(took(null)).toBe("–");
+  expect([5, 900, 3600, 3660, 86_400, 864_000, 600_000].map(chosenSpan)).toEqual(["5 s", "15 min", "1 h", "1 h 01 min", "1 d", "10 d", "6 d 22 h"]);
   expect(count(1234567)).toBe("1\u2009234\u2009567");
 });

@@ -6,7 +6,7 @@ import { Ask, showDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
-import { count, took, When } from "../time";
+import { chosenSpan, count, took, When } from "../time";
 import { ask, asked, href, path } from "../url";
 
 const ROLES: [name: string, may: string][] = [
@@ -302,7 +302,7 @@ function Retention() {
             {!shown.keep.length && <p class="quiet">Everything is kept for ever. <code>NOETL_KEEP=90d</code> forgets what ended long ago.</p>}
             <ul class="plain">
               {shown.keep.map((one) => (
-                <li><span>{one.executions}</span> <span class="space" /> <span class="num">{one.seconds === null ? "for ever" : took(one.seconds)}</span></li>
+                <li><span>{one.executions}</span> <span class="space" /> <span class="num">{one.seconds === null ? "for ever" : chosenSpan(one.seconds)}</span></li>
               ))}
             </ul>
             {may("manage") && shown.keep.length > 0 && <p><button type="button" onClick={() => showDialog("Forget now", (close) => <PruneForm close={close} done={found.reload} />)}>Forget now …</button></p>}

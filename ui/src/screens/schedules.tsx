@@ -9,14 +9,14 @@ import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { Consumer, ConsumerTable, Hook, HookTable, NotificationTable, pauseDialog } from "./triggers";
-import { count, exact, took, When } from "../time";
+import { chosenSpan, count, exact, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
 const EVERY = 10_000;
 const DAYS = 14;
 
 function rhythm(one: ScheduleItem | ScheduleDocument): string {
-  return one.cron.length ? `${one.cron.join(" and ")} ${one.timezone}` : one.every !== null ? `every ${took(one.every)}` : "by hand";
+  return one.cron.length ? `${one.cron.join(" and ")} ${one.timezone}` : one.every !== null ? `every ${chosenSpan(one.every)}` : "by hand";
 }
 
 function State({ one }: { one: ScheduleItem | ScheduleDocument }) {
@@ -53,7 +53,7 @@ function ScheduleTable() {
         </Empty>
       )}
       {found.value && found.value.schedules.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Schedules">
+        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Schedules">
           <table>
             <thead>
               <tr>

@@ -6,7 +6,7 @@ import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
-import { took, When } from "../time";
+import { chosenSpan, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 10_000;
@@ -45,7 +45,7 @@ export function HookTable() {
         </Empty>
       )}
       {hooks && hooks.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Hooks">
+        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Hooks">
           <table>
             <thead><tr><th scope="col">hook</th><th scope="col">called at</th><th scope="col">does</th><th scope="col">verified by</th><th scope="col">description</th><th scope="col"><span class="hidden">Delete</span></th></tr></thead>
             <tbody>
@@ -102,7 +102,7 @@ export function Hook({ name }: { name: string }) {
             <dt>verified by</dt>
             <dd>{one.verify}{one.credentials.length > 0 && <span class="quiet"> with {one.credentials.join(", ")}</span>}</dd>
             {one.missing_credentials.length > 0 && (<><dt>missing</dt><dd class="failed">{one.missing_credentials.join(", ")}: no delivery is taken</dd></>)}
-            {one.wait > 0 && (<><dt>answers</dt><dd>with the result, after at most {took(one.wait)}</dd></>)}
+            {one.wait > 0 && (<><dt>answers</dt><dd>with the result, after at most {chosenSpan(one.wait)}</dd></>)}
           </dl>
           <h2>What became of the last deliveries</h2>
           {!one.deliveries.length && (
@@ -148,7 +148,7 @@ export function ConsumerTable() {
         </Empty>
       )}
       {consumers && consumers.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Consumers">
+        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Consumers">
           <table>
             <thead><tr><th scope="col">consumer</th><th scope="col">state</th><th scope="col">from</th><th scope="col">does</th><th scope="col">note</th></tr></thead>
             <tbody>
@@ -238,7 +238,7 @@ export function NotificationTable() {
         </Empty>
       )}
       {rules && rules.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Notifications">
+        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Notifications">
           <table>
             <thead><tr><th scope="col">notification</th><th scope="col">state</th><th scope="col">tells of</th><th scope="col">where</th><th scope="col">by</th><th scope="col" class="num">once in</th><th scope="col">note</th><th scope="col"><span class="hidden">Pause</span></th></tr></thead>
             <tbody>
@@ -249,7 +249,7 @@ export function NotificationTable() {
                   <td>{one.on.join(", ")}</td>
                   <td class="mono">{about(one) || "all"}</td>
                   <td><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a></td>
-                  <td class="num">{took(one.window)}</td>
+                  <td class="num">{chosenSpan(one.window)}</td>
                   <td>{one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description}</td>
                   <td class="num">
                     {may("operate") && (one.status === "paused" ? (
