@@ -421,7 +421,7 @@ def test_we_go_where_we_were_told_to_and_nowhere_else():
     with playing(saying(elsewhere)) as stage:
         said = asyncio.run(refusal(stage.url))
 
-    assert said.startswith(f"{stage.url} sends us to https://elsewhere/api/x (308)")
+    assert said.startswith(f"{stage.url} redirects to https://elsewhere/api/x (308)")
     assert len(stage.asked) == 1
 
 

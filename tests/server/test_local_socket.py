@@ -158,5 +158,5 @@ def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path):
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    with pytest.raises(PermissionError, match="this user alone"):
+    with pytest.raises(PermissionError, match="private to this user"):
         local_socket.path_of(deep / "noetl.db", open_to_all)

@@ -1,1 +1,1 @@
-"""The HTTP edge of the control plane: who calls, what they may do, and one call to a service."""
+"""The HTTP edge of the control plane: authenticate, check the right, call one service."""

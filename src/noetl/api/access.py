@@ -1,7 +1,7 @@
-"""Users and tokens: who somebody is, by what they show.
+"""Users, API tokens and sign-in: which principal a secret belongs to.
 
-While there are none, the server is open to whoever can reach it, and only this machine may: see
-`serving.server`. The first user or token closes it, at once.
+A server without users and tokens is open to every caller, and listens on this machine only (see
+`serving.server`). Creating the first user or token closes it at once.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ FAILURES_MAX = 5
 FAILURES_SECONDS = 60.0
 NAMES_WATCHED_MAX = 10_000
 REFUSALS_NOTED_MAX = 50
-"""So many refused sign-ins are in the audit log for each minute; of others, how many there were."""
+"""The audit log records this many refused sign-ins a minute; the rest it only counts."""
 HASHING_MAX, HASHING_WAITING_MAX = 2, 30
-"""Passwords that are checked at one time, and that wait for it."""
+"""How many passwords are checked at the same time, and how many may wait for that."""
 HASHING: dict[str, Any] = {"memory_cost": 19 * 1024, "time_cost": 2, "parallelism": 1}
-"""Argon2id as OWASP advises it: one check takes 19 MiB of memory and keeps one core busy."""
+"""Argon2id with the parameters OWASP recommends: one check takes 19 MiB of memory and one core."""
 KNOWN_SECONDS = 2.0
-"""So long after a token is revoked on one server, another may still take it."""
+"""How long another server may still accept a token after it was revoked on one."""
 
 
 class Access:
-    """Who may come in."""
+    """Authenticates callers, and keeps users and API tokens."""
 
     def __init__(self, store: AccessStore, sessions: Sessions, clock: Clock) -> None:
         self._store = self.store = store
@@ -59,25 +59,28 @@ class Access:
         self._closed = False
         self._looked_at = 0.0
         self._known: dict[str, tuple[float, Principal]] = {}
-        """Those who came in lately, by what they showed: not every request asks the database."""
+        """Recently authenticated principals by the digest of their secret: saves a query per
+        request.
+        """
 
     async def is_open(self) -> bool:
-        """Whether nobody is configured yet. Once closed, this server stays so."""
+        """Whether there are no users and tokens yet. A server that has closed stays closed."""
         if not self._closed:
             now = self._clock.now()
             if abs(now - self._looked_at) >= KNOWN_SECONDS:
                 self._closed = bool(await self._store.users() or await self._store.tokens())
-                # Only now: who asks meanwhile must not be let in on an old answer.
+                # Set after the query: a concurrent request must not be admitted on an outdated
+                # answer.
                 self._looked_at = now
         return not self._closed
 
     def _look_again(self) -> None:
-        """Somebody may come in, or no longer: this server knows at once, others soon."""
+        """Users or tokens have changed: empty the cache. Other servers notice within seconds."""
         self._looked_at = 0.0
         self._known.clear()
 
     async def who(self, secret: str | None) -> Principal:
-        """Whoever shows this; NOBODY for what we do not know."""
+        """The principal of this secret; NOBODY if it is unknown."""
         known = self.known(secret)
         if known is not None:
             return known
@@ -94,7 +97,7 @@ class Access:
         return principal
 
     def known(self, secret: str | None) -> Principal | None:
-        """The same, if nobody has to be asked for it."""
+        """The same without asking the database; None if that would be needed."""
         now = self._clock.now()
         if not self._closed:
             return OPEN if abs(now - self._looked_at) < KNOWN_SECONDS else None
@@ -120,10 +123,10 @@ class Access:
     async def sign_in(
         self, name: str, password: str, client_ip: str
     ) -> tuple[str, StoredSession, Principal]:
-        """A session for this user; raises Unauthenticated, or TooMany after too many failures.
+        """A new session for this user. Raises Unauthenticated, or TooMany after too many failures.
 
-        A try counts before its password is looked at: many at once are no way round. A name that
-        nobody has costs as much time as one that somebody has.
+        An attempt counts before its password is checked, so parallel attempts gain nothing. An
+        unknown name takes as long as a known one, so timing does not tell which names exist.
         """
         self._passwords.refuse_crowd()
         self._guesses.count(name)
@@ -136,7 +139,7 @@ class Access:
         await self._store.delete_expired(self._clock.now())
         secret, session = await self._sessions.create(name, client_ip)
         if await self._store.user(name) != user:
-            # The password was changed while it was checked; the session came too late to end then.
+            # The password changed during the check, after the change had ended all other sessions.
             await self._sessions.end(session.session_id)
             raise Unauthenticated("the name or the password is wrong.")
         await self.note(name, "login", name, details=client_ip)
@@ -148,12 +151,12 @@ class Access:
             return
         if more:
             await self.note("nobody", "login.refused", "(others)", details=f"{more} more")
-        # People also type their password where their name belongs.
+        # People also type their password into the name field.
         target = name if NAME.fullmatch(name) else "(not a name)"
         await self.note("nobody", "login.refused", target, details=client_ip)
 
     async def note_refused_delivery(self, path: str, client_ip: str) -> None:
-        """Somebody called a hook and could not show that they may; of many, how many more."""
+        """Record a delivery to a hook that failed its check; beyond the limit, only count it."""
         more = self._refused_deliveries.count(self._clock.now())
         if more is None:
             return
@@ -192,7 +195,7 @@ class Access:
                 created_at=self._clock.now(),
             )
         )
-        for session in sessions:  # in the database they have ended with the old password
+        for session in sessions:  # The database ended them together with the old password.
             await self._sessions.end(session.session_id)
         self._look_again()
         await self.note(by.name, "user.put", name, details=" ".join(roles))
@@ -213,10 +216,10 @@ class Access:
         seconds: float | None = None,
         pools: tuple[str, ...] = (),
     ) -> str:
-        """A new token. This is the only time that anybody sees it."""
+        """A new API token. The answer is the only place that shows its secret."""
         _check(name, roles)
         if pools and roles != ("worker",):
-            raise BadRequest("`pools` bind a token that works: its one role is worker.")
+            raise BadRequest("`pools` only apply to a token whose one role is worker.")
         await self._refuse_lockout(roles)
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
         now = self._clock.now()
@@ -241,10 +244,10 @@ class Access:
         await self.note(by.name, "token.revoked", name)
 
     async def _refuse_lockout(self, roles: tuple[str, ...]) -> None:
-        """The first of all closes the server: if it could not let others in, nobody could."""
+        """The first user or token closes the server, so it must be able to add others."""
         if "admin" not in roles and await self.is_open():
             raise Conflict(
-                "the first user or token must have the role admin, or nobody could add others."
+                "the first user or token must have the role admin, or no one could add others."
             )
 
     async def note(
@@ -256,7 +259,7 @@ class Access:
         execution_id: str | None = None,
         details: str = "",
     ) -> None:
-        """Remember who did what."""
+        """Write an entry to the audit log."""
         await self._store.put_audit(
             AuditEntry(
                 at=self._clock.now(),
@@ -270,7 +273,9 @@ class Access:
 
 
 class _Passwords:
-    """Checks and hashes passwords: slow on purpose, so few at a time, and in threads of its own."""
+    """Checks and hashes passwords. That is slow on purpose, so only a few run at a time, in their
+    own threads.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(HASHING_MAX, "passwords")
@@ -279,19 +284,19 @@ class _Passwords:
 
     def refuse_crowd(self) -> None:
         if self._running >= HASHING_MAX + HASHING_WAITING_MAX:
-            raise TooMany("many people sign in just now; try again in a few seconds.")
+            raise TooMany("too many people are signing in now; try again in a few seconds.")
 
     async def hashed(self, password: str) -> str:
         return await self._run(lambda: self._hasher.hash(password))
 
     @cached_property
     def _hasher(self) -> PasswordHasher:
-        from argon2 import PasswordHasher  # loaded by the first password
+        from argon2 import PasswordHasher  # Imported for the first password.
 
         return PasswordHasher(**HASHING)
 
     async def matches(self, stored: str | None, password: str) -> bool:
-        """Whether it is this one. Without one the answer is no, after the same work."""
+        """Whether the password matches. Without a hash the answer is no, after the same work."""
         if not self._decoy:
             self._decoy = await self.hashed(secrets.token_urlsafe())
 
@@ -314,14 +319,14 @@ class _Passwords:
 
 
 class _Guesses:
-    """How often somebody tried to sign in under a name lately."""
+    """Counts recent sign-in attempts by user name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tries: dict[str, deque[float]] = {}
 
     def count(self, name: str) -> None:
-        """One more; raises TooMany if there were enough."""
+        """Count one attempt. Raises TooMany beyond the limit."""
         now = self._clock.now()
         recent = self._tries.pop(name, None) or deque()
         self._tries[name] = recent
@@ -334,12 +339,12 @@ class _Guesses:
         recent.append(now)
 
     def forget(self, name: str) -> None:
-        """Whoever it is knows the password."""
+        """The password was right: forget the attempts."""
         self._tries.pop(name, None)
 
 
 class _Refusals:
-    """How many refusals were written down lately, and how many were not."""
+    """Counts refusals per minute, so that the audit log records only some of them."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -347,7 +352,7 @@ class _Refusals:
         self._unnoted = 0
 
     def count(self, now: float) -> int | None:
-        """None: this one is not written down. Else how many before it were not."""
+        """None if this refusal is over the limit; otherwise how many were skipped before it."""
         unnoted = 0
         if abs(now - self._since) >= FAILURES_SECONDS:
             unnoted, self._since, self._noted, self._unnoted = self._unnoted, now, 0, 0
@@ -381,5 +386,5 @@ def _check(name: str, roles: tuple[str, ...]) -> None:
         if hint or not ROLE.fullmatch(role):
             raise BadRequest(
                 f'"{role[:NAME_MAX]}" is not a role.{hint} There are {", ".join(ROLES)}; names of'
-                " own, which forms ask for, have letters, digits, _ and -."
+                " your own, for forms, have letters, digits, _ and -."
             )

@@ -1,7 +1,7 @@
-"""The one way to talk to a server: by its routes, over a connection, or in the same process.
+"""The client of the API: calls routes over a connection, or in the same process.
 
-Errors come back as what they were raised as on the far side. Where no server answers, a client says
-so at once. Workers talk through the same connections; see `worker_control`.
+An error of the server is raised here as the exception it was there. If no server answers, the call
+fails at once. Workers use the same connections but keep trying; see `worker_control`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AVOID_SECONDS = 30.0
-"""For so long a server that did not answer is asked only if no other does."""
+"""For this long, a server that did not answer is asked only after all others."""
 Params = dict[str, str] | list[tuple[str, str]]
 FOLLOW_EVENTS, FOLLOW_SECONDS = 1000, 20.0
 LAST_EVENT = "playbook.processed"
-"""Nothing is recorded of an execution after it."""
+"""The last event of an execution."""
 TARGETS_REMEMBERED = 256
 PATH_SAFE = "/%:@!$&'()*+,;=?"
-"""What a path may hold as it is: parts of it are quoted already."""
+"""Characters that stay unquoted in a path; its parameters are quoted already."""
 _TRY_AGAIN = frozenset({502, 503, 504})
 
 
 class Connection:
-    """One or several servers that know the same. If one does not answer, another is asked."""
+    """One server, or several with the same database. If one does not answer, the next is asked."""
 
     def __init__(
         self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
@@ -62,13 +62,13 @@ class Connection:
         self._servers = [Lines(url.rstrip("/"), token, repeats=repeats) for url in urls]
         self._urls = [without_password(url.rstrip("/")) for url in urls]
         self._current = 0
-        """The server that answered last, or that is to be asked next."""
+        """The index of the server that answered last, which is asked first."""
         self._avoided_until = [0.0] * len(self._servers)
         self._repeats = repeats
 
     @property
     def url(self) -> str:
-        """The server that is asked at the moment, as people may see it."""
+        """The URL of the current server, without user and password."""
         return self._urls[self._current]
 
     def close(self) -> None:
@@ -111,9 +111,9 @@ class Connection:
         headers: dict[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> bytes:
-        """The body of the answer. Raises what went wrong over there, or Unreachable.
+        """The body of the answer. Raises the server's error, or Unreachable.
 
-        A server that says nothing for so many seconds is passed over, like one that is away.
+        A server that is silent for `seconds` counts as not answering.
         """
         target = _target(path)
         if params:
@@ -129,11 +129,11 @@ class Connection:
                 failure = error
                 self._pass_over(asked)
                 if self._repeats and isinstance(error, TimeoutError):
-                    # Whatever else was asked of it would wait as long in vain.
+                    # Other requests to this server would wait in vain just as long.
                     self._servers[asked].break_off()
                 continue
             if self._repeats and untried and answer.status in _TRY_AGAIN:
-                # It cannot do its work for now, and another one may.
+                # This server cannot work at the moment; another one may.
                 self._pass_over(asked)
                 continue
             self._avoided_until[asked] = 0.0
@@ -141,8 +141,8 @@ class Connection:
                 return answer.body
             if answer.location is not None and answer.status < 400:
                 raise NoetlError(
-                    f"{self._urls[asked]} sends us to {answer.location} ({answer.status}), where we"
-                    " do not go by ourselves. --server or NOETL_SERVER_URL names the server to ask."
+                    f"{self._urls[asked]} redirects to {answer.location} ({answer.status}), and"
+                    " redirects are not followed. Name that server with --server."
                 )
             raise error_of(answer.status, answer.body)
         raise Unreachable(
@@ -151,7 +151,7 @@ class Connection:
         )
 
     def _next_of(self, untried: set[int]) -> int:
-        """The server that answers as a rule; those that failed lately come last."""
+        """The server to ask next: the current one first, recently failed ones last."""
         now, count = asyncio.get_running_loop().time(), len(self._servers)
         if self._current in untried and self._avoided_until[self._current] <= now:
             return self._current
@@ -159,7 +159,7 @@ class Connection:
         return min(in_order, key=lambda number: max(self._avoided_until[number] - now, 0.0))
 
     def _pass_over(self, asked: int) -> None:
-        """This server failed: others are asked before it for a while."""
+        """Remember that this server failed: for a while it is asked last."""
         self._avoided_until[asked] = asyncio.get_running_loop().time() + AVOID_SECONDS
         if self._current == asked:
             self._current = (asked + 1) % len(self._servers)
@@ -171,7 +171,7 @@ def _target(path: str) -> str:
 
 
 def _pairs(query: dict[str, Any]) -> list[tuple[str, str]]:
-    """A query as it is written; what is None is left out, and a table is written key by key."""
+    """The query string; None is left out, and a mapping is written key by key."""
     flat: list[tuple[str, Any]] = []
     for name, value in query.items():
         if isinstance(value, dict):
@@ -187,7 +187,7 @@ def _pairs(query: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _cause_of(failure: OSError | None) -> str:
-    """Why nobody answered, in a few words."""
+    """Why no server answered, in a few words."""
     if failure is None:
         return "none is named"
     number = failure.errno or 0
@@ -197,7 +197,7 @@ def _cause_of(failure: OSError | None) -> str:
 
 
 def error_of(status: int, body: bytes) -> NoetlError:
-    """The error that an answer stands for."""
+    """The exception for an error answer."""
     try:
         told = msgspec.json.decode(body, type=dict[str, Any])["error"]
         code, message, details = told["code"], told["message"], told.get("details")
@@ -214,8 +214,9 @@ def error_of(status: int, body: bytes) -> NoetlError:
 
 
 def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
-    """Errors by code, of all that can be made from a message alone. Of those that share a code, the
-    first in the tree stands for all."""
+    """Error classes by code, for those that a message alone can construct. If several share a code,
+    the first in the tree is used.
+    """
     found = {} if root is PlaybookRejected else {root.code: root}
     for kind in root.__subclasses__():
         found = _kinds(kind) | found
@@ -223,7 +224,7 @@ def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
 
 
 class Connected:
-    """Something that talks through a connection of its own, for as long as it is entered."""
+    """A client over connections; open while entered as a context manager."""
 
     def __init__(
         self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
@@ -243,7 +244,7 @@ class Connected:
 
 
 class Transport(Protocol):
-    """A way to the routes of the API."""
+    """How a client reaches the routes of the API."""
 
     async def call(
         self,
@@ -254,19 +255,19 @@ class Transport(Protocol):
         body: B | None,
         headers: dict[str, str],
     ) -> A:
-        """What the route answers. Raises what went wrong there."""
+        """Call the route. Raises the error it ended with."""
 
     def pieces(
         self, route: Route[Any, Any, Any], parameters: dict[str, str]
     ) -> AsyncIterator[bytes]:
-        """The body of an answer that is a file or may be large, piece by piece."""
+        """The body of an answer that is a file or may be large, in chunks."""
 
     def close(self) -> None:
-        """Nothing is called any more."""
+        """Close the transport; no calls follow."""
 
 
 class InProcess:
-    """Handlers called directly, by a process that holds the database."""
+    """Calls handlers directly, in the process that holds the database."""
 
     def __init__(self, services: Services, principal: Principal) -> None:
         self._services = services
@@ -284,7 +285,7 @@ class InProcess:
         self._principal.require(route.right)
         sent = {name.lower().encode(): value.encode() for name, value in headers.items()}
         given: dict[str, Any] = {**parameters}
-        # Read as if it had been sent: the same is refused here as there.
+        # Parse it as if it had been sent, so that the same input is refused here and there.
         if route.query is not None:
             written = [] if query is None else _pairs(msgspec.to_builtins(query))
             given["query"] = route.reader.query(urlencode(written).encode())
@@ -309,21 +310,21 @@ class InProcess:
                 yield piece
 
     def close(self) -> None:
-        """Whoever made the services ends them."""
+        """The services belong to the caller, which also ends them."""
 
 
 class Client(Connected):
-    """The API, called by its routes: `await client.call(START, body=StartExecution(path=…))`.
+    """Calls the API by its routes: `await client.call(START, body=StartExecution(path=…))`.
 
-    The same on a server, in this process, and through the socket of the process that holds a
-    database.
+    It works the same against a server, in this process, and through the socket of the process that
+    holds a database.
     """
 
     _transport: Transport | None = None
 
     @classmethod
     def through(cls, transport: Transport) -> Self:
-        """A client over another transport than connections to servers."""
+        """A client over a transport other than connections to servers."""
         made = cls(())
         made._transport = transport
         return made
@@ -337,14 +338,14 @@ class Client(Connected):
         headers: dict[str, str] | None = None,
         **parameters: str,
     ) -> A:
-        """What the route answers; raises the error that it ended with."""
+        """Call the route. Raises the error it ended with."""
         transport = self._transport or self._connection
         return await transport.call(
             route, parameters, query=query, body=body, headers=headers or {}
         )
 
     def pieces(self, route: Route[Any, Any, Any], **parameters: str) -> AsyncIterator[bytes]:
-        """The body of an answer that is a file or may be large, piece by piece."""
+        """The body of an answer that is a file or may be large, in chunks."""
         return (self._transport or self._connection).pieces(route, parameters)
 
     @property
@@ -363,8 +364,8 @@ class Client(Connected):
     # --- What programs do most ---
 
     async def register(self, content: str) -> Registered:
-        """Keep a playbook, written in YAML, in the catalog. The same text again is the same
-        version. Raises PlaybookRejected with all of its problems.
+        """Register a playbook, given as YAML text, in the catalog. The same text again yields the
+        same version. Raises PlaybookRejected with all problems.
         """
         from noetl.api.routes.catalog import REGISTER, Register
 
@@ -379,9 +380,7 @@ class Client(Connected):
         labels: dict[str, str] | None = None,
         key: str | None = None,
     ) -> Started:
-        """Start a playbook of the catalog. With the same `key` it is started once, however often
-        this is called.
-        """
+        """Start a registered playbook. Calls with the same `key` start one execution."""
         from noetl.api.routes.executions import START, StartExecution
 
         body = StartExecution(path=path, workload=workload, version=version, labels=labels or {})
@@ -389,7 +388,7 @@ class Client(Connected):
         return await self.call(START, body=body, headers=headers)
 
     async def follow(self, execution_id: ExecutionId, *, after: int = 0) -> Events:
-        """The events of an execution as they happen, until its last one."""
+        """The events of an execution as they happen, up to the last one."""
         from noetl.api.routes.executions import EVENTS, WhichEvents
 
         while True:
@@ -402,7 +401,7 @@ class Client(Connected):
             after = page.next_after
 
     async def wait(self, execution_id: ExecutionId) -> ExecutionDocument:
-        """The execution as it is when it has ended: its status, result or error, and its steps."""
+        """Wait for the end of an execution: its status, result or error, and its steps."""
         from noetl.api.routes.executions import EVENTS, GET, WhichEvents
 
         query = WhichEvents(type=(LAST_EVENT,), wait=FOLLOW_SECONDS)

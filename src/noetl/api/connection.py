@@ -22,10 +22,10 @@ from noetl.version import __version__
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
-"""For so long a server may be silent, unless whoever asks says otherwise; an answer that keeps
-coming may take longer."""
+"""How long a server may be silent, unless the caller of `request` says otherwise. A long answer may
+take longer as long as data keeps arriving."""
 KEEP_SECONDS = 15.0
-"""A connection that was not used for longer may be dead without our knowing."""
+"""A connection that was idle for longer may be dead without our knowing, so it is not reused."""
 IPV4_TOO_AFTER = 0.25
 BUFFER_BYTES = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
@@ -36,13 +36,13 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     location: str | None
-    """Where the server would have us ask instead."""
+    """The `Location` of a redirect."""
 
 
 class Line(asyncio.BufferedProtocol):
-    """One connection: a question, its answer, the next question.
+    """One connection: a request, its response, the next request.
 
-    It has a buffer, because asyncio would make one of 256 KiB for each answer.
+    It brings its own buffer, because asyncio would allocate 256 KiB for each response.
     """
 
     def __init__(self, on_lost: Callable[[Line], None]) -> None:
@@ -58,7 +58,7 @@ class Line(asyncio.BufferedProtocol):
         self._is_usable = True
         self._unsent = 0
         self.has_heard = False
-        """Whether anything came since we asked."""
+        """Whether any data has arrived since the request."""
         self.last_heard = 0.0
         self._begin_answer()
 
@@ -70,9 +70,10 @@ class Line(asyncio.BufferedProtocol):
         self._has_length = False
 
     async def ask(self, request: bytes, seconds: float = ANSWER_SECONDS) -> Answer:
-        """The answer. Raises OSError; the connection is of no use after that.
+        """Send a request and return the response. Raises OSError, after which the connection is
+        unusable.
 
-        TimeoutError: the other end said nothing, and took nothing, for so many seconds.
+        TimeoutError: the server sent nothing and accepted nothing for `seconds`.
         """
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
@@ -88,25 +89,25 @@ class Line(asyncio.BufferedProtocol):
         try:
             return await waiter
         except asyncio.CancelledError:
-            # What would still come must not be taken for the answer to another question.
+            # Data that still arrives must not be taken for the response to another request.
             self.close()
             raise
         finally:
             self._waiter = None
 
     def is_usable(self) -> bool:
-        """Whether another question may be asked: nothing is left of the one before."""
+        """Whether the connection can take another request: nothing is left of the last one."""
         return self._is_usable and not self.unsent()
 
     def unsent(self) -> int:
-        """How many bytes of the question are still with us."""
+        """How many bytes of the request are not yet sent."""
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         self._is_usable = False
         self._transport.abort()
 
-    # --- What the connection tells us ---
+    # --- Callbacks of the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -135,19 +136,19 @@ class Line(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if error is None and self._has_head and not self._has_length:
-            self.on_message_complete()  # An answer of this kind ends with its connection.
+            self.on_message_complete()  # A response of this kind ends with its connection.
         else:
             self._fail(error or ConnectionError("the server closed the connection"))
         self._on_lost(self)
 
     def _look_at_clock(self) -> None:
-        """One timer for many questions: nearly all are answered long before it rings."""
+        """One timer serves many requests: nearly all are answered long before it fires."""
         self._timer = None
         if self._waiter is None:
             return
         unsent = self.unsent()
         if unsent < self._unsent:
-            self.last_heard = self._loop.time()  # They listen, if to a long question.
+            self.last_heard = self._loop.time()  # The server is still reading a long request.
         self._unsent = unsent
         due = self.last_heard + self._seconds
         if due <= self._loop.time():
@@ -166,11 +167,11 @@ class Line(asyncio.BufferedProtocol):
             self._waiter.set_exception(error)
         self.close()
 
-    # --- What the parser tells us ---
+    # --- Callbacks of the parser ---
 
     def on_message_begin(self) -> None:
         if self._waiter is None or self._waiter.done():
-            self.close()  # Nobody asked for this, so nothing behind it can be trusted.
+            self.close()  # Data without a request: nothing that follows can be trusted.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -188,7 +189,7 @@ class Line(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            self._begin_answer()  # "Go on", or "still at it": the answer is yet to come.
+            self._begin_answer()  # An interim status (1xx): the final response follows.
             return
         if self._waiter is None or self._waiter.done():
             return
@@ -198,13 +199,13 @@ class Line(asyncio.BufferedProtocol):
 
 
 class Lines:
-    """The connections to one server: as many as there are questions at a time."""
+    """The connections to one server: as many as there are concurrent requests."""
 
     def __init__(self, url: str, token: str | None = None, *, repeats: bool = False) -> None:
-        """`repeats`: whatever is asked may be asked twice, not only what HTTP calls idempotent."""
+        """`repeats`: every request may be sent twice, not only those that HTTP calls idempotent."""
         self._address = urlsplit(url)
         self._socket = unquote(self._address.path) if self._address.scheme == "unix" else None
-        """The path of a socket on this machine."""
+        """The path of a Unix socket on this machine."""
         self._repeats = repeats
         self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
         self._prefix = "" if self._socket is not None else self._address.path.rstrip("/")
@@ -220,7 +221,7 @@ class Lines:
         self._idle: list[Line] = []
         self._is_closed = False
         self._breaks = 0
-        """How often all connections were broken off by us."""
+        """How often we closed all connections."""
 
     async def ask(
         self,
@@ -230,7 +231,7 @@ class Lines:
         headers: Mapping[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
-        """What the server answers to it, whatever that is. Raises OSError if it does not."""
+        """The response to a request, of any status. Raises OSError if there is none."""
         more = "" if headers is None else _head(headers)
         if body is not None:
             more += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -241,19 +242,19 @@ class Lines:
             try:
                 return await self._ask(line, request, seconds)
             except ConnectionError:
-                # A server may close a connection in the moment in which we use it again.
+                # A server may close an idle connection at the moment we reuse it.
                 may_repeat = self._repeats or method in SAFE_TO_REPEAT
                 if line.has_heard or not may_repeat or self._breaks > breaks:
                     raise
         return await self._ask(await self._connected(), request, seconds)
 
     def close(self) -> None:
-        """Whoever waits for an answer gets an error, and so does whoever asks after this."""
+        """Fail all pending requests and refuse new ones."""
         self._is_closed = True
         self.break_off()
 
     def break_off(self) -> None:
-        """Whoever waits for an answer gets an error; the next question has a new connection."""
+        """Fail all pending requests; the next request opens a new connection."""
         self._breaks += 1
         for line in list(self._all):
             line.close()
@@ -267,7 +268,7 @@ class Lines:
         return answer
 
     def _kept(self) -> Line | None:
-        """The connection that was used last, if there is one to spare."""
+        """The most recently used idle connection, if there is one."""
         long_ago = asyncio.get_running_loop().time() - KEEP_SECONDS
         while self._idle:
             line = self._idle.pop()
@@ -294,7 +295,7 @@ class Lines:
         host = self._address.hostname
         port = self._address.port or (80 if self._tls is None else 443)
         try:
-            # Without a limit of ours: name servers that fail have limits of their own.
+            # No timeout of ours: the resolver has its own.
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:
             raise OSError(f"{host} is not the name of a host: {error}") from error
@@ -319,7 +320,7 @@ class Lines:
             self._idle.remove(line)
 
     def _host(self) -> str:
-        """As it is written, without user and password; other scripts in their spelling for DNS."""
+        """The host without user and password; names in other scripts in their DNS spelling."""
         if self._socket is not None:
             return "localhost"
         host = self._address.netloc.rpartition("@")[2]

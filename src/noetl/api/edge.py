@@ -1,10 +1,10 @@
-"""The way of every request: its id, the caller, the route, its right, its handler, the answer.
+"""The path of every request: request id, caller, route, right, handler, answer.
 
     admit → match → right → query and body → handler → answer
 
-An unknown caller gets no further than the first of these, whatever they ask for and however they
-spell it. So the routes that are open are matched here, letter by letter; all else is refused
-unseen. There is no framework in between: the table says all that one would be told.
+An unknown caller never gets past the first stage, whatever path they ask for and however they spell
+it. Open routes are therefore matched here, letter by letter; everything else is refused unseen.
+There is no web framework: the route table holds all that one would be configured with.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOSTS_REMEMBERED = 64
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 NO_STORE = (b"cache-control", b"no-store")
-"""Unless the answer says something else."""
+"""The default; an answer may set another."""
 HOOKS = "/hooks/"
 OPEN = frozenset(
     (route.method, path) for route in TABLE if route.right == "anyone" for path in route.paths
 )
-"""What callers may ask that nobody knows."""
+"""Routes that need no sign-in."""
 
 PACKED_MIN = 1024
 PACKED_APART = 128 * 1024
-"""What takes longer to compress does not keep the others in this process waiting."""
+"""Larger bodies are compressed in a thread, so that other requests do not wait."""
 PACKED_LEVEL = 5
 VARIES = (b"vary", b"Accept-Encoding")
 _TEXT = re.compile(rb"(application/(json|.*\+json|yaml)|text/(?!event-stream))")
 _GZIP = re.compile(rb"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
-# Pages of other sites that may ask (CORS): none, but for those that the operator names. They show a
-# token. The cookie of a session stays with our own pages, so nobody acts through the browser of
-# somebody who is signed in.
+# CORS: pages of other sites may not call the API, except for origins that the operator names. Those
+# authenticate with a token. The session cookie is sent from our own pages only, so another site
+# cannot act for a signed-in user.
 PREFLIGHT: Headers = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE"),
     (
@@ -75,12 +75,12 @@ PREFLIGHT: Headers = (
     ),
     (b"access-control-max-age", b"600"),
 )
-"""To the browser that asks whether a page of another site may ask: it may."""
+"""Answer to a CORS preflight from an allowed origin."""
 WELCOME: Headers = (
     (b"access-control-expose-headers", b"ETag, X-Request-ID"),
     (b"vary", b"Origin"),
 )
-"""With its origin, what lets such a page read the answer."""
+"""Together with the origin, this lets a page of an allowed site read the answer."""
 
 _encode = msgspec.json.Encoder().encode
 AS_JSON: Headers = ((b"content-type", JSON.encode()),)
@@ -88,7 +88,7 @@ UNKNOWN: Headers = (*AS_JSON, (b"www-authenticate", b"Bearer"))
 
 
 def _with_manners(headers: Headers, guest: bytes | None) -> Headers:
-    """What every answer says beside its own."""
+    """Headers of every answer."""
     own = [NOSNIFF]
     if guest is not None:
         own += [(b"access-control-allow-origin", guest), *WELCOME]
@@ -98,21 +98,21 @@ def _with_manners(headers: Headers, guest: bytes | None) -> Headers:
 
 
 LINES = {headers: lines_of(_with_manners(headers, None)) for headers in (AS_JSON, UNKNOWN)}
-"""What most answers say."""
+"""Headers of most answers."""
 
 
 class Response(NamedTuple):
-    """An answer as it is sent."""
+    """An answer, ready to send."""
 
     status: int
     headers: Headers
     body: bytes | AsyncIterator[bytes] = b""
     size: int | None = None
-    """Of a body that comes piece by piece, if it is known."""
+    """The length of a body sent in chunks, if it is known."""
 
 
 class Asked:
-    """What the head of a request says, read once: clients send the same heads again and again."""
+    """What the head of a request says; parsed once, because clients repeat their heads."""
 
     __slots__ = (
         "guest",
@@ -130,7 +130,7 @@ class Asked:
         headers, method = head.headers, head.method
         origin = headers.get(b"origin")
         self.guest = origin if origin in origins else None
-        """The site whose page asks, if the operator has named it."""
+        """The origin of the page that calls, if the operator allows it."""
         self.host = headers.get(b"host", b"")
         self.is_of_other_site = (
             origin is not None
@@ -138,20 +138,20 @@ class Asked:
             and method not in ("GET", "OPTIONS")
             and origin.partition(b"://")[2] != self.host
         )
-        """A page of another site asks for more than to read."""
+        """A page of another site sends a request that does more than read."""
         self.is_for_all = (method, head.path) in OPEN and head.is_literal
         self.is_hook = method == "POST" and head.path.startswith(HOOKS)
         self.secret = _secret(headers)
         given = headers.get(b"x-request-id", b"")
         self.request_id = given.decode() if _REQUEST_ID.fullmatch(given) else None
         self.match: Match | None = None
-        """The route, once somebody was let in who asked for it."""
+        """The route, once its caller was admitted."""
         self.wish: Next | None = None
-        """What else a report asks for, if it is one and its answer is plain JSON."""
+        """Parameters of a report whose answer is plain JSON."""
 
 
 class Edge:
-    """Answers requests that come over the network."""
+    """Answers requests from the network."""
 
     def __init__(
         self,
@@ -161,8 +161,9 @@ class Edge:
         proxies: Collection[str] = (),
         pages: Pages | None = None,
     ) -> None:
-        """`origins` are sites whose pages may call, too, and `pages` are our own; `proxies` are
-        networks whose word we take for whom they speak for."""
+        """`origins` are other sites whose pages may call, `pages` are our own; `proxies` are
+        networks whose forwarding headers are trusted.
+        """
         self._services = services
         self._access = services.access
         self._metrics = services.metrics
@@ -182,13 +183,13 @@ class Edge:
         return self._answer(request)
 
     async def _answer(self, request: Request) -> None:
-        """Whatever goes wrong becomes an answer, too."""
+        """Answer a request; every error becomes an answer, too."""
         begun = time.perf_counter()
         head = request.head
         asked: Asked | None = head.found
         if asked is None:
             asked = head.found = Asked(head, self._origins)
-        # It tells requests apart in the log, and keeps no secret.
+        # The id tells requests apart in the log; it is no secret.
         request_id = asked.request_id or f"{random.getrandbits(64):016x}"
         caller: Caller | None = None
         found: Match | None = None
@@ -236,18 +237,18 @@ class Edge:
             request.begin(response.status, lines, response.size)
             await self._stream(request, response.body, caller)
 
-    # --- Who asks ---
+    # --- The caller ---
 
     async def _admit(self, request: Request, asked: Asked) -> Principal:
-        """Whoever asks; raises for those we do not know, unless the route is open to all."""
+        """Authenticate the caller. Raises for unknown ones, unless the route is open."""
         if asked.is_of_other_site:
-            # It must not act through the browser of somebody who is signed in.
-            raise NotAllowed("this comes from a page of another site, which may not act here.")
+            # Such a page must not act through the browser of a signed-in user.
+            raise NotAllowed("pages of other sites may not act here.")
         if asked.is_for_all and request.method == "GET":
-            # The server's health. The database would have to say who asks, and may be silent.
+            # Health needs no caller: the database would identify them, and it may be down.
             return NOBODY
         if asked.is_hook:
-            # Each hook says itself whom it lets in, and goes by no account of ours.
+            # Hooks authenticate each delivery themselves and know no accounts.
             return NOBODY
         principal = await self._who(asked)
         if principal.kind == "open":
@@ -264,7 +265,7 @@ class Edge:
         return await self._access.who(asked.secret)
 
     async def _gone(self, request: Request, principal: Principal) -> None:
-        """Return when the caller has hung up, or soon after they are no longer let in."""
+        """Return once the caller has hung up, or soon after their access has ended."""
         if principal.kind in ("nobody", "local"):
             await request.gone()
             return
@@ -276,16 +277,16 @@ class Edge:
                 return
 
     def _known(self, request: Request, asked: Asked) -> Principal | None:
-        """Whoever asks, if `_admit` would let them in without asking anybody."""
+        """The caller, if `_admit` can identify them without the database."""
         found = self._access.known(asked.secret)
         if found is not None and found.kind == "open" and not _is_this_machine(asked.host):
             return None
         return found
 
-    # --- What is asked ---
+    # --- The route ---
 
     def _page(self, head: Head) -> Page | None:
-        """What a browser shows to people. It holds no data, so nobody is asked who they are."""
+        """A page of the web UI. Pages hold no data, so they need no sign-in."""
         if self._pages is None or head.method != "GET":
             return None
         return self._pages.find(head.path, head.headers)
@@ -318,7 +319,7 @@ class Edge:
         return Response(200, AS_JSON, _encode(answer))
 
     def _methods_of(self, head: Head) -> Response:
-        """Everybody who is known may ask which methods a path has."""
+        """Every known caller may ask which methods a path has."""
         _refuse_nul(head)
         allow = self._router.allowed(head.path)
         if allow is None:
@@ -328,7 +329,7 @@ class Edge:
     # --- The answer ---
 
     def _send_taken(self, answering: Answering, body: bytes) -> None:
-        """What became of reports; see `plain_reports`."""
+        """Send the answers to reports; see `plain_reports`."""
         request, request_id = answering.request, answering.request_id
         lines = LINES[AS_JSON] + b"x-request-id: %b\r\n" % request_id.encode()
         request.answer(200, lines, body)
@@ -337,7 +338,7 @@ class Edge:
         self._record(head, found, found.path, name, request_id, 200, answering.begun)
 
     async def _stream(self, request: Request, frames: AsyncIterator[bytes], caller: Caller) -> None:
-        """Send what comes until it ends, or until the caller has gone."""
+        """Send chunks until the body ends or the caller has gone."""
 
         async def pump() -> None:
             async with _closing(frames):
@@ -388,9 +389,9 @@ class Edge:
 
 
 class LocalEdge(Edge):
-    """Answers callers that came through the socket beside the database file.
+    """Answers requests through the Unix socket beside the database file.
 
-    Only who may write the file can open it, and no browser does.
+    Only an account that can write the file can open it, and no browser does.
     """
 
     async def _admit(self, request: Request, asked: Asked) -> Principal:
@@ -401,7 +402,7 @@ class LocalEdge(Edge):
 
 
 class ShowingEdge(Edge):
-    """Answers those who look at a recording on this machine: everybody may look, nobody may act."""
+    """Answers people who view a recording on this machine: everyone may read, no one may act."""
 
     def _known(self, request: Request, asked: Asked) -> Principal | None:
         return None
@@ -415,16 +416,17 @@ class ShowingEdge(Edge):
 
 
 class Proxies:
-    """The proxies whose word we take for whom they speak for; nobody else is asked."""
+    """The proxies whose forwarding headers are trusted."""
 
     def __init__(self, networks: Collection[str]) -> None:
         self._networks = [ipaddress.ip_network(one, strict=False) for one in networks]
 
     def behind(self, address: str, headers: dict[bytes, bytes]) -> tuple[str, str]:
-        """The address of the client, and how it speaks: as a proxy says, if that address is one.
+        """The client's address and scheme: as a trusted proxy reports them, otherwise of the
+        connection.
 
-        Each proxy adds whom it speaks for at the end. The last address that is not our proxy is
-        the client: what stands before it anybody may have written.
+        Each proxy appends the address it forwards for. The last address that is not one of our
+        proxies is the client; anyone may have written what stands before it.
         """
         scheme = "http"
         if not self._networks or not self._knows(address):
@@ -445,21 +447,21 @@ class Proxies:
 
 
 def _is_plain(head: Head) -> bool:
-    """Whether the answer is neither for a page of another site nor perhaps to be compressed."""
+    """Whether the answer needs neither CORS headers nor compression."""
     asked: Asked = head.found
     accepted = head.headers.get(b"accept-encoding", b"identity")
     return asked.guest is None and not asked.is_of_other_site and accepted == b"identity"
 
 
 def _without_port(written: str) -> str:
-    """The address of `1.2.3.4:80`, `[::1]:80` or the address alone."""
+    """The address in `1.2.3.4:80`, `[::1]:80` or a bare address."""
     if written.startswith("["):
         return written[1:].partition("]")[0]
     return written.partition(":")[0] if written.count(":") == 1 else written
 
 
 def _secret(headers: dict[bytes, bytes]) -> str | None:
-    """What whoever asks shows: a bearer token, or the cookie of a session."""
+    """The secret that the caller presents: a bearer token, or a session cookie."""
     scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return secret.strip().decode("latin-1")
@@ -482,7 +484,9 @@ def _is_this_machine(host: bytes) -> bool:
 
 
 def _refuse_rebinding(host: bytes) -> None:
-    """An open server answers to names of this machine only, or any page could point at it."""
+    """An open server accepts only names of this machine; otherwise any web page could point a name
+    of its own at it.
+    """
     if not _is_this_machine(host):
         raise NotAllowed(
             "this server has no users yet, so it answers only as localhost, not as"
@@ -492,7 +496,7 @@ def _refuse_rebinding(host: bytes) -> None:
 
 def _refuse_nul(head: Head) -> None:
     if "\0" in head.path or b"%00" in head.query:
-        raise BadText("an address holds the character NUL, which no name has.")
+        raise BadText("an address may not contain the character NUL.")
 
 
 def _problem(error: Exception, request_id: str) -> Response:
@@ -533,10 +537,10 @@ def _media(route: AnyRoute) -> tuple[bytes, bytes]:
 
 
 async def _packed(head: Head, response: Response, body: bytes, found: Match | None) -> Response:
-    """The answer, compressed if the caller can read that and it saves anything.
+    """Compress the answer if the client accepts that and it saves bytes.
 
-    Streams are not: what is small comes at once, and what is held back is late. Nor are answers
-    that hold a secret: who can put text of their own beside a secret can guess it from the size.
+    Streams stay uncompressed, because compression would delay small events. So do answers that hold
+    a secret: an attacker who can place text beside a secret can guess it from the compressed size.
     """
     accepted = head.headers.get(b"accept-encoding")
     if (
@@ -557,5 +561,5 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _closing(frames: AsyncIterator[bytes]) -> AbstractAsyncContextManager[Any]:
-    """Close a generator that is not read to its end."""
+    """Close a generator that was not read to its end."""
     return aclosing(frames) if isinstance(frames, AsyncGenerator) else nullcontext()

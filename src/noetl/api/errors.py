@@ -1,4 +1,4 @@
-"""Errors become answers here, and only here: one table, one shape, no internals."""
+"""The one place where errors become answers: one table, one shape, no internals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Compiling and rendering for callers, away from the event loop that answers everybody.
+"""Compiling and rendering for callers, outside the event loop that answers all requests.
 
-A text of a few kilobytes can keep an interpreter busy for a minute. So processes of their own do
-it, a few at a time, each job within one budget for all that it holds: seconds of computing, and
-memory. A job that does not end by itself is killed with its process. `evaluation_child` is the
-other side.
+A text of a few kilobytes can keep an interpreter busy for a minute. So a few child processes do the
+work, each job within a budget of computing seconds and memory. A job that exceeds it is killed with
+its process. `evaluation_child` is the other side.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ from noetl.model.net import Limits
 from noetl.model.retrospect import StepWhyDocument
 
 PATIENCE_SECONDS = 20.0
-"""By the clock on the wall; then the process is killed."""
+"""Wall-clock limit; then the process is killed."""
 PROCESSES_MAX = 2
 WAITING_MAX = 20
 PER_CALLER_MAX = 4
-"""Jobs of one caller that run or wait."""
+"""Jobs of one caller, running or waiting."""
 JOBS_MAX = 1000
-"""After so many a process is replaced."""
+"""A process is replaced after this many jobs."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 _SOURCE = str(Path(noetl.__file__).parents[1])
 _START = (
@@ -74,8 +73,8 @@ class Evaluator:
     """A few processes that compile and render."""
 
     def __init__(self, limits: Limits, here: Callable[..., Compiled] | None = None) -> None:
-        """`here` compiles in this process: for a program that brings tools of its own, which no
-        other process knows, and whose playbooks are its own, too.
+        """`here` compiles in this process: for a program with tools of its own, which a child
+        process would not know. Such a program also writes its own playbooks.
         """
         self._limits = limits
         self._here = here
@@ -84,7 +83,7 @@ class Evaluator:
         self._of_caller: Counter[str] = Counter()
 
     async def compiled(self, text: str, caller: str, known: Known | None = None) -> Compiled:
-        """What became of a text. Raises BudgetExceeded, or TooMany."""
+        """Compile a text. Raises BudgetExceeded or TooMany."""
         if self._here is not None:
             return self._here(text, known=known)
         made = await self._done(Compile(text=text, limits=self._limits, known=known), caller)
@@ -119,14 +118,14 @@ class Evaluator:
         if self._of_caller[caller] >= PER_CALLER_MAX:
             raise TooMany(f"you have {PER_CALLER_MAX} of these under way; wait for their answers.")
         if self._of_caller.total() >= WAITING_MAX:
-            raise TooMany("many templates and playbooks are being looked at; try again soon.")
+            raise TooMany("too many templates and playbooks are being evaluated; try again soon.")
         self._of_caller[caller] += 1
         try:
             async with self._turns:
                 made = await self._run(pickle.dumps(job))
         finally:
             self._of_caller[caller] -= 1
-            self._of_caller += Counter()  # forgets those with none
+            self._of_caller += Counter()  # Drops callers with no jobs.
         if made.error == PlaybookRejected.code:
             raise PlaybookRejected(made.problems)
         if made.error:
@@ -165,7 +164,7 @@ class _Process:
 
     @classmethod
     async def start(cls) -> _Process:
-        # None of our secrets is in its environment, and it opens nothing.
+        # The child gets none of our secrets through its environment, and opens no files.
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         words: Sequence[str] = (sys.executable, "-c", _START, _SOURCE)
         return cls(
@@ -184,7 +183,7 @@ class _Process:
         return self._process.returncode is None
 
     async def answer(self, job: bytes) -> bytes | None:
-        """None if it did not manage: it took too long, or ended."""
+        """None if the job failed: it took too long, or its process ended."""
         self.jobs += 1
         sender, reader = self._process.stdin, self._process.stdout
         assert sender is not None

@@ -1,6 +1,6 @@
-"""The process that compiles and evaluates for a server: one job after the other, each in a budget.
+"""The process that compiles and evaluates for a server: one job after another, each in a budget.
 
-It reads nothing but its jobs, writes nothing but its answers, and ends with the server.
+It reads only its jobs, writes only its answers, and ends with the server.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from noetl.tools.registry import shapes
 SIZE = struct.Struct(">I")
 """Before every message."""
 COMPUTING_SECONDS = 5
-"""Of one job; then it is given up."""
+"""Computing seconds of one job; then it is abandoned."""
 MEMORY_MAX = 2 * 1024**3
 ANSWER_MAX = 64 * 1024 * 1024
 TOO_MUCH = " Make it smaller, or do it in a Python task."
 
 
 class Compile(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked to compile a text."""
+    """A request to compile a text."""
 
     text: str
     limits: Limits
@@ -46,21 +46,21 @@ class Compile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Render(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked to render a template."""
+    """A request to render a template."""
 
     template: Any
     seen: Seen
 
 
 class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked to write a text anew: formatted, or in the canonical dialect."""
+    """A request to rewrite a text: formatted, or in the canonical dialect."""
 
     text: str
     migrates: bool
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
-    """The new text; lines are those of the old one."""
+    """The new text; line numbers refer to the old one."""
 
     text: str
     changes: tuple[Change, ...] = ()
@@ -71,7 +71,7 @@ Job = Compile | Render | Inquiry | Rewrite
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What it answers: a net or a trigger with problems, a value as JSON, or why not."""
+    """The result of a job: a net or a trigger with problems, a value as JSON, or an error."""
 
     net: bytes | None = None
     trigger: Trigger | None = None
@@ -80,12 +80,12 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: dict[str, Place] = {}
     value: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
-    """The code of an error."""
+    """The code of the error."""
     message: str = ""
 
 
 def serve() -> None:
-    """For ever, or until nobody asks any more."""
+    """Serve jobs until the input closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _give_up)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
@@ -152,7 +152,7 @@ def _compiled(job: Compile) -> Made:
 
 
 def _rewritten(job: Rewrite) -> Rewritten:
-    # Only the process that does it needs these.
+    # Only the process that does it imports these.
     from noetl.rewrite.fmt import format_text
     from noetl.rewrite.migrate import migrate_text
 

@@ -1,7 +1,7 @@
-"""What a worker may say and see depends on the leases it holds; here that is looked up.
+"""Checks what a worker may report and read, by the leases it holds.
 
-A lease's token says which delivery it is, not to whom it went. Who was given a command, which is
-given once, is remembered here, and after a restart, or on another server, read from the store.
+A lease token names a delivery, not the worker that received it. This module remembers the worker of
+each delivery; after a restart, or on another server, it reads that from the store.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from noetl.store.base import Store
 from noetl.store.queue import Holder
 
 REMEMBERED_MAX = 20_000
-"""Also leases that are over: a report may come again, and whose it was is still known."""
+"""Includes leases that are over: a report may be sent again, and its worker is still known."""
 FAMILY_DEPTH_MAX = 100
 HEIRS_MAX = 100
-"""Executions of one worker that are looked at for one that reuses a result."""
+"""How many executions of one worker are searched for one that reuses a result."""
 
 
 class Leases:
@@ -34,7 +34,7 @@ class Leases:
         self._given: OrderedDict[CommandId, Holder] = OrderedDict()
 
     def remember(self, leases: Iterable[Lease], worker_id: str) -> None:
-        """These were handed to this worker."""
+        """These commands were leased to this worker."""
         for lease in leases:
             command = lease.command
             self._given[command.command_id] = Holder(command.execution_id, worker_id)
@@ -42,20 +42,20 @@ class Leases:
                 self._given.popitem(last=False)
 
     async def holder(self, principal: Principal, report: Report) -> str | None:
-        """The worker of whoever asks that was given what it reports on; None if none was."""
+        """The caller's worker that leased the command of this report; None if none did."""
         if report.command_id in self._given:
             return self.known_holder(principal, report)
         found = await self._holders([report.command_id])
         return _worker(found.get(report.command_id), principal, report)
 
     def known_holder(self, principal: Principal, report: Report) -> str | None:
-        """The same, as far as it is remembered."""
+        """The same, from memory alone."""
         return _worker(self._given.get(report.command_id), principal, report)
 
     async def own(
         self, principal: Principal, commands: Collection[CommandId]
     ) -> dict[CommandId, Holder]:
-        """Those of the commands that were given to a worker of whoever asks."""
+        """Those of the commands that a worker of this caller has leased."""
         return {
             command_id: given
             for command_id, given in (await self._holders(commands)).items()
@@ -65,15 +65,15 @@ class Leases:
     async def _holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
         found = {one: self._given[one] for one in commands if one in self._given}
         if len(found) < len(commands):
-            # This server did not hand them out, or not since it was started.
+            # Another server leased them, or this one before it restarted.
             found |= await self._store.queue.holders(set(commands) - found.keys())
         return found
 
     async def require_execution(
         self, principal: Principal, worker: str, execution_id: ExecutionId, *, family: bool = True
     ) -> None:
-        """Raises NotAllowed unless this worker holds a lease of the execution, or, of its
-        `family`, of one that called it, or of a rerun or fork that reuses its results.
+        """Raises NotAllowed unless this worker holds a lease of the execution, of an execution in
+        its `family` that called it, or of a rerun or fork that reuses its results.
         """
         worker_id = principal.worker_name(worker)
         members = await self._family(execution_id) if family else [execution_id]
@@ -90,7 +90,7 @@ class Leases:
         )
 
     def _given_to(self, worker_id: str) -> list[ExecutionId]:
-        """The executions whose work it was given last."""
+        """The executions whose commands it leased last."""
         found: dict[ExecutionId, None] = {}
         for one in reversed(self._given.values()):
             if one.worker_id == worker_id:
@@ -107,7 +107,7 @@ class Leases:
         )
 
     async def _reuses(self, heir: ExecutionId, members: list[ExecutionId]) -> bool:
-        """Whether it, or one that called it, began with what one of these had recorded."""
+        """Whether it, or an execution that called it, reuses what one of these recorded."""
         for one in await self._family(heir):
             source: ExecutionId | None = one
             for _ in range(FAMILY_DEPTH_MAX):
@@ -120,7 +120,7 @@ class Leases:
         return False
 
     async def _family(self, execution_id: ExecutionId) -> list[ExecutionId]:
-        """The execution, and those above it: a child's result is read by the step that called."""
+        """The execution and its callers: the calling step reads a child's result."""
         found = [execution_id]
         while len(found) < FAMILY_DEPTH_MAX:
             row = await self._store.records.summary(found[-1])

@@ -1,7 +1,7 @@
-"""Serving until somebody asks for the end, and then ending well.
+"""Serve until a signal or a drain request, then shut down cleanly.
 
-The first signal drains: no new connections, no new leases, whoever waits for news is answered, what
-is being answered is answered to the end. The second one ends at once.
+The first signal drains: no new connections, no new leases, long polls are answered, and requests
+under way are completed. The second signal ends the server at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES_MAX = 65_536
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Whether the address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket on that address; raises BadSetting if there can be none."""
+    """Bind a socket to that address. Raises BadSetting if that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -72,7 +72,9 @@ async def serve(
 
 
 def _open_as_many_as_allowed() -> None:
-    """Connections are files, and the usual limit of 1024 is for programs that use `select`."""
+    """Raise the limit of open files: each connection is one, and the usual 1024 are for programs
+    that use `select`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:

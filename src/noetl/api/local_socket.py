@@ -1,9 +1,9 @@
-"""The API on a Unix socket beside a database file, served by whichever process holds the database.
+"""The API on a Unix socket beside the database file, served by the process that holds the database.
 
-A command that finds the database held calls the holder through it, with the same routes as over the
-network. Who may write the file may call: the socket has mode 0600, and the kernel tells whose
-process is at the other end. The holder of the lock on the database is the only one who binds it, so
-a socket that is there already was left behind.
+A command that finds the database held calls the holder through this socket, with the same routes as
+over the network. An account that can write the file may call: the socket has mode 0600, and the
+kernel reports the account of the peer. Only the process with the lock on the database binds the
+socket, so an existing socket is a stale one.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATH_BYTES_MAX = 100
-"""The kernel takes 107 bytes on Linux and 103 on macOS."""
+"""The kernel accepts 107 bytes on Linux and 103 on macOS."""
 DRAIN_SECONDS = 2.0
-"""So long a call that is under way may take when the holder ends."""
+"""How long a call under way may take when the holder ends."""
 BACKLOG = 64
 IS_POSSIBLE = hasattr(socket, "AF_UNIX") and sys.platform != "win32"
 
 
 def short_folder() -> Path:
-    """The user's folder for sockets whose own place has too long a path.
+    """The user's folder for sockets whose path beside the database would be too long.
 
-    It depends on the account alone: a holder that cron started and a caller at a terminal have
+    It depends on the account alone: a holder started by cron and a caller at a terminal have
     different environments (XDG_RUNTIME_DIR, TMPDIR) and must find each other.
     """
     return Path(f"/tmp/noetl-{os.getuid()}")  # noqa: S108  path_of refuses it unless it is ours alone
 
 
 def path_of(database: Path, short: Path | None = None) -> Path:
-    """Where the holder of that database listens: beside it, or where that path would be too long,
-    in the `short` folder, under a digest of the database's path. Raises OSError if that folder is
-    not the user's alone.
+    """Where the holder of that database listens: beside the file, or if that path is too long, in
+    the `short` folder under a digest of the database's path. Raises OSError if that folder is not
+    private to the user.
     """
     beside = database.absolute().with_name(f"{database.name}.sock")
     if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
@@ -56,29 +56,29 @@ def path_of(database: Path, short: Path | None = None) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        # Somebody else may have made it, to be called in our place.
-        raise PermissionError(f"{folder} is not a folder of this user alone")
+        # Another user may have created it to receive our calls.
+        raise PermissionError(f"{folder} is not private to this user")
     digest = hashlib.sha256(os.fsencode(database.resolve())).hexdigest()[:24]
     return folder / f"noetl-{digest}.sock"
 
 
 def url_of(path: Path) -> str:
-    """What a client is told, to call through that socket."""
+    """The URL with which a client calls through that socket."""
     return f"unix://{quote(str(path))}"
 
 
 @asynccontextmanager
 async def serving(path: Path, app: Callable[[], App]) -> AsyncIterator[None]:
-    """Answer calls at that path. The app is made when the first one comes: most processes that
-    hold a database are never called, and start without it.
+    """Serve calls on a socket at that path. The app is built on the first call: most processes that
+    hold a database are never called, and start faster without it.
 
-    Being reachable is a convenience. If the socket cannot be made, the process does its work
-    without, and says so in its log.
+    The socket is a convenience. If it cannot be created, the process works without it and logs a
+    warning.
     """
     try:
         listener = _listening(path)
     except OSError as error:
-        logger.warning("no calls of other processes can be taken at %s: %s", path, error)
+        logger.warning("other processes cannot call this one at %s: %s", path, error)
         yield
         return
     connections: Connections | None = None
@@ -101,9 +101,9 @@ async def serving(path: Path, app: Callable[[], App]) -> AsyncIterator[None]:
 
 
 def _listening(path: Path) -> socket.socket:
-    """A socket there that only this user can open. Raises OSError."""
+    """Bind a socket that only this user can open. Raises OSError."""
     if path.is_socket():
-        path.unlink()  # left behind: whoever holds the database is the only one to bind it
+        path.unlink()  # Stale: only the process that holds the database binds it.
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     others = os.umask(0o177)
     try:
@@ -128,4 +128,4 @@ def account_of(sock: socket.socket) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(uid)  # a container may run under a number that nobody gave a name to
+        return str(uid)  # A container may run under a user id without a name.

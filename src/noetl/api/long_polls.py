@@ -1,4 +1,4 @@
-"""Answers that wait for news, and stop waiting when nobody wants them any more."""
+"""Long polls: requests that wait for news, and stop when the client leaves or the server ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINISH_SECONDS = 5.0
 
 
 def seconds(wait: float) -> float:
-    """How long to wait for news, as asked for and within reason."""
+    """The seconds to wait for news, limited to WAIT_MAX."""
     if not 0 <= wait <= WAIT_MAX:
         raise BadRequest(f"`wait` is a number of seconds from 0 to {WAIT_MAX:.0f}.")
     return wait
@@ -31,8 +31,9 @@ async def while_wanted(
     *,
     finish: Callable[[], None] | None = None,
 ) -> T | None:
-    """What the work yields; None, and the work is cancelled, once the client has gone or the
-    server is about to end. Work that can be asked to `finish` then is, and yields what it has.
+    """The result of the work. Once the client has gone or the server is ending, the work is
+    cancelled and the result is None; work with a `finish` is finished instead, and yields what it
+    has.
     """
     doing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(caller.gone())

@@ -1,7 +1,7 @@
-"""Figures for Prometheus: what is asked of the server, and how much work waits.
+"""Metrics for Prometheus: requests to the server, and the depth of its queues.
 
-They are counted in plain numbers, a fifth of what the objects of `prometheus_client` cost; that
-library is loaded when somebody reads them. Most processes that hold a database are never asked.
+They are counted in plain numbers, at a fifth of the cost of `prometheus_client`'s objects. That
+library is imported on the first scrape; most processes that hold a database never see one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
-"""Of the text that `prometheus_client` writes."""
+"""The content type of `prometheus_client`'s text format."""
 LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600)
 PATHS_MAX = 1000
-"""Playbooks that are counted by their paths; those of the others are counted together."""
+"""How many playbooks are counted by path; the rest is counted together."""
 OTHER_PATHS = "(other)"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""The bounds of the histogram of requests."""
+"""Bucket bounds of the request histogram."""
 
 
 class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How NATS does, as far as this server knows."""
+    """The state of the NATS connection, as far as this server knows."""
 
     is_connected: bool
     connects: int
@@ -44,11 +44,11 @@ AskNats = Callable[[], NatsFigures]
 
 
 AskStates = Callable[[], tuple[int, int]]
-"""Decisions on states that were in memory, and on states that had to be read."""
+"""Decisions with the state in memory, and decisions that had to read it."""
 
 
 class Figure:
-    """A counter or a gauge, by its labels."""
+    """A counter or a gauge, by labels."""
 
     def __init__(
         self, kind: Literal["counter", "gauge"], name: str, says: str, *labels: str
@@ -63,7 +63,7 @@ class Figure:
         self._values[labels] -= 1
 
     def show(self, values: dict[tuple[str | int, ...], float]) -> None:
-        """What there is now, instead of what there was."""
+        """Replace all values."""
         self._values = values
 
     def metric(self) -> Metric:
@@ -78,13 +78,13 @@ class Figure:
 
 
 class Times:
-    """How long something took: how many took at most so long, by labels."""
+    """A histogram of durations, by labels."""
 
     def __init__(self, name: str, says: str, bounds: tuple[float, ...], *labels: str) -> None:
         self._about = name, says, labels
         self._bounds = bounds
         self._times: dict[tuple[str, ...], list[float]] = {}
-        """How many, for each of the bounds and for more; and all their seconds."""
+        """The count of each bucket (the last is unbounded), and the sum in seconds."""
         if not labels:
             self._times[()] = self._none()
 
@@ -111,7 +111,7 @@ class Times:
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self, states: AskStates, nats: AskNats | None = None) -> None:
         self._states = states
@@ -127,15 +127,15 @@ class Metrics:
         )
         self.started = Figure("counter", "noetl_executions_started", "Executions started here")
         self._finished = Figure(
-            *("counter", "noetl_executions_finished", "Executions that ended here, by how"),
+            *("counter", "noetl_executions_finished", "Executions that ended here, by status"),
             *("status", "path"),
         )
         self._paths: set[str] = set()
         self.reports = Figure(
-            *("counter", "noetl_reports", "Reports of workers, by what became of them"), "outcome"
+            *("counter", "noetl_reports", "Reports of workers, by outcome"), "outcome"
         )
         self._leased = Figure(
-            *("gauge", "noetl_commands_leased", "Commands that workers have, by pool"), "pool"
+            *("gauge", "noetl_commands_leased", "Commands leased to workers, by pool"), "pool"
         )
         self._open = Figure(
             *("gauge", "noetl_commands_open", "Commands that wait for a worker, by pool"), "pool"
@@ -143,40 +143,40 @@ class Metrics:
         self._schedule_times = Figure(
             "counter",
             "noetl_schedule_times",
-            "Times of schedules decided here, by what became of them",
+            "Due times of schedules decided on this server, by outcome",
             "outcome",
         )
         self._lateness = Times(
             "noetl_schedule_lateness_seconds",
-            "From the moment a time of a schedule was due until its execution was stored",
+            "Delay from the due time of a schedule until its execution was stored",
             LATENESS_BUCKETS,
         )
         self.deliveries = Figure(
-            *("counter", "noetl_hook_deliveries", "Deliveries to hooks, by what became of them"),
+            *("counter", "noetl_hook_deliveries", "Deliveries to hooks, by outcome"),
             "outcome",
         )
         self.messages = Figure(
             "counter",
             "noetl_consumer_messages",
-            "Messages of consumers taken here, by what became of them",
+            "Messages of consumers taken on this server, by outcome",
             "outcome",
         )
         self.notices = Figure(
             "counter",
             "noetl_notifications",
-            "Notices of notifications settled here, by what they tell and what became of them",
+            "Notices of notifications settled on this server, by event and outcome",
             *("on", "outcome"),
         )
-        self.streams = Figure("gauge", "noetl_streams", "Event streams being read")
+        self.streams = Figure("gauge", "noetl_streams", "Open event streams")
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """A request was answered, after so many seconds if they count."""
+        """A request was answered; `seconds` is None if its duration does not count."""
         self._requests.inc(method, route, status)
         if seconds is not None:
             self._request_seconds.add(seconds, method, route)
 
     def time_decided(self, outcome: str, late: float | None) -> None:
-        """What became of a time of a schedule and, if it was started, how late."""
+        """The outcome of a due time of a schedule and, if it started an execution, its delay."""
         self._schedule_times.inc(outcome)
         if late is not None:
             self._lateness.add(max(0.0, late))
@@ -189,12 +189,12 @@ class Metrics:
         self._finished.inc(state.status, path)
 
     def show_queue(self, sizes: dict[str, tuple[int, int]]) -> None:
-        """Set the depth of each pool: commands that wait, and commands that are leased."""
+        """Set the depth of each pool: waiting commands and leased commands."""
         self._open.show({(pool,): waiting for pool, (waiting, _) in sizes.items()})
         self._leased.show({(pool,): leased for pool, (_, leased) in sizes.items()})
 
     def collect(self) -> Iterator[Metric]:
-        """Everything there is, for `prometheus_client`."""
+        """All metrics, for `prometheus_client`."""
         found = Figure(
             "counter", "noetl_states", "Decisions, by where the state was found", "where"
         )
@@ -223,12 +223,12 @@ class Metrics:
 
 
 def _of_nats(now: NatsFigures) -> Iterator[Metric]:
-    connected = Figure("gauge", "noetl_nats_connected", "Whether NATS is reached")
+    connected = Figure("gauge", "noetl_nats_connected", "Whether NATS is connected")
     connected.show({(): float(now.is_connected)})
-    connects = Figure("counter", "noetl_nats_connects", "Connections to NATS that were made")
+    connects = Figure("counter", "noetl_nats_connects", "Connections made to NATS")
     connects.show({(): now.connects})
-    failures = Figure("counter", "noetl_nats_failures", "Questions that NATS did not answer")
+    failures = Figure("counter", "noetl_nats_failures", "Requests that NATS did not answer")
     failures.show({(): now.failures})
-    copies = Figure("counter", "noetl_nats_copies", "Large results looked for in NATS", "outcome")
+    copies = Figure("counter", "noetl_nats_copies", "Large results looked up in NATS", "outcome")
     copies.show({("found",): now.copies_found, ("missed",): now.copies_missed})
     yield from (one.metric() for one in (connected, connects, failures, copies))

@@ -1,7 +1,7 @@
-"""The description of the API for programs, made from the table of routes.
+"""The OpenAPI document, generated from the route table.
 
-Clients are generated from it, so every struct is a schema with a name, every operation has a short
-id and a tag, and what is said about a field in the source is said here, too.
+Client generators read it, so every struct is a named schema, every operation has a short id and a
+tag, and the docstrings of fields become their descriptions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
             paths.setdefault(path, {})[route.method.lower()] = operation
     for route in routes:
         if route.query is not None:
-            components.pop(route.query.__name__, None)  # its fields are parameters, one by one
+            components.pop(route.query.__name__, None)  # Its fields are parameters, one each.
     return {
         "openapi": "3.1.0",
         "info": {
@@ -80,7 +80,7 @@ def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
 
 
 def _complete(part: Any) -> None:
-    """Say of every list that its items may be anything, where that is so: generators insist."""
+    """Give lists of anything an explicit `items: {}`; generators insist on it."""
     if isinstance(part, list):
         for one in part:
             _complete(one)
@@ -92,7 +92,7 @@ def _complete(part: Any) -> None:
 
 
 def operation_id(route: AnyRoute, path: str) -> str:
-    """`executions_start`; another path to the same has the first word of that path instead."""
+    """`executions_start`; an alias path of a route puts its own first word in front."""
     area, _, verb = route.name.partition(".")
     if path == route.path:
         return f"{area}_{verb}"
@@ -110,7 +110,9 @@ def _kinds(routes: Sequence[AnyRoute]) -> dict[Any, Any]:
 
 
 def _parts(kind: Any) -> list[Any]:
-    """The types that one stands for: a union of structs that nothing tells apart is several."""
+    """The members of a union; any other type by itself. Unions of structs without a tag are several
+    types.
+    """
     if kind in (None, Any, object, str, bytes):
         return []
     if isinstance(kind, UnionType) or get_origin(kind) is list:
@@ -145,14 +147,15 @@ def _operation(
         found["description"] += f"\n\nNeeds the right `{route.right}`."
     if route.body is not None:
         kind = route.holds if route.raw else route.body
-        # That some take YAML, too, is only told: generators know no such body, and warn.
+        # That some bodies may also be YAML is only described: generators do not know such a body,
+        # and warn.
         content = {JSON: {"schema": _schema(kind, schemas)}}
         found["requestBody"] = {"content": content, "required": _is_required(kind)}
     return found
 
 
 def _is_required(kind: Any) -> bool:
-    """An empty body is an empty object, which does for those that need no key."""
+    """An empty body counts as an empty object, if the struct has no required keys."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return True
     return any(one.required for one in msgspec.structs.fields(kind))
@@ -169,7 +172,7 @@ def _parameters(route: AnyRoute, components: dict[str, Any]) -> list[dict[str, A
             shown = {key: value for key, value in schema.items() if key != "description"}
             parameter = {"name": name, "in": "query", "schema": shown}
             if shown.get("type") == "object":
-                # Written `label.team=x`, which OpenAPI has no word for.
+                # Written `label.team=x`, which OpenAPI cannot express.
                 parameter |= {"name": f"{name}.*", "schema": {"type": "string"}}
             if "description" in schema:
                 parameter["description"] = schema["description"]
@@ -198,14 +201,14 @@ def _responses(route: AnyRoute, schemas: dict[Any, Any]) -> dict[str, Any]:
         found[str(status)] = {"description": said, "content": content}
     for status in route.statuses:
         found[str(status)] = (
-            {"description": "There is nothing to send."}
+            {"description": "No body."}
             if status in WITHOUT_BODY
             else {"description": "As with 200.", "content": answer}
         )
     return dict(sorted(found.items()))
 
 
-# --- What the source says about fields ---------------------------------------------------------
+# --- Docstrings of fields ----------------------------------------------------------------------
 
 
 def _add_field_docs(kinds: dict[Any, Any], components: dict[str, Any]) -> None:
@@ -222,7 +225,7 @@ def _add_field_docs(kinds: dict[Any, Any], components: dict[str, Any]) -> None:
 
 
 def _structs(kinds: dict[Any, Any]) -> list[type[msgspec.Struct]]:
-    """Every struct among these types, however deep."""
+    """Every struct among these types, at any depth."""
     found: dict[type[msgspec.Struct], None] = {}
     waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds.values()))
     while waiting:
@@ -242,7 +245,7 @@ def _structs(kinds: dict[Any, Any]) -> list[type[msgspec.Struct]]:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The texts that stand under the fields of a class."""
+    """The docstrings under the fields of a class."""
     body = _classes(cls.__module__).get(cls.__name__, [])
     found = {}
     for field, below in pairwise(body):
@@ -259,11 +262,11 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 @lru_cache(64)
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """What stands in the classes of a module."""
+    """The field docstrings of all classes of a module."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
-        return {}  # made without a source, as by the interpreter itself
+        return {}  # A class without source, for example one made in the interpreter.
     return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 
 

@@ -1,13 +1,13 @@
-"""Reports the short way: from the bytes of a request to those of its answer, without a task.
+"""Fast path for reports: from the bytes of the request to the bytes of the answer, without a task.
 
-A worker does nothing while it waits for the answer to its report, so whatever a server does before
-and after the commit is time that every step takes. A report of somebody who is known, about a
-command that was given out here, goes into the inbox of the commit loop as it is read. Its answer is
-encoded while the commit is being written, and sent the moment that is through, before anybody else
-is told of it.
+A worker idles while it waits for the answer to its report, so every microsecond the server spends
+before and after the commit is added to every step. A report from a known caller about a command
+leased by this server goes into the inbox of the commit loop straight from the parser. Its answer is
+encoded while the commit is being written, and sent the moment the commit succeeds, before anyone
+else is notified.
 
-Who may report what, and what becomes of it, is as in `routes.commands`. What is not plain goes that
-way; nothing has happened to it here.
+The rules are those of `routes.commands`. A report that is not plain takes that route, untouched by
+this one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answering:
-    """Reports that came in one request, until it is known what became of each."""
+    """The reports of one request, until each has its answer."""
 
     __slots__ = ("_left", "_reports", "_send", "begun", "request", "request_id", "who")
 
@@ -63,7 +63,7 @@ class Answering:
         self._left += 1
 
     def answered(self) -> None:
-        """One more of them has its answer; the last one sends them all."""
+        """One more answer is known; the last one sends them all."""
         self._left -= 1
         if self._left:
             return
@@ -71,22 +71,22 @@ class Answering:
         try:
             self._send(self, b'{"answers":[' + answers + b"]}")
         except Exception:
-            # The commit loop, which tells us, goes on with what others wait for.
+            # An error here must not stop the commit loop, which calls this.
             logger.exception("a report was not answered", extra={"request_id": self.request_id})
             self.request.break_off()
 
 
 class PlainReport(Entry):
-    """A report on its way through the commit loop, which is answered the moment it is stored."""
+    """A report on its way through the commit loop, answered the moment it is stored."""
 
     prepares: ClassVar[bool] = True
     services: Services | None = None
     answering: Answering | None = None
     answer: bytes = b""
-    """As it is sent; nothing until it is known."""
+    """The encoded answer; empty until it is known."""
     foreseen: tuple[list[Lease], bool, bytes] | None = None
-    """What will be answered if all is stored as it was decided: with these leases, to a run that
-    goes on or does not.
+    """The answer if everything is stored as decided: with these leases, and whether the run
+    continues.
     """
 
     def prepare(self) -> None:
@@ -114,7 +114,7 @@ class PlainReport(Entry):
                 self.fail(error)
                 return
         self._tell(answer)
-        # The worker has its answer. What it says next is read when this is done.
+        # The worker has its answer; its next request is read when this is done.
         self.services.leases.remember(leases, report.worker)
         self.services.metrics.reports.inc("taken")
 
@@ -137,15 +137,16 @@ class PlainReport(Entry):
 
 
 class PlainReports:
-    """Takes what is plain."""
+    """Takes reports that are plain."""
 
     def __init__(self, services: Services, send: Callable[[Answering, bytes], None]) -> None:
         self._services = services
         self._send = send
 
     def take(self, request: Request, who: Principal, wish: Next, request_id: str | None) -> bool:
-        """Take the reports that the body of the request holds, and answer when they are stored;
-        False: it has to go the long way."""
+        """Take the reports in the body of the request, and answer when they are stored. False: the
+        request has to take the general path.
+        """
         services = self._services
         want = 0 if services.draining.is_set() else wish.want
         body = request.at_hand()
@@ -174,7 +175,7 @@ class PlainReports:
     def _entry(
         self, report: Report, who: Principal, answering: Answering, want: int, pool: str
     ) -> PlainReport | None:
-        """None if something has to be looked up first. Raises LeaseLost under a wrong token."""
+        """None if something has to be looked up first. Raises LeaseLost for a wrong lease token."""
         services = self._services
         worker = services.leases.known_holder(who, report)
         if worker is None or any(one.child is not None for one in report.suspensions):

@@ -44,26 +44,26 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 32 * 1024
 FIELDS_MAX = 100
 HEAD_SECONDS = 10.0
-"""So long a head may take, from its first byte or from the beginning of the connection."""
+"""How long a head may take, from its first byte or from the opening of the connection."""
 BODY_SECONDS, BODY_RATE = 10.0, 8 * 1024
-"""A body has so many seconds, and one more for each so many bytes that came."""
+"""A body gets this many seconds, plus one for each BODY_RATE bytes that have arrived."""
 BODY_HELD_MAX = 64 * 1024
-"""What is held of a body that nobody reads; the rest stays with the client."""
+"""How much of an unread body is buffered; the rest stays with the client."""
 FRAMING_MAX = 8
-"""Bytes of framing for each byte of a body: more is no body but a trick."""
+"""Bytes of chunk framing per byte of body; more than that is an attack."""
 KEEP_SECONDS = 65.0
-"""A connection on which nothing is asked for so long is closed."""
+"""An idle connection is closed after this."""
 UNREAD_SECONDS = 60.0
-"""An answer of which nothing is read for so long is given up."""
+"""An answer of which the client reads nothing for this long is abandoned."""
 WATCH_SECONDS = 1.0
 LINGER_SECONDS, LINGER_BYTES = 2.0, 1024 * 1024
-"""Whoever is refused may still be sending: a connection closed at once would lose the answer."""
+"""A refused client may still be sending: closing the connection at once would lose the answer."""
 CONNECTIONS_MAX = 1000
-"""Of one address (of one /64 network with IPv6), and at most half of those that we may open."""
+"""Connections of one address (of one /64 network with IPv6); at most half of all connections."""
 FILES_RESERVED = 256
-"""For databases, logs and what else this process opens."""
+"""File descriptors kept for databases, logs and other files of this process."""
 HEADS_MAX, HEAD_KEPT_BYTES_MAX = 512, 2048
-"""Heads that are known by their bytes, and how long one may be."""
+"""How many heads are recognised by their bytes, and how long one may be."""
 HEAD_END = b"\r\n\r\n"
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]%-]*")
 _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
@@ -72,11 +72,11 @@ _BODILESS = frozenset({204, 304})
 Stage = Literal["idle", "head", "body", "refused"]
 Headers = tuple[tuple[bytes, bytes], ...]
 App = Callable[["Request"], Coroutine[Any, Any, None] | None]
-"""What answers requests: by what it returns, or if that is None, by itself."""
+"""Answers a request: with the coroutine it returns, or if that is None, by itself."""
 
 
 def lines_of(headers: Headers) -> bytes:
-    """Headers as they are sent."""
+    """Headers, encoded for sending."""
     lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
     if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
         raise ValueError("a line break in a header of an answer")
@@ -84,7 +84,7 @@ def lines_of(headers: Headers) -> bytes:
 
 
 class _Refused(Exception):
-    """This request goes no further."""
+    """The request is refused."""
 
     def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
         super().__init__(message)
@@ -93,25 +93,27 @@ class _Refused(Exception):
 
 
 class Connections:
-    """The connections of one listener, and what is being answered on them."""
+    """The connections of one listener, and the requests being answered on them."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.heads: dict[bytes, Head] = {}
-        """Heads that came before, by their bytes; the one that was parsed longest ago goes first.
-        Each says how long its body is, and nothing about it depends on the connection."""
+        """Known heads by their bytes; the one parsed longest ago is dropped first. A head includes
+        the length of its body, and nothing about it depends on the connection.
+        """
         self.open: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Event | None = None
-        """Set when the last of them is over, once no more are taken."""
+        """Set when the last connection has closed and no more are accepted."""
 
     def made(self) -> Connection:
         """The protocol of a new connection."""
         return Connection(self)
 
     async def drain(self, seconds: float, at_once: asyncio.Event | None = None) -> None:
-        """Answer what is being answered, and hang up; whatever takes longer than so many seconds,
-        or is still there when `at_once` is set, is cancelled."""
+        """Complete the requests under way and close. Requests that take longer than `seconds`, or
+        are still there when `at_once` is set, are cancelled.
+        """
         self._ended = asyncio.Event()
         for connection in list(self.open):
             connection.finish()
@@ -123,7 +125,9 @@ class Connections:
         for wait in waits:
             wait.cancel()
         if self.tasks:
-            logger.warning("requests were cancelled, because the server ends: %d", len(self.tasks))
+            logger.warning(
+                "requests were cancelled because the server is ending: %d", len(self.tasks)
+            )
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -131,19 +135,19 @@ class Connections:
             connection.transport.abort()
 
     def keep_head(self, written: bytes, head: Head) -> None:
-        """It was parsed from these bytes."""
+        """A head was parsed from these bytes."""
         self.heads[written] = head
         if len(self.heads) > HEADS_MAX:
             del self.heads[next(iter(self.heads))]
 
     def look_for_end(self) -> None:
-        """One of them is over."""
+        """A connection has closed."""
         if self._ended is not None and not self.open and not self.tasks:
             self._ended.set()
 
 
 class Head:
-    """The head of a request: what is asked for, and how. It does not change."""
+    """The head of a request. Immutable."""
 
     __slots__ = (
         "expects",
@@ -168,35 +172,35 @@ class Head:
         keeps_alive: bool,
         knows_chunks: bool,
     ) -> None:
-        """Raises httptools.HttpParserError for a target that is none."""
+        """Raises httptools.HttpParserError for an invalid target."""
         self.is_head = method == "HEAD"
         self.method = "GET" if self.is_head else method
-        """HEAD is GET with an answer whose body is not sent."""
+        """HEAD is GET without sending the body of the answer."""
         parsed = httptools.parse_url(target)
         self.path = parsed.path.decode("ascii")
         self.is_literal = "%" not in self.path
-        """The path is what was written."""
+        """Whether the path contains no escapes."""
         if not self.is_literal:
             self.path = unquote(self.path)
         self.query: bytes = parsed.query or b""
         self.headers = headers
-        """By their names in small letters. One that comes several times is one list."""
+        """By lower-case name. Repeated headers are joined into one list."""
         self.keeps_alive = keeps_alive
         self.knows_chunks = knows_chunks
         self.expects = headers.get(b"expect", b"").lower() == b"100-continue"
-        """The client does not send the body until it is told to."""
+        """The client waits for `100 Continue` before it sends the body."""
         told = b"" if b"transfer-encoding" in headers else headers.get(b"content-length", b"0")
         self.length = int(told) if told.isdigit() else None
-        """Of the body; None: only the body says."""
+        """The length of the body; None for a chunked one."""
         self.found: Any = None
-        """What the edge found out from it."""
+        """What the edge derived from the head."""
 
 
 class Request:
-    """A request, its body as it comes, and its answer."""
+    """A request, its body as it arrives, and its answer."""
 
     expects = False
-    """The client does not send the body until it is told to."""
+    """The client waits for `100 Continue` before it sends the body."""
     is_gone = False
     is_begun = False
     is_answered = False
@@ -204,10 +208,10 @@ class Request:
     _gone: asyncio.Event | None = None
     _is_chunked = False
     _left: int | None = None
-    """How much of an answer of known size is still to be sent."""
+    """Bytes still to send of an answer with a known length."""
 
     def __init__(self, connection: Connection, head: Head, body: bytes | None = None) -> None:
-        """With a `body` it is all there; else that follows."""
+        """A given `body` is complete; otherwise it follows."""
         self._connection = connection
         self.head = head
         self.method = head.method
@@ -215,37 +219,38 @@ class Request:
         self.headers = head.headers
         self.keeps_alive = head.keeps_alive
         self.is_whole = body is not None
-        """The body has come to its end."""
+        """The body has arrived completely."""
         self._pieces: list[bytes] = [body] if body else []
-        """Of the body, what has come and was not read."""
+        """Body data that has arrived and was not read yet."""
         self._held = len(body) if body else 0
         if body is None:
             self.expects = head.expects
 
     @property
     def address(self) -> str:
-        """Where the other end is; of a process on this machine, its account."""
+        """The peer's address; for a process on this machine, its account."""
         return self._connection.address
 
     @property
     def is_head(self) -> bool:
         return self.head.is_head
 
-    # --- What came ---
+    # --- The request ---
 
     async def read(self, most: int) -> bytes:
-        """The body. Raises TooLarge, before reading it if its length is told, and BadRequest if
-        the client goes before its end."""
+        """The body. Raises TooLarge (before reading, if the length is declared), and BadRequest if
+        the client leaves before the end.
+        """
         if self.is_whole and self._held <= most:
-            return self._take()  # as nearly always
+            return self._take()  # The usual case.
         return b"".join([piece async for piece in self.pieces(most)])
 
     def at_hand(self) -> bytes | None:
-        """The body, if it came whole and in one piece. It can still be read after this."""
+        """The body, if it arrived complete and in one piece. It can still be read after this."""
         return self._pieces[0] if self.is_whole and len(self._pieces) == 1 else None
 
     async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; see `read`."""
+        """The body in chunks as it arrives; see `read`."""
         told, size = self.headers.get(b"content-length", b""), 0
         if told.isdigit() and int(told) > most:
             raise _body_too_large(most)
@@ -274,7 +279,7 @@ class Request:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def add(self, piece: bytes) -> bool:
-        """A piece of the body has come; whether that is enough for now."""
+        """A chunk of the body has arrived. Returns whether to stop reading for now."""
         self.expects = False
         if not self.is_answered:
             self._pieces.append(piece)
@@ -298,16 +303,16 @@ class Request:
             await self._gone.wait()
 
     def hang_up(self) -> None:
-        """Nobody hears the answer."""
+        """The client has gone, so the answer will not be read."""
         self.is_gone = True
         self._wake()
         if self._gone is not None:
             self._gone.set()
 
-    # --- What is answered ---
+    # --- The answer ---
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Answer with a whole body, in one write; `lines` are those of the headers."""
+        """Send an answer with its whole body in one write; `lines` are the encoded headers."""
         self.is_begun = True
         if self.is_gone:
             return
@@ -317,8 +322,9 @@ class Request:
         self._finish()
 
     def begin(self, status: int, lines: bytes, size: int | None) -> None:
-        """Begin an answer whose body is sent piece by piece. The head does not wait for the first
-        of them, which may take long."""
+        """Begin an answer whose body is sent in chunks. The head is sent at once, because the first
+        chunk may take long.
+        """
         self.is_begun = True
         if self.is_gone:
             return
@@ -330,11 +336,11 @@ class Request:
             self._is_chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         elif not self.is_head:
-            self.keeps_alive = False  # the end of the connection is the end of the answer
+            self.keeps_alive = False  # The end of the connection marks the end of the answer.
         self._connection.write(self._head(status, lines, framing))
 
     async def send(self, piece: bytes) -> None:
-        """Send a piece of the body, when the client has read most of what was sent before."""
+        """Send a chunk of the body once the client has read most of what was sent before."""
         await self._connection.room()
         if self.is_gone or not piece:
             return
@@ -348,17 +354,18 @@ class Request:
             self._connection.write(piece)
 
     def end(self) -> None:
-        """The answer that was begun is whole."""
+        """The answer is complete."""
         if self.is_gone:
             return
         if self._is_chunked:
             self._connection.transport.write(b"0\r\n\r\n")
         if self._left and not self.is_head:
-            self.keeps_alive = False  # it was cut: the client must not take more for the rest
+            # It was cut short: the client must not take other data for the rest.
+            self.keeps_alive = False
         self._finish()
 
     def break_off(self) -> None:
-        """The rest of the answer does not come."""
+        """Abandon an answer that was begun."""
         self._connection.transport.close()
 
     def _head(self, status: int, lines: bytes, framing: bytes) -> bytes:
@@ -374,7 +381,7 @@ class Request:
 
 
 class Body:
-    """The body of a request, of which so many bytes are read at most; see `route.Incoming`."""
+    """The body of a request, limited to a number of bytes; see `route.Incoming`."""
 
     __slots__ = ("_most", "_request")
 
@@ -403,14 +410,14 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self._network = ""
         self._stage: Stage = "idle"
-        """What of a request is under way."""
+        """The part of the request that is being received."""
         self._since = 0.0
         """When that began."""
         self._came = 0
-        """Bytes of this stage, and how many of them were body."""
+        """Bytes received in this stage, and how many of them were body."""
         self._body = 0
         self._target = b""
-        """Of the head that is being read: what is asked for, its fields, their number and size."""
+        """The head being read: target, fields, their number and size."""
         self._headers: dict[bytes, bytes] = {}
         self._fields = 0
         self._head_size = 0
@@ -419,13 +426,13 @@ class Connection(asyncio.Protocol):
         """Whose body comes."""
         self._answering: Request | None = None
         self._waiting: deque[Request] = deque()
-        """Those that came before the one ahead of them was answered."""
+        """Requests that arrived before the answer to the one ahead was complete."""
         self._is_paused = False
-        """We do not read."""
+        """Reading is paused."""
         self._room: asyncio.Future[None] | None = None
-        """Done when the client has read most of what was sent; None while it does."""
+        """Resolved when the client has read most of what was sent; None while it keeps up."""
         self._unread = 0
-        """What waited to be read by the client when it last read something, and since when."""
+        """The write buffer when the client last read something, and the time of that."""
         self._unread_since = 0.0
         self._is_finishing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -440,7 +447,7 @@ class Connection(asyncio.Protocol):
         if sock.family == getattr(socket, "AF_UNIX", None):
             self.address = self._network = account_of(sock)
         else:
-            # asyncio does so only on sockets made with IPPROTO_TCP; the listener's are not.
+            # asyncio sets this only on sockets made with IPPROTO_TCP, which the listener's are not.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = transport.get_extra_info("peername")
             self.address = str(peer[0]) if peer else ""
@@ -454,11 +461,11 @@ class Connection(asyncio.Protocol):
             self._refuse(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many",
-                f"your address has {per_address} connections to this server, which is all it gets.",
+                f"your address has {per_address} connections to this server, which is the limit.",
             )
         elif len(self._connections.open) > at_all:
             self._refuse(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too_many", "the server has no connection to spare."
+                HTTPStatus.SERVICE_UNAVAILABLE, "too_many", "the server has no free connections."
             )
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -476,7 +483,7 @@ class Connection(asyncio.Protocol):
         self._connections.look_for_end()
 
     def eof_received(self) -> None:
-        """Whoever sends no more does not read, either: the transport closes."""
+        """A client that has stopped sending also stops reading: close."""
 
     def data_received(self, data: bytes) -> None:
         self._came += len(data)
@@ -500,7 +507,7 @@ class Connection(asyncio.Protocol):
             refusal = self._refusal or _bad("this is not HTTP/1.1.")
             self._refuse(refusal.status, refusal.code, str(refusal))
             return
-        framing = self._came - self._body  # of a head, all of it
+        framing = self._came - self._body  # For a head, all of it.
         if self._stage == "idle":
             if is_first and self._reading is not None:
                 self._keep_head(data, size, self._reading.head)
@@ -510,13 +517,15 @@ class Connection(asyncio.Protocol):
         self._look_within(WATCH_SECONDS)
 
     def _keep_head(self, data: bytes, size: int, head: Head) -> None:
-        """This data was one whole request: the next one with the same head is known by it."""
+        """This data was one whole request: recognise the next one with the same head by its
+        bytes.
+        """
         is_one = len(data) - size == head.length and head.keeps_alive and not head.expects
         if is_one and len(HEAD_END) < size <= HEAD_KEPT_BYTES_MAX:
             self._connections.keep_head(data[:size], head)
 
     def finish(self) -> None:
-        """Answer what was asked, and close."""
+        """Answer the requests that have arrived, then close."""
         self._is_finishing = True
         if self._answering is None and self._stage != "refused":
             self.transport.close()
@@ -525,7 +534,7 @@ class Connection(asyncio.Protocol):
 
     def _begin_parser(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        # What comes behind the last request of a connection is not looked at.
+        # Data after the last request of a connection is ignored.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -533,8 +542,8 @@ class Connection(asyncio.Protocol):
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # Nobody upgrades here, so it is a request like any other. The parser has taken its
-                # body for another protocol: it reads the head again, as if that were not asked.
+                # Upgrades are not supported, so it is a request like any other. The parser took its
+                # body for another protocol: parse the head again without the upgrade.
                 head = self._head_without_upgrade()
                 self._begin_parser()
                 self._parser.feed_data(head)
@@ -549,7 +558,7 @@ class Connection(asyncio.Protocol):
         return b"%b %b HTTP/%b\r\n%b\r\n" % (parser.get_method(), self._target, version, lines)
 
     def on_message_begin(self) -> None:
-        if self._stage != "head":  # another request in the same piece
+        if self._stage != "head":  # Another request in the same data.
             self._begin("head")
         self._target, self._headers, self._fields, self._head_size = b"", {}, 0, 0
         self._reading = None
@@ -561,7 +570,7 @@ class Connection(asyncio.Protocol):
         self._fields += 1
         self._head_size += len(name) + len(value)
         if self._stage != "head" or self._fields > FIELDS_MAX:
-            return  # what comes behind a body is not a header
+            return  # Fields after a body are trailers, not headers.
         name, headers = name.lower(), self._headers
         headers[name] = headers[name] + b", " + value if name in headers else value
 
@@ -571,7 +580,7 @@ class Connection(asyncio.Protocol):
             raise self._refusal
         parser = self._parser
         if parser.should_upgrade():
-            return  # it is read again
+            return  # It is parsed again.
         is_new = parser.get_http_version() != "1.0"
         head = Head(
             parser.get_method().decode("ascii"),
@@ -593,16 +602,18 @@ class Connection(asyncio.Protocol):
             return _Refused(*_head_too_large())
         host = self._headers.get(b"host")
         if host is None and self._parser.get_http_version() != "1.0":
-            return _bad("a request has a Host.")
+            return _bad("a request needs the header Host.")
         if host is not None and not _HOST.fullmatch(host):
-            return _bad("the Host of a request is one name or address, and perhaps a port.")
+            return _bad("the header Host is one name or address, with an optional port.")
         if not self._target.startswith(b"/"):
-            return _bad("what is asked for is a path that begins with a slash.")
+            return _bad("the target of a request is a path that begins with a slash.")
         if self._parser.should_upgrade():
             if self._parser.get_method() == b"CONNECT":
                 return _bad("this is not a proxy.")
             if b"websocket" in self._headers.get(b"upgrade", b"").lower():
-                return _Refused(HTTPStatus.FORBIDDEN, "not_allowed", "there are no web sockets.")
+                return _Refused(
+                    HTTPStatus.FORBIDDEN, "not_allowed", "web sockets are not supported."
+                )
         return None
 
     def on_body(self, piece: bytes) -> None:
@@ -636,7 +647,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def answered(self, request: Request) -> None:
-        """The next one, if it waits already."""
+        """Answer the next request, if one is waiting."""
         self._answering = None
         if unread := self.transport.get_write_buffer_size():
             self._watch_unread(unread)
@@ -652,27 +663,27 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Answer the next one that waits, unless the client has yet to read what was answered."""
+        """Answer the next waiting request, unless the client has not yet read the last answer."""
         if self._answering is None and self._room is None and self._waiting:
             self._start(self._waiting.popleft())
         self.read_on()
 
     def goes_on(self) -> bool:
-        """Whether there is an answer after this one."""
+        """Whether another answer follows this one."""
         return bool(self._waiting) or not self._is_finishing
 
     def write(self, *parts: bytes) -> None:
-        """Send them together, in this very moment if nothing is before them.
+        """Send the parts together, immediately if nothing is queued before them.
 
-        uvloop would keep them until all is done that this turn of the loop brought, and make one
-        text of them: of what many read, a copy for each.
+        uvloop would hold them until the end of this loop iteration and join them: for data with
+        many readers, that is one copy per reader.
         """
         sent = 0
         if not self.transport.get_write_buffer_size() and not self.transport.is_closing():
             try:
                 sent = os.writev(self._file, parts)
             except OSError:
-                sent = 0  # the transport finds out what that means
+                sent = 0  # The transport handles the error.
             if sent == sum(map(len, parts)):
                 return
         self.transport.write(b"".join(parts)[sent:])
@@ -698,12 +709,12 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def read_on(self) -> None:
-        """Read again, unless somebody waits whose turn comes before what would be read."""
+        """Resume reading, unless a request is waiting whose turn comes first."""
         if self._is_paused and not self._waiting and not self.transport.is_closing():
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- Patience ---
+    # --- Timeouts ---
 
     def _begin(self, stage: Stage) -> None:
         self._stage = stage
@@ -724,13 +735,13 @@ class Connection(asyncio.Protocol):
         self._look_within(WATCH_SECONDS)
 
     def _look(self) -> None:
-        """Give up what takes too long; look again while the connection is there."""
+        """Abandon what takes too long; check again while the connection is open."""
         self._timer = None
         now = self._loop.time()
         took = now - self._since
         if not self.transport.is_closing() or self._stage == "refused":
             self._look_at_request(now, took)
-        # A connection that is closed stays until the client has read what was sent before.
+        # A closed connection stays until the client has read what was sent before.
         left = self.transport.get_write_buffer_size()
         if left and left != self._unread:
             self._unread, self._unread_since = left, now
@@ -747,7 +758,7 @@ class Connection(asyncio.Protocol):
             case "refused" if took > LINGER_SECONDS:
                 self.transport.abort()
             case "head" | "body" if self._is_paused:
-                self._since = now  # it is we who do not read
+                self._since = now  # We are the ones who are not reading.
             case "head" if took > HEAD_SECONDS:
                 self._give_up()
             case "body" if took > BODY_SECONDS + self._came / BODY_RATE:
@@ -757,14 +768,14 @@ class Connection(asyncio.Protocol):
 
     def _give_up(self) -> None:
         if self._stage == "head" and not self._came:
-            self.transport.close()  # nothing was asked
+            self.transport.close()  # No request was begun.
             return
         self._refuse(
             HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the request did not arrive whole in time."
         )
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answer that, unless an answer to something before is under way, and hang up."""
+        """Refuse the request, unless an earlier answer is under way, and close."""
         owed, asked = self._answering, self._reading if self._stage == "body" else None
         if self.transport.is_closing():
             self._begin("refused")
@@ -780,11 +791,11 @@ class Connection(asyncio.Protocol):
         end = b"connection: close\r\n\r\n"
         self.transport.write(b"%b%b%b%b" % (_STATUS_LINES[status.value], head, end, body))
         if owed is not None:
-            owed.hang_up()  # whoever waits for the body goes on without
+            owed.hang_up()  # A reader of the body continues without the rest.
         self._linger()
 
     def _linger(self) -> None:
-        """Close when the client has had time to stop sending and to read the answer."""
+        """Close once the client has had time to stop sending and to read the answer."""
         self._begin("refused")
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -808,7 +819,9 @@ def _body_too_large(most: int) -> TooLarge:
 
 
 def _network(host: str) -> str:
-    """Whom we count together: an address, or with IPv6 the smallest network that people get."""
+    """The unit that connections are counted by: an address, or with IPv6 the smallest network that
+    people get.
+    """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -822,7 +835,7 @@ def _network(host: str) -> str:
 
 @lru_cache(1)
 def connections_max() -> tuple[int, int]:
-    """Of one address, and of all."""
+    """The limits of connections: of one address, and of all."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 2**20

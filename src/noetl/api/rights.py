@@ -1,4 +1,4 @@
-"""Who may do what. Every route names one right; a role is a set of rights.
+"""Roles and rights: every route names one right, and a role is a set of rights.
 
 A worker's rights are narrower than they look: what it may report, renew or read depends on the
 leases it holds, which `leases.py` checks.
@@ -16,19 +16,19 @@ from noetl.model.commands import pool_of
 from noetl.model.facts import Actor
 
 Right = Literal[
-    "anyone",  # also those we do not know: is the server alive, let me in
+    "anyone",  # everyone, signed in or not: health, signing in
     "self",  # one's own sessions
     "read",  # executions, events, the catalog
     "operate",  # start executions and act on them
-    "author",  # put playbooks into the catalog
+    "author",  # register documents in the catalog
     "secrets.list",  # names and types of credentials
-    "secrets.one",  # one credential; its data with more conditions
-    "secrets.read",  # the data of any credential
+    "secrets.one",  # one credential; more is needed for its data
+    "secrets.read",  # the data of every credential
     "secrets.write",  # create, replace and delete credentials
-    "work",  # take commands and report on them
-    "results.read",  # bodies kept by reference
-    "events.send",  # events from outside
-    "manage",  # users, tokens, the audit log
+    "work",  # lease commands and report on them
+    "results.read",  # bodies stored by reference
+    "events.send",  # external events
+    "manage",  # users, API tokens, the audit log
 ]
 
 _VIEWER: frozenset[Right] = frozenset({"anyone", "self", "read", "results.read"})
@@ -59,20 +59,20 @@ def _rights_of(roles: tuple[str, ...]) -> frozenset[Right]:
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller, as far as the server knows them."""
+    """An authenticated caller."""
 
     name: str
     kind: Literal["user", "token", "open", "local", "visitor", "nobody"]
     roles: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
-    """Where it may work; everywhere if there are none."""
+    """The pools it may work for; every pool if empty."""
     session_id: str | None = None
     email: str = ""
     display_name: str = ""
 
     @property
     def actor(self) -> Actor:
-        """Who they are in the record of what they did."""
+        """The name of the caller in records and in the audit log."""
         if self.kind == "visitor" or self.kind == "nobody":
             return Actor(kind="open", name=self.name)
         return Actor(kind=self.kind, name=self.name)
@@ -83,7 +83,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answers_as(self) -> tuple[str, ...]:
-        """The roles under which they answer forms."""
+        """The roles under which they may answer forms."""
         return ("admin",) if self.is_of_this_machine else self.roles
 
     def may(self, right: Right) -> bool:
@@ -93,8 +93,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if not self.may(right):
             needed = ", ".join(role for role, rights in ROLES.items() if right in rights)
             raise NotAllowed(
-                f"{self.name or 'nobody'} ({', '.join(self.roles) or 'no role'}) may not do this:"
-                f" it needs the right `{right}`, which these roles have: {needed}."
+                f"{self.name or 'this caller'} ({', '.join(self.roles) or 'no role'}) may not do"
+                f" this: it needs the right `{right}`, which these roles have: {needed}."
             )
 
     def require_pool(self, pool: str) -> None:
@@ -108,26 +108,30 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bound_to_leases(self) -> bool:
-        """A worker sees secrets and results of the work it has been given, and no others."""
+        """A worker may read secrets and results only of executions whose commands it holds."""
         return "read" not in self.rights
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whoever may write the database file, or reach a server without users, may do all."""
+        """An account that can write the database file, or a caller of a server without users, may
+        do everything.
+        """
         return self.kind in ("open", "local")
 
     def worker_name(self, chosen: str) -> str:
-        """The worker as leases know it: nobody can pass for a worker of somebody else's."""
+        """The worker's name in leases. It contains the token's name, so a worker cannot pose as one
+        of another token.
+        """
         return chosen if self.is_of_this_machine else f"{self.name}/{chosen}"
 
 
 OPEN = Principal(name="", kind="open")
-"""Everybody, where no users are configured and only this machine can ask."""
+"""Every caller of a server without users, which only this machine can reach."""
 NOBODY = Principal(name="", kind="nobody")
 VISITOR = Principal(name="visitor", kind="visitor", roles=("viewer",))
-"""Everybody who looks at a recording."""
+"""Every viewer of a recording."""
 
 
 def local(account: str) -> Principal:
-    """A process of this machine that may write the database file, by the account it runs under."""
+    """A process on this machine that can write the database file, named by its account."""
     return Principal(name=account, kind="local")

@@ -1,15 +1,15 @@
-"""A route is a value: who may call it, what it takes and answers, and the function that does it.
+"""A route is a value: who may call it, what it takes and returns, and the function that does it.
 
-Everything else is made from these values: matching of paths, rights, limits, the reading of queries
-and bodies, the OpenAPI document, and the calls of `Client`. A handler knows no HTTP. It is
+Everything else is derived from these values: path matching, rights, limits, parsing of queries and
+bodies, the OpenAPI document, and the calls of `Client`. A handler knows no HTTP. It is
 
     async def start(services, caller, body: StartExecution) -> Started
 
-and is given, beside the services and whoever calls, each parameter of the path by its name, `query`
-if the route has one, and `body` if it takes one.
+and receives the services, the caller, each path parameter by its name, `query` if the route has
+one, and `body` if it takes one.
 
-A key that a query or a body does not have is refused, because a misspelt one would otherwise run
-with a default. The routes of workers let them through: a worker of a later release may say more.
+Unknown keys in a query or body are refused, because a misspelt key would otherwise silently mean
+its default. Routes for workers accept them: a worker of a later release may send more.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ else:
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 BODY_MAX = 16 * 1024 * 1024
 QUERIES_REMEMBERED = 64
-"""A worker asks with the same parameters each time."""
+"""How many queries are remembered: a worker sends the same parameters each time."""
 JSON = "application/json"
 YAML = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
 LET_THROUGH = "resource_kind"
-"""Others send it beside `resource_type`, and it says nothing that we need."""
+"""Some clients send it beside `resource_type`; it adds nothing."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""As JSON writes it; there is no other way to write it there."""
+"""NUL as JSON escapes it, which is its only spelling there."""
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*?)`)?$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters behind the `?` of a route."""
+    """The query parameters of a route."""
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody sends as JSON."""
+    """A JSON body."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """A header of the request that a handler reads: `caller.header(WORKER)`."""
+    """A request header that a handler reads: `caller.header(WORKER)`."""
 
     name: str
     says: str
@@ -77,7 +77,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Malformed(BadRequest):
-    """The request is not of the form that the route takes; the message names the place."""
+    """The request does not have the form the route takes; the message names the field."""
 
     def __init__(self, message: str, details: Any = None) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class Malformed(BadRequest):
 
 
 class Incoming(Protocol):
-    """A body that is read when its handler wants it: whole, or piece by piece as it comes."""
+    """A body that its handler reads itself: whole, or in chunks as it arrives."""
 
     async def read(self) -> bytes:
         """All of it."""
@@ -100,7 +100,7 @@ async def never() -> None:
 
 
 class Caller:
-    """The caller of a route, and what a handler may know of the call beside its parameters."""
+    """The caller of a route, and what a handler may know of the call beyond its parameters."""
 
     __slots__ = ("_headers", "address", "gone", "principal", "request_id", "scheme")
 
@@ -117,10 +117,10 @@ class Caller:
         self.principal = principal
         self.request_id = request_id
         self.address = address
-        """The network address of the other end, if there is one."""
+        """The network address of the peer, if there is one."""
         self.scheme = scheme
         self.gone = gone
-        """Returns when the caller has hung up, or may no longer be here."""
+        """Returns once the caller has hung up, or their access has ended."""
         self._headers = headers or {}
 
     @property
@@ -129,13 +129,13 @@ class Caller:
 
     @property
     def actor(self) -> Actor:
-        """Who they are in the record of what they did."""
+        """The name of the caller in records and in the audit log."""
         return self.principal.actor
 
     @property
     def headers(self) -> dict[str, str]:
-        """All of them, their names in lower case."""
-        # One text is decoded sooner than many. No header holds a line break.
+        """All headers, with lower-case names."""
+        # Decoding one joined text is faster than many. No header holds a line break.
         names = b"\n".join(self._headers).decode("latin-1").lower().split("\n")
         values = b"\n".join(self._headers.values()).decode("latin-1").split("\n")
         return dict(zip(names, values, strict=True)) if self._headers else {}
@@ -147,15 +147,15 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[A]):
-    """An answer with more than its body."""
+    """An answer with a status, headers or a stream beside its body."""
 
     body: A
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     size: int | None = None
-    """Of a body that is sent piece by piece, if it is known."""
+    """The length of a body sent in chunks, if it is known."""
     tag: str | None = None
-    """The body never changes under it: callers that have it already are answered 304."""
+    """The ETag of a body that never changes: a client that has it gets 304."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,41 +163,41 @@ class Route(Generic[Q, B, A]):
     """One operation of the API."""
 
     name: str
-    """`area.verb`; the area is its tag, and `area_verb` its operation id."""
+    """`area.verb`: the area is the tag, and `area_verb` the operation id."""
     method: Method
     path: str
-    """With parameters in braces."""
+    """Parameters are in braces."""
     _: KW_ONLY
     right: Right
-    """There is no default: nothing is open by oversight."""
+    """There is no default, so no route is open by oversight."""
     answer: type[A]
     handler: Callable[..., Awaitable[A | Reply[Any]]]
     query: type[Q] | None = None
     body: type[B] | None = None
     aliases: tuple[str, ...] = ()
-    """Other paths that lead here, each with the same parameters."""
+    """Alias paths, each with the same parameters."""
     headers: tuple[Header, ...] = ()
     deep: bool = False
-    """The last parameter of the path may hold slashes."""
+    """The last path parameter may contain slashes."""
     raw: bool = False
-    """The handler is given the body as bytes, with whatever characters it holds."""
+    """The handler receives the body as bytes, with any content."""
     streamed: bool = False
-    """The handler is given a raw body as `Incoming`."""
+    """The handler receives a raw body as `Incoming`."""
     holds: Any = None
-    """What a raw body is, for the description of the API."""
+    """Describes a raw body in the OpenAPI document."""
     yaml: bool = False
-    """The body has a field `content`, which may also be sent as YAML by itself."""
+    """The body has a field `content`, which may also be sent alone, as YAML."""
     secret: bool = False
-    """The answer may hold secrets: it is not compressed."""
+    """The answer may hold secrets, so it is not compressed."""
     body_max: int = BODY_MAX
     media: str = JSON
     """The content type of an answer that is bytes, text or a stream."""
     statuses: tuple[int, ...] = ()
-    """What it may answer with beside 200 and errors."""
+    """Possible answers beside 200 and errors."""
     patient: bool = False
-    """The answer may wait for news: how long that takes says nothing about the server."""
+    """The answer may wait for news, so its duration says nothing about the server."""
     parameters: tuple[str, ...] = field(init=False)
-    """The names in its path, in order."""
+    """The names of its path parameters, in order."""
     reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ class Route(Generic[Q, B, A]):
 
     @property
     def says(self) -> str:
-        """What it does, for people: the handler's docstring."""
+        """A sentence for people: the handler's docstring."""
         return inspect.cleandoc(self.handler.__doc__ or "")
 
 
@@ -222,13 +222,13 @@ AnyRoute = Route[Any, Any, Any]
 
 
 class Reader:
-    """How the query and the body of one route become typed values."""
+    """Parses the query and the body of one route into typed values."""
 
     def __init__(self, route: AnyRoute) -> None:
         self._is_of_workers = route.right == "work"
         self._query = route.query
         self._takes_any = route.query is dict
-        """Whoever calls has parameters of their own."""
+        """The caller may add parameters of their own."""
         self._body = route.body
         has_fields = route.query is not None and not self._takes_any
         fields = () if not has_fields else msgspec.inspect.type_info(route.query).fields  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ class Reader:
         )
 
     def _read_query(self, written: bytes) -> Any:
-        """The query as its struct; None for a route that has none. Raises UnknownKey, Malformed."""
+        """The query as its struct; None if the route has none. Raises UnknownKey, Malformed."""
         pairs = parse_qsl(written.decode("latin-1"), keep_blank_values=True)
         given: dict[str, Any] = {}
         for key, value in pairs if not self._takes_any else ():
@@ -277,8 +277,9 @@ class Reader:
             raise _malformed(str(error), "query") from None
 
     def body(self, written: bytes, media: bytes = b"") -> Any:
-        """The body as its type, from JSON or what `media` says. Raises UnknownKey, BadText and
-        Malformed."""
+        """The body as its type, parsed from JSON or as `media` says. Raises UnknownKey, BadText and
+        Malformed.
+        """
         if self._is_raw:
             return written
         assert self._decode is not None
@@ -288,7 +289,7 @@ class Reader:
             written = msgspec.json.encode({"content": written.decode()})
         if b"\\u0000" in written and _NUL.search(written):
             raise BadText(
-                "a text in the body holds the character NUL, which databases do not keep."
+                "a text in the body contains the character NUL, which databases cannot store."
             )
         try:
             return self._decode(written)
@@ -299,7 +300,7 @@ class Reader:
 
 
 def _malformed(said: str, source: str) -> Malformed:
-    """What msgspec says, with the place as people know it."""
+    """The message of msgspec, with the place in our notation."""
     found = _AT.match(said)
     assert found is not None
     what, where = found["what"], (found["where"] or "").removeprefix(".")
@@ -309,7 +310,7 @@ def _malformed(said: str, source: str) -> Malformed:
 
 
 def unknown_field(said: str, kind: Any) -> UnknownKey | None:
-    """What msgspec says when it reads that type, as an error of ours if it is about a key."""
+    """The error of msgspec for that type; UnknownKey if it is about a key."""
     found = _UNKNOWN_FIELD.search(said)
     return None if found is None else _unknown("the body", found[1], tuple(_keys(kind)))
 

@@ -1,4 +1,4 @@
-"""Which route a request means: the table of routes as a tree of paths."""
+"""Finds the route of a request: the route table as a tree of paths."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ PATHS_REMEMBERED = 1024
 
 
 class RightMissing(NoetlError):
-    """A route names no right, or one that nobody knows: the server does not start."""
+    """A route names no right, or an unknown one: the server does not start."""
 
     code = "right_missing"
 
 
 class Match(NamedTuple):
-    """A route that a path leads to, and the parameters in the path: to be read, not changed."""
+    """The route that a path leads to, with its path parameters. Do not modify."""
 
     route: AnyRoute
     path: str
-    """As the table has it."""
+    """The path as the table spells it."""
     parameters: dict[str, str]
 
 
 class _Node:
-    """A place in the tree of paths."""
+    """A node of the path tree."""
 
     __slots__ = ("deep", "leaf", "parameter", "words")
 
@@ -42,7 +42,7 @@ class _Node:
 
 
 class _Leaf:
-    """A path that something answers at."""
+    """A path with at least one route."""
 
     __slots__ = ("allow", "path", "routes")
 
@@ -60,16 +60,17 @@ class _Leaf:
 
 
 class Router:
-    """Which route a request means. Words go before parameters, and these before what is deep.
+    """Finds the route of a request. Literal segments win over parameters, and these over parameters
+    that contain slashes.
 
-    Where what goes before does not answer the method, what comes after may: `GET
-    /api/catalog/list` reads the playbook "list", though `POST` of the same path lists all.
+    If the winner does not serve the method, the next candidate may: `GET /api/catalog/list` reads
+    the playbook "list", although `POST` to the same path lists all.
     """
 
     def __init__(self, routes: Sequence[AnyRoute]) -> None:
         self._root = _Node()
         self._plain: dict[str, _Leaf] = {}
-        """Paths without parameters, found at once."""
+        """Paths without parameters, found by one lookup."""
         self.match = lru_cache(PATHS_REMEMBERED)(self._match)
         for route in routes:
             if route.right not in RIGHTS:
@@ -94,14 +95,14 @@ class Router:
         return leaf
 
     def find(self, path: str) -> tuple[_Leaf, list[str]] | None:
-        """What answers at that path, and its parameters in order."""
+        """The routes of that path, and the values of its parameters in order."""
         plain = self._plain.get(path)
         if plain is not None:
             return plain, []
         return next(self._all(path), None)
 
     def _all(self, path: str) -> Iterator[tuple[_Leaf, list[str]]]:
-        """Every leaf that the path leads to, what goes before first."""
+        """Every leaf that matches the path, best match first."""
         return self._walk(self._root, [word for word in path.split("/") if word], 0, [])
 
     def _walk(
@@ -120,7 +121,7 @@ class Router:
             yield node.deep, [*given, "/".join(words[at:])]
 
     def _match(self, method: str, path: str) -> Match:
-        """Raises NotFound for a path that nothing answers at, WrongMethod for another method."""
+        """Raises NotFound for an unknown path, and WrongMethod for a method it does not serve."""
         found = self.find(path)
         if found is None:
             raise NotFound(f"there is no route {path[:200]}. GET /api/openapi.json lists them all.")
@@ -134,7 +135,7 @@ class Router:
         return Match(route, leaf.path, dict(zip(route.parameters, given, strict=True)))
 
     def allowed(self, path: str) -> bytes | None:
-        """The methods of a path, as the header `Allow` says them."""
+        """The methods of a path, as the value of the header `Allow`."""
         leaves = [leaf for leaf, _ in self._all(path)]
         if len(leaves) <= 1:
             return leaves[0].allow if leaves else None

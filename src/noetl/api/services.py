@@ -1,7 +1,7 @@
-"""What the routes work with: the parts of the control plane, and who may use them.
+"""The services that routes call: the parts of the control plane, and access control.
 
-Each part is joined when it is first used, and imported then: a command that lists executions loads
-neither the compiler nor the engine. What is special about this process comes from `wiring`.
+Each part is created and imported on first use: a command that lists executions loads neither the
+compiler nor the engine. What is special about this process comes from `wiring`.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
 
 
 class Makers(NamedTuple):
-    """What `wiring` makes for a system, when it is needed."""
+    """Factories that `wiring` provides; each is called when its part is needed."""
 
     compiled: Callable[..., Compiled]
-    """Text → compiled playbook."""
+    """Compiles text to a playbook."""
     own_kinds: bool
-    """The program that this runs in brought tool kinds of its own."""
+    """Whether the embedding program brought tool kinds of its own."""
     tools: Callable[[], ToolResources]
-    """What a server itself uses of the tools."""
+    """The parts of the tools that a server itself uses."""
     keys: Callable[[Store, Clock], Keys]
     operator_key: Callable[[], OperatorKey]
     name: str
-    """What this process is called among those that share a database."""
+    """The name of this process among those that share a database."""
 
 
 class Services:
-    """The parts of a system round one store. Nothing runs by itself: `wiring` sets it going."""
+    """The parts of a system around one store. Nothing runs by itself: `wiring` starts it."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class Services:
         makers: Makers,
         me: Runtime | None = None,
     ) -> None:
-        """`stack` ends what has to be ended; `me` is this server among its peers."""
+        """`stack` closes what has to be closed; `me` is this server among its peers."""
         self._settings = settings
         self._stack = stack
         self._makers = makers
         self._me = me
         self.store = store
         self.clock = clock
-        # A shared clock follows that of the database.
+        # A shared clock follows the database's clock.
         self._wall: Clock = WallClock() if store.exclusive else clock
         self.nats: Nats | None = None
-        """NATS beside the database, if there is one."""
+        """NATS beside the database, if configured."""
         self.draining = asyncio.Event()
-        """Set when the server is about to end: whoever waits for news is answered at once."""
+        """Set when the server begins to end: long polls are answered at once."""
 
     # --- Executions -------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Services:
 
     @cached_property
     def _server_tools(self) -> ToolResources:
-        """What a server itself uses of the tools."""
+        """The parts of the tools that a server itself uses."""
         made = self._makers.tools()
         self._stack.push_async_callback(made.close)
         return made
@@ -285,7 +285,7 @@ class Services:
 
     @property
     def trigger_documents(self) -> dict[str, TriggerDocuments[Any, Any]]:
-        """Documents that start executions, by their kind."""
+        """Trigger documents by kind."""
         kinds = (self.schedules, self.hooks, self.consumers, self.notifications)
         return {one.kind: one for one in kinds}
 
@@ -318,9 +318,10 @@ class Services:
         return Access(self.store.access, self.sessions, self.clock)
 
     async def rotate_keys(self) -> int:
-        """Put every credential under a new key; how many were not yet.
+        """Encrypt every credential with the new key. Returns how many were not yet.
 
-        With a key file the new key is made here. With NOETL_SECRET_KEY it is the first of several.
+        With a key file the new key is generated here. With NOETL_SECRET_KEY it is the first of
+        several.
         """
         await self.keys.prepare()
         key = self._makers.operator_key()

@@ -1,7 +1,7 @@
-"""Sessions of people who signed in (document 001 §6): kept for a time, longer while they are used.
+"""Sessions of signed-in users (document 001 §6): they expire, and using them extends them.
 
-What counts is decided here, once; where sessions are kept is decided in wiring. What a browser
-shows is a secret of its own: we keep a digest of it.
+The rules are here; `wiring` decides where sessions are stored. A browser holds a random secret, and
+the store holds its digest.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from noetl.store.access import SESSION_SECONDS, StoredSession
 from noetl.store.access import Sessions as SessionStore
 
 COOKIE = "noetl_session"
-"""Where a browser keeps the secret of its session."""
+"""The cookie that holds the session's secret."""
 SESSION_PREFIX = "noetl_s_"
 TOUCH_SECONDS = 60.0
-"""Activity is noted this often at most, so that reading does not mean writing."""
+"""Activity is written at most this often, so that reading does not mean writing."""
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret that was drawn at random: enough to know it again."""
+    """A digest is enough to recognise a secret that was generated at random."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class Sessions:
-    """Who is signed in."""
+    """The sessions of signed-in users."""
 
     def __init__(self, store: SessionStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
-        """A new session, and the secret that its owner shows."""
+        """A new session, and the secret for its owner."""
         now = self._clock.now()
         secret = SESSION_PREFIX + secrets.token_urlsafe(32)
         session = StoredSession(
@@ -52,7 +52,7 @@ class Sessions:
         return secret, session
 
     async def validate(self, secret: str) -> StoredSession | None:
-        """The session of this secret, if its time is not over; using it makes it last longer."""
+        """The session of this secret, unless it has expired; using it extends it."""
         now = self._clock.now()
         session = await self._store.get(digest_of(secret))
         if session is None or session.expires_at <= now:
@@ -66,10 +66,10 @@ class Sessions:
         return session
 
     async def of(self, user: str) -> list[StoredSession]:
-        """The sessions of a user that still count, newest first."""
+        """The valid sessions of a user, newest first."""
         now = self._clock.now()
         return [found for found in await self._store.of_user(user) if found.expires_at > now]
 
     async def end(self, session_id: str) -> bool:
-        """Whether there was one."""
+        """End a session. Returns whether it existed."""
         return await self._store.delete(session_id)

@@ -1,6 +1,6 @@
-"""What-if and tests for callers: in a process of its own, because it runs whole executions.
+"""What-if comparisons and tests for callers, in a child process, because they run whole executions.
 
-The process imports what stands above this room (`noetl.trials`), so it is named, not imported.
+The child imports `noetl.trials`, which is above this layer, so it is named, not imported.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _START = (
 
 
 class Compare(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked which recordings would have gone another way under a playbook."""
+    """A request: which recordings would have gone another way under a playbook?"""
 
     net: bytes
     recordings: list[bytes]
 
 
 class WriteTest(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked to make a test of a recording."""
+    """A request to make a test from a recording."""
 
     recording: bytes
     playbook: str
-    """What the test calls the file of the playbook."""
+    """The file name of the playbook in the test."""
 
 
 class RunTests(msgspec.Struct, frozen=True, kw_only=True):
-    """A process is asked to run the tests of a playbook."""
+    """A request to run the tests of a playbook."""
 
     playbook: str
     tests: str
@@ -57,13 +57,13 @@ Job = Compare | WriteTest | RunTests
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job cannot be done."""
+    """The reason why the job cannot be done."""
 
     message: str
 
 
 class Simulator:
-    """Does one job at a time. Each raises TooMany, BudgetExceeded or BadRequest."""
+    """Runs one job at a time. Each raises TooMany, BudgetExceeded or BadRequest."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -72,7 +72,7 @@ class Simulator:
     async def compared(
         self, net: Net, recordings: Callable[[], Awaitable[list[bytes]]]
     ) -> list[WhatIfExecution]:
-        """The playbook over these recordings."""
+        """Compare the playbook with these recordings."""
 
         async def job() -> Job:
             return Compare(net=nets.encode(net), recordings=await recordings())
@@ -92,7 +92,7 @@ class Simulator:
         return found
 
     async def tested(self, playbook: str, tests: str) -> TestsDocument:
-        """What became of the tests of a playbook."""
+        """Run the tests of a playbook."""
 
         async def job() -> Job:
             return RunTests(playbook=playbook, tests=tests)
@@ -100,7 +100,7 @@ class Simulator:
         return msgspec.json.decode(await self._done(job), type=TestsDocument)
 
     async def _done(self, job: Callable[[], Awaitable[Job]]) -> bytes:
-        """Recordings are read when it is their turn: whoever waits holds no memory."""
+        """Recordings are read when the job starts, so a waiting job holds no memory."""
         if self._asking >= WAITING_MAX:
             raise TooMany("several comparisons and tests are under way; try again soon.")
         self._asking += 1
@@ -117,7 +117,7 @@ async def _answered(job: bytes) -> bytes:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        # None of our secrets is in its environment.
+        # The child gets none of our secrets through its environment.
         env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         start_new_session=True,
     )

@@ -1,15 +1,15 @@
 """One event stream for a whole browser: several topics over one connection.
 
     executions          rows of the list that have changed
-    execution:ID        the events of one execution, as its own stream has them
+    execution:ID        the events of one execution, as in its own stream
     inbox               how many forms wait
-    workers             pools, their workers and what waits for them
+    workers             pools, their workers and queues
 
-Messages are `event: TOPIC` with JSON data. What a topic says is read and encoded once, however many
-read it. After each batch comes `event: position`, whose id names the place in each execution: with
-it as `Last-Event-ID` the stream goes on there. A reader that has fallen behind what is kept is not
-sent what it missed: `event: reset` names the topic, and the reader looks again. Rows that changed
-while a stream was broken off are not kept for it, so one that goes on begins with such a `reset`.
+Messages are `event: TOPIC` with JSON data. A message is read and encoded once for all readers.
+After each batch comes `event: position`, whose id holds the position in each execution; sent back
+as `Last-Event-ID`, it resumes the stream there. A reader that falls too far behind is not sent what
+it missed: `event: reset` names the topic, and the reader loads it again. Changed rows are not kept
+for a broken stream, so a resumed stream begins with such a `reset`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ TOPICS = ("executions", "inbox", "workers")
 OF_EXECUTION = "execution:"
 TOPICS_MAX = 50
 PAUSE_SECONDS = 0.25
-"""Between two batches: what happens meanwhile is sent together."""
+"""Pause between two batches: changes in the meantime are sent together."""
 INBOX_SECONDS = 1.0
 WORKERS_SECONDS = 2.0
 ROWS_MAX = 100
-"""Rows of one message; of more, `more` is true and the reader asks for the list again."""
+"""Rows in one message; if there are more, `more` is true and the reader loads the list again."""
 RESUMED_MAX = 5000
-"""Events that a reader may have missed and is still sent; beyond that it looks again."""
+"""How many missed events are still sent; beyond that the reader starts over."""
 KEPT = 40
-"""Messages of a topic that are kept for readers that are a little behind."""
+"""Messages of a topic kept for readers that are slightly behind."""
 
 
 def frame(topic: str, body: Any) -> bytes:
@@ -63,13 +63,13 @@ def frame(topic: str, body: Any) -> bytes:
 
 
 class Board:
-    """The last messages of one topic, while somebody reads it."""
+    """The last messages of one topic, while someone reads it."""
 
     def __init__(self, topic: str, next_message: Callable[[], Awaitable[Any]]) -> None:
         self._topic = topic
         self._next = next_message
         self.is_state = topic != "executions"
-        """Only its last message counts; else each says something of its own."""
+        """Each message replaces the one before; otherwise every message counts."""
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=1 if self.is_state else KEPT)
         self.version = 0
         self.readers = 0
@@ -90,7 +90,7 @@ class Board:
             self.changed.set_result(None)
 
     def after(self, version: int) -> bytes:
-        """What was said since; if that is not kept any more, that the reader must look again."""
+        """The messages since then; a `reset` if they are no longer kept."""
         if version == self.version:
             return b""
         oldest = self._kept[0][0]
@@ -104,7 +104,7 @@ NOWHERE = "-"
 
 
 def place_of(last: str | None) -> dict[ExecutionId, int] | None:
-    """What `Last-Event-ID` says; None if it says nothing. Raises BadRequest."""
+    """The parsed `Last-Event-ID`; None if there is none. Raises BadRequest."""
     if not last:
         return None
     found: dict[ExecutionId, int] = {}
@@ -117,7 +117,7 @@ def place_of(last: str | None) -> dict[ExecutionId, int] | None:
 
 
 class Topics:
-    """The streams of browsers."""
+    """The event streams of browsers."""
 
     def __init__(
         self, store: Store, streams: Streams, watchers: Watchers, desk: Desk, clock: Clock
@@ -130,7 +130,7 @@ class Topics:
         self._boards: dict[str, Board] = {}
 
     async def chosen(self, written: Sequence[str]) -> list[str]:
-        """The topics that are asked for. Raises BadRequest and NotFound."""
+        """Parse and check the topics. Raises BadRequest and NotFound."""
         topics = list(dict.fromkeys(one for text in written for one in text.split(",") if one))
         if not topics or len(topics) > TOPICS_MAX:
             raise BadRequest(f"`topics` names 1 to {TOPICS_MAX} topics, e.g. executions,inbox.")
@@ -148,8 +148,9 @@ class Topics:
     async def frames(
         self, topics: Sequence[str], place: dict[ExecutionId, int] | None
     ) -> AsyncGenerator[bytes, None]:
-        """What is said on these topics, until the server drains or the reader leaves. `place` is
-        where a stream goes on that broke off."""
+        """The messages of these topics, until the server drains or the reader leaves. `place` is
+        where a resumed stream continues.
+        """
         async with AsyncExitStack() as stack:
             stack.enter_context(self._streams.counted())
             readers: list[_Reader] = []
@@ -171,7 +172,7 @@ class Topics:
             stack.callback(draining.cancel)
             waited = False
             while not draining.done():
-                # What changes from here on wakes us; so it is noted before we look.
+                # Set up before reading, so that later changes wake us.
                 waits: list[asyncio.Future[Any]] = [draining]
                 waits += [one.changed for one in readers if one.changed is not None]
                 said, has_said = b"", False
@@ -193,7 +194,7 @@ class Topics:
                 )
                 waited = True
 
-    # --- What boards say ---
+    # --- Messages of the boards ---
 
     @asynccontextmanager
     async def _board(self, topic: str) -> AsyncIterator[Board]:
@@ -245,7 +246,7 @@ class Topics:
         last: Any = None
         while True:
             found = (await self._desk.queues(self._clock.now())).queues
-            # A wait grows by itself; that is no news.
+            # A waiting time grows by itself; that is no change.
             now = [msgspec.structs.replace(one, oldest_seconds=None) for one in found]
             if now != last:
                 last = now
@@ -256,16 +257,16 @@ class Topics:
 class _Reader(Protocol):
     @property
     def changed(self) -> asyncio.Future[None] | None:
-        """Done when there is more; None: never again."""
+        """Resolved when there is more; None if nothing more can come."""
 
     async def next(self) -> bytes:
-        """What there is by now."""
+        """The messages available now."""
 
 
 class _BoardReader:
     def __init__(self, board: Board) -> None:
         self._board = board
-        # What only counts as it is now is told at once.
+        # A topic with only a current value is sent at once.
         self._version = 0 if board.is_state else board.version
 
     @property
@@ -317,7 +318,7 @@ class _EventReader:
 
 
 def _position(readers: Sequence[_EventReader]) -> bytes:
-    """Where a reader stands in the executions that it reads."""
+    """A reader's position in each execution that it reads."""
     seqs = {one.execution_id: one.seq for one in readers}
     text = ",".join(f"{execution_id}={seq}" for execution_id, seq in seqs.items()) or NOWHERE
     return b"id: %b\n" % text.encode() + frame("position", seqs)

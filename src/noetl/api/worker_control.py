@@ -1,6 +1,6 @@
 """The control plane over HTTP, for workers (see `worker.control`).
 
-Where no server answers, a worker goes on trying: what it has to say must not be lost.
+If no server answers, a worker keeps trying: its reports must not be lost.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ BACKOFF_MAX = 2.0
 BUNDLES_AT_ONCE = 2
 BUNDLE_MAX = 100
 BUNDLE_BYTES_MAX = 8 * 1024 * 1024
-"""Reports that are sent together; a single one may be larger."""
+"""The total size of reports sent together; a single one may be larger."""
 CANCELLED_WAIT = 10.0
 QUICK_SECONDS = 5.0
-"""For so long a server may take for what is small and asked all the time. A lease is 30 s, renewed
-every ten: of several servers, one that is frozen must not cost a worker its leases."""
+"""Timeout of small, frequent requests. A lease lasts 30 s and is renewed every ten: one frozen
+server of several must not cost a worker its leases."""
 WORK_SECONDS = 10.0
-"""For so long a server may take to store a report."""
+"""Timeout for storing a report."""
 PASSING = (Unreachable, StoreError, TooMany)
-"""What another try may not meet."""
+"""Errors that may be gone on the next attempt."""
 WHATEVER = (NoetlError,)
-"""A worker without work asks for ever: whatever is wrong may be put right."""
+"""An idle worker asks for work forever, because any fault may be repaired."""
 WORKER_HEADER = "X-NoETL-Worker"
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one report of several: a `ReportTaken`, or an `ErrorAnswer`."""
+    """The result of one report of several: a `ReportTaken`, or an `ErrorAnswer`."""
 
     accepted: bool = True
     cancelled: bool = False
     commands: list[LeasedCommand] = []
     error: dict[str, Any] | None = None
-    """Why it was refused."""
+    """The reason if it was refused."""
 
 
 class _Judgements(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class _Judgements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leases_of(commands: list[LeasedCommand]) -> list[Lease]:
-    """Commands as they travel, as leases."""
+    """Commands as sent by the server, as leases."""
     return [
         Lease(command=one, token=one.lease.token, expires_at=one.lease.expires_at.timestamp())
         for one in commands
@@ -78,7 +78,7 @@ def leases_of(commands: list[LeasedCommand]) -> list[Lease]:
 async def _persist(
     ask: Callable[[], Awaitable[T]], despite: tuple[type[NoetlError], ...] = PASSING
 ) -> T:
-    """Ask until somebody answers: servers are restarted, networks come back."""
+    """Ask until a server answers: servers restart, networks come back."""
     pause = BACKOFF_FIRST
     while True:
         try:
@@ -86,15 +86,16 @@ async def _persist(
         except despite as error:
             if pause == BACKOFF_FIRST:
                 logger.warning("trying again until it works: %s", error)
-            # Not all at the same moment, when a server comes back to many workers.
+            # Jitter: when a server comes back, its workers must not all call at once.
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311
             pause = min(pause * 2, BACKOFF_MAX)
 
 
 class _Bundles:
-    """Sends reports, each at once if nothing is under way, and together what gathers meanwhile.
+    """Sends reports: each at once if none is under way, otherwise together with those that gather
+    meanwhile.
 
-    What a request costs is the request: ten reports in one cost a server little more than one.
+    The cost is per request: ten reports in one request cost a server little more than one.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -103,11 +104,11 @@ class _Bundles:
         self._senders = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_company = False
-        """Several reports went together the last time, so more may follow this very moment."""
+        """The last request held several reports, so more may follow in this moment."""
         self._decode = msgspec.json.Decoder(_Judgements).decode
 
     async def send(self, report: Report, want: int, pool: str) -> _Judged:
-        """The answer to a report. Raises what went wrong with it, or with all that went along."""
+        """The answer to a report. Raises the error of the report, or of its request."""
         path = _report_path(want, pool)
         written = msgspec.json.encode(report)
         if self._senders or self._has_company:
@@ -122,7 +123,7 @@ class _Bundles:
         return found
 
     async def _send_alone(self, path: str, report: bytes) -> _Judged:
-        """By whoever reports: a task for it would cost as much again."""
+        """Runs in the task that reports: a task of its own would double the cost."""
         self._senders += 1
         try:
             [answer] = await self._send(path, [report])
@@ -140,7 +141,7 @@ class _Bundles:
             sending.add_done_callback(self._tasks.discard)
 
     async def _empty(self) -> None:
-        """Send until nothing is left; what comes after that finds one sender less."""
+        """Send until the queue is empty; a report after that starts a new sender."""
         try:
             while self._gathered:
                 await self._send_some()
@@ -167,11 +168,11 @@ class _Bundles:
                     future.set_exception(error)
             return
         for (_, future), answer in zip(bundle, answers, strict=True):
-            if not future.done():  # Else whoever asked is gone.
+            if not future.done():  # Otherwise the task that reported is gone.
                 future.set_result(answer)
 
     async def _send(self, path: str, reports: list[bytes]) -> list[_Judged]:
-        """An answer for each. Raises ValueError if the server has more or fewer."""
+        """One answer per report. Raises ValueError if the server sent more or fewer."""
         body = b"[" + b",".join(reports) + b"]"
         answer = await self._connection.ask("POST", path, body=body, seconds=WORK_SECONDS)
         answers = self._decode(answer).answers
@@ -186,13 +187,13 @@ def _report_path(want: int, pool: str) -> str:
 
 
 class HttpControl(Connected):
-    """What a worker needs of the control plane, over HTTP (see `worker.control`)."""
+    """The control plane of a worker, over HTTP (see `worker.control`)."""
 
     def __init__(
         self, urls: Sequence[str], token: str | None = None, kinds: Sequence[str] = ()
     ) -> None:
-        """`kinds` are the tool kinds that the worker runs; none named: all."""
-        # Whatever a worker says it says again until it is heard, and servers are used to that.
+        """`kinds` are the tool kinds that the worker runs; empty means all."""
+        # A worker repeats every request until it is answered, and servers accept repeats.
         super().__init__(urls, token, repeats=True)
         self._worker_id = ""
         self._kinds = kinds
@@ -213,12 +214,12 @@ class HttpControl(Connected):
         )
 
     async def register(self, me: Presence) -> None:
-        """Say that we are there. Raises NotAllowed when we may not work."""
+        """Register this worker. Raises NotAllowed if it may not work."""
         body = msgspec.json.encode(me)
         await self._persist("POST", "/api/worker/pool/register", body=body)
 
     async def heartbeat(self, me: Presence) -> bool:
-        """Say that we still are; whether somebody wants us to end."""
+        """Send a heartbeat. Returns whether an operator asked this worker to end."""
         body = msgspec.json.encode(me)
         answer = await self._connection.ask(
             "POST", "/api/worker/pool/heartbeat", body=body, seconds=QUICK_SECONDS
@@ -226,7 +227,7 @@ class HttpControl(Connected):
         return bool(msgspec.json.decode(answer)["drain"])
 
     async def deregister(self, worker_id: str) -> None:
-        """We end: what we were given and have not reported on goes to others."""
+        """Say goodbye: leased commands without a report go to other workers."""
         body = msgspec.json.encode({"worker_id": worker_id})
         await self._connection.ask(
             "POST", "/api/worker/pool/deregister", body=body, seconds=QUICK_SECONDS
@@ -248,7 +249,7 @@ class HttpControl(Connected):
         return leases_of(self._decode(answer).commands)
 
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
-        # What follows may need other kinds than this worker runs.
+        # The next commands may need kinds that this worker does not run.
         wanted = 0 if self._kinds else want
         found = await _persist(lambda: self._bundles.send(report, wanted, pool))
         return Answer(
@@ -278,7 +279,7 @@ class HttpControl(Connected):
             found = Orders(stop=set(told["commands"]), pause=set(told.get("paused", ())))
             if found:
                 return found
-            # A server that is about to end answers at once, and with nothing.
+            # A server that is ending answers at once, with nothing.
             await asyncio.sleep(BACKOFF_FIRST)
 
     async def program(self, digest: str) -> Program:

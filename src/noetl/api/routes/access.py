@@ -28,7 +28,7 @@ Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class NewUser(Body, frozen=True, kw_only=True):
-    """Somebody who may sign in."""
+    """A user to create or change."""
 
     name: str
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
@@ -37,24 +37,24 @@ class NewUser(Body, frozen=True, kw_only=True):
 
 
 class NewToken(Body, frozen=True, kw_only=True):
-    """An API token to make."""
+    """An API token to create."""
 
     name: str
     roles: tuple[str, ...]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None
-    """Seconds; without it, until it is revoked."""
+    """Its lifetime in seconds; by default it is valid until it is revoked."""
     pools: Annotated[tuple[Pool, ...], msgspec.Meta(max_length=100)] = ()
-    """Where a worker with it may work; without it, everywhere."""
+    """The pools that a worker with this token may work for; by default all."""
 
 
 class AuditQuery(Query, frozen=True, kw_only=True):
-    """How much of the audit log."""
+    """How much of the audit log to return."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
 async def users(services: Services, caller: Caller) -> UserList:
-    """Everybody who can sign in."""
+    """All users."""
     return UserList(
         users=[
             UserDocument(
@@ -66,7 +66,9 @@ async def users(services: Services, caller: Caller) -> UserList:
 
 
 async def put_user(services: Services, caller: Caller, *, body: NewUser) -> UserKept:
-    """Create a user, or give them another password and other roles; their sessions end."""
+    """Create a user, or change the password and roles of an existing one, which ends their
+    sessions.
+    """
     await services.access.put_user(
         caller.principal, body.name, body.password, body.roles, body.email
     )
@@ -80,7 +82,7 @@ async def delete_user(services: Services, caller: Caller, *, name: str) -> Delet
 
 
 async def tokens(services: Services, caller: Caller) -> TokenList:
-    """Every API token, without its secret."""
+    """All API tokens, without their secrets."""
     return TokenList(
         tokens=[
             TokenDocument(
@@ -96,7 +98,7 @@ async def tokens(services: Services, caller: Caller) -> TokenList:
 
 
 async def create_token(services: Services, caller: Caller, *, body: NewToken) -> ApiTokenCreated:
-    """A new API token. This answer is the only place that shows it."""
+    """Create an API token. This answer is the only place that shows its secret."""
     secret = await services.access.create_token(
         caller.principal, body.name, body.roles, body.expires_in, body.pools
     )
@@ -110,7 +112,7 @@ async def delete_token(services: Services, caller: Caller, *, name: str) -> Dele
 
 
 async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> AuditLog:
-    """Who looked at or changed what, newest first."""
+    """The audit log: who read or changed what, newest first."""
     return AuditLog(
         entries=[
             AuditDocument(

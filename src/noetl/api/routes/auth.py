@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
 LOGIN_BYTES_MAX = 16 * 1024
 ADDRESS_MAX = 64
-ORIGIN = Header("Origin", "The page that asks.")
-FORWARDED = Header("Forwarded", "What a proxy says of the caller.")
-FORWARDED_PROTO = Header("X-Forwarded-Proto", "How the caller speaks to the proxy.")
+ORIGIN = Header("Origin", "The origin of the page that sends the request.")
+FORWARDED = Header("Forwarded", "The caller's address, as a proxy reports it.")
+FORWARDED_PROTO = Header("X-Forwarded-Proto", "The scheme between the caller and the proxy.")
 
 
 class Login(Body, frozen=True, kw_only=True):
@@ -44,9 +44,11 @@ class Login(Body, frozen=True, kw_only=True):
 
 
 async def login(services: Services, caller: Caller, *, body: Login) -> Reply[SignedIn]:
-    """A session, as a token in the answer and as a cookie for browsers."""
+    """Sign in. The session is a token in the answer, and a cookie for browsers."""
     if await services.access.is_open():
-        raise BadRequest("this server has no users yet: everybody on this machine is let in.")
+        raise BadRequest(
+            "this server has no users yet: this machine has access without signing in."
+        )
     address = caller.address[:ADDRESS_MAX]
     secret, session, who = await services.access.sign_in(body.user, body.password, address)
     answer = SignedIn(token=secret, expires_at=moment(session.expires_at), user=_about(who))
@@ -60,10 +62,10 @@ def _cookie(value: str, seconds: int, *, secure: bool) -> str:
 
 
 def _is_https(caller: Caller) -> bool:
-    """Whether the browser speaks TLS, to us or to a proxy before us.
+    """Whether the browser uses TLS, to us or to a proxy in front of us.
 
-    Anybody may say so: a browser that is told too much only keeps the cookie to TLS. Nobody can
-    say that it is not.
+    A false claim of TLS does no harm: the browser then sends the cookie over TLS only. The opposite
+    cannot be claimed.
     """
     said = [caller.scheme, caller.header(FORWARDED_PROTO) or ""]
     said += _FORWARDED_PROTO.findall(caller.header(FORWARDED) or "")
@@ -72,7 +74,7 @@ def _is_https(caller: Caller) -> bool:
 
 
 async def logout(services: Services, caller: Caller) -> Reply[SignedOut]:
-    """End the session that asks."""
+    """End the session of this request."""
     who = caller.principal
     if who.session_id is None:
         raise BadRequest("an API token has no session to end; revoke the token instead.")
@@ -82,7 +84,7 @@ async def logout(services: Services, caller: Caller) -> Reply[SignedOut]:
 
 
 async def me(services: Services, caller: Caller) -> Myself:
-    """Who asks, and what they may do."""
+    """The caller, and their rights."""
     who = caller.principal
     return Myself(**msgspec.structs.asdict(_about(who)), rights=sorted(who.rights))
 
@@ -98,7 +100,7 @@ def _about(who: Principal) -> Account:
 
 
 async def sessions(services: Services, caller: Caller) -> SessionList:
-    """One's own sessions, newest first."""
+    """The caller's own sessions, newest first."""
     found = await services.sessions.of(caller.name)
     return SessionList(sessions=[_session(one, caller.principal) for one in found])
 
@@ -116,13 +118,13 @@ def _session(session: StoredSession, who: Principal) -> SessionDocument:
 
 
 async def end_session(services: Services, caller: Caller, *, session_id: str) -> SessionEnded:
-    """End one of one's own sessions."""
+    """End one of the caller's own sessions."""
     await services.access.sign_out(caller.principal, session_id)
     return SessionEnded(ended=session_id)
 
 
 async def end_sessions(services: Services, caller: Caller) -> SessionsEnded:
-    """End all of one's own sessions but the one that asks."""
+    """End all of the caller's own sessions but the current one."""
     found = await services.sessions.of(caller.name)
     own = caller.principal.session_id
     others = [one.session_id for one in found if one.session_id != own]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RESOURCES_MAX = 500
 Version = int | Literal["latest"] | None
-"""Without one, or with `latest`, it is the newest."""
+"""By default, or with `latest`, the newest."""
 
 
 def number_of(version: Version) -> int | None:
@@ -28,22 +28,22 @@ def number_of(version: Version) -> int | None:
 
 
 class Register(Body, frozen=True, kw_only=True):
-    """A document as YAML text, or as base64 of it."""
+    """A document as YAML text, or base64 of it."""
 
     content: str
     resource_type: str | None = None
     resource_kind: str | None = None
-    """Another name for it, which nobody reads."""
+    """Another name for it, which is ignored."""
 
 
 class Registrations(Body, frozen=True, kw_only=True):
-    """Several documents; all of them are kept, or none is."""
+    """Several documents: either all are registered, or none."""
 
     resources: Annotated[list[Register], msgspec.Meta(min_length=1, max_length=RESOURCES_MAX)]
 
 
 class Content(Body, frozen=True, kw_only=True):
-    """A document as YAML text, or as base64 of it."""
+    """A document as YAML text, or base64 of it."""
 
     content: str
 
@@ -52,7 +52,7 @@ class ListCatalog(Body, frozen=True, kw_only=True):
     """Which entries."""
 
     resource_type: str | None = None
-    """As people write it: `playbook` is `Playbook`, `schedule` is `Schedule`."""
+    """The kind as in documents: `playbook` becomes `Playbook`, `schedule` becomes `Schedule`."""
     resource_kind: str | None = None
     path_prefix: str = ""
 
@@ -71,7 +71,7 @@ class OfVersion(Query, frozen=True, kw_only=True):
 
 
 def _text(content: str) -> str:
-    """YAML is taken as it is; a text that is base64 and nothing else is decoded."""
+    """YAML is taken as it is; text that is entirely base64 is decoded."""
     if "\n" in content or ":" in content:
         return content
     try:
@@ -81,7 +81,7 @@ def _text(content: str) -> str:
 
 
 async def _compiled(services: Services, caller: Caller, text: str) -> Compiled:
-    """What became of a text, with what it names of the catalog."""
+    """Compile a text, with the catalog entries that it refers to."""
     compiled = await services.evaluator.compiled(text, caller.name)
     known = await services.catalog.known(compiled)
     if known is None:
@@ -90,7 +90,7 @@ async def _compiled(services: Services, caller: Caller, text: str) -> Compiled:
 
 
 async def register(services: Services, caller: Caller, *, body: Register) -> Registered:
-    """Keep a playbook or another document. The same content again is the same version.
+    """Register a playbook or another document. The same content again yields the same version.
 
     With `Content-Type: application/yaml` the body is the document itself.
     """
@@ -102,7 +102,7 @@ async def register(services: Services, caller: Caller, *, body: Register) -> Reg
 
 
 async def register_all(services: Services, caller: Caller, *, body: Registrations) -> AllRegistered:
-    """Keep several documents. If one of them has errors, none is kept."""
+    """Register several documents. If one of them has errors, none is registered."""
     for one in body.resources:
         _refuse_others(one)
     texts = [_text(one.content) for one in body.resources]
@@ -131,7 +131,7 @@ def _refuse_others(wanted: Register) -> None:
 
 
 def _refuse_mistaken(wanted: Register, compiled: Compiled) -> None:
-    """The document must be what the request says it is."""
+    """The document must be of the kind that the request names."""
     kind = "Playbook" if compiled.trigger is None else compiled.trigger.kind
     if wanted.resource_type is not None and kind_of(wanted.resource_type) != kind:
         raise BadRequest(
@@ -163,7 +163,7 @@ async def _registered(
 
 
 async def validate(services: Services, caller: Caller, *, body: Content) -> Validated:
-    """Every problem of a text; nothing is kept."""
+    """Report every problem of a text, without registering it."""
     compiled = await _compiled(services, caller, _text(body.content))
     return Validated(valid=compiled.is_valid, problems=compiled.problems)
 
@@ -185,7 +185,7 @@ async def show(
 ) -> Reply[CatalogResource]:
     """One version, by default the newest, with its text and its graph."""
     found = await services.catalog.document(path, number_of(query.version))
-    # A version never changes; how it is drawn may, with a release.
+    # A version never changes, but a later release may draw it differently.
     return Reply(found, tag=f"{found.catalog_id}-{__version__}")
 
 

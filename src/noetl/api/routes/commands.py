@@ -1,4 +1,4 @@
-"""/api/commands: how workers get work, keep it, and say what became of it."""
+"""/api/commands: how workers lease commands, renew the leases, and report."""
 
 from __future__ import annotations
 
@@ -41,40 +41,40 @@ read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants work, and how much."""
+    """Which worker asks for commands, and for how many."""
 
     worker_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     pool: str = "default"
     slots: Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)] = 1
     wait: float = 0.0
     kinds: list[str] | None = None
-    """Tool kinds that it runs; without them, all."""
+    """The tool kinds that it runs; by default all."""
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """Leases of a worker: their tokens."""
+    """The leases of a worker, by their tokens."""
 
     leases: Annotated[list[str], msgspec.Meta(max_length=SLOTS_MAX * 10)]
 
 
 class Next(Query, frozen=True, kw_only=True):
-    """How many commands the answer to a report should bring, and of which pool."""
+    """How many commands to return with the answer to a report, and of which pool."""
 
     want: Annotated[int, msgspec.Meta(ge=0, le=SLOTS_MAX)] = 0
     pool: str = "default"
 
 
 class OfWorker(Query, frozen=True, kw_only=True):
-    """Whose commands, and how long to wait for news of them."""
+    """The worker, and how long to wait for a change."""
 
     worker_id: str
     wait: float = 0.0
 
 
 def written(lease: Lease) -> LeasedCommand:
-    """A command with its lease beside its other fields, as JSON already.
+    """A command as JSON, with its lease beside its other fields.
 
-    To copy a command into a `LeasedCommand` field by field takes longer than to write it.
+    Encoding it directly is faster than copying it into a `LeasedCommand` field by field.
     """
     until = datetime.fromtimestamp(lease.expires_at, UTC)
     terms = msgspec.json.encode({"token": lease.token, "expires_at": until})
@@ -83,7 +83,7 @@ def written(lease: Lease) -> LeasedCommand:
 
 
 async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedCommands:
-    """Commands for this worker: what is open now, or what comes within `wait` seconds."""
+    """Lease commands: those that are open now, or the first to open within `wait` seconds."""
     caller.principal.require_pool(body.pool)
     worker_id = caller.principal.worker_name(body.worker_id)
     if services.draining.is_set():
@@ -92,7 +92,7 @@ async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedComm
     finish = None
     if body.kinds is None:
         work = services.orchestrator.leases.lease(worker_id, **wish)
-        # What is being given to it just now would lie idle until its lease lapses.
+        # Commands leased to it in this moment would lie idle until their leases lapse.
         finish = partial(services.orchestrator.dispatch.send_away, worker_id)
     else:
         parts = services.orchestrator, services.store.queue, services.clock
@@ -103,7 +103,7 @@ async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedComm
 
 
 async def renew(services: Services, caller: Caller, *, body: Holding) -> LeasesRenewed:
-    """Keep these leases; which still hold, and which are lost."""
+    """Renew leases. The answer says which still hold, and which are lost."""
     tokens = {command_of(token): token for token in body.leases}
     own = await services.leases.own(caller.principal, tokens)
     shown = {command_id: tokens[command_id] for command_id in own}
@@ -114,7 +114,7 @@ async def renew(services: Services, caller: Caller, *, body: Holding) -> LeasesR
 
 
 async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
-    """Others handed these out, or we did before a restart: we, too, tell when they are over."""
+    """Another server leased these, or this one before a restart: watch their expiry here, too."""
     known = services.orchestrator.dispatch.held
     for command_id in held.keys() - known.keys():
         state = await services.orchestrator.state(held[command_id].execution_id)
@@ -125,10 +125,10 @@ async def _remember(services: Services, held: dict[CommandId, Holder]) -> None:
 async def report(
     services: Services, caller: Caller, *, query: Next, body: bytes
 ) -> ReportTaken | ReportsTaken:
-    """What happened under a lease. The answer brings the next commands, if some are wanted.
+    """Report on a leased command. The answer brings the next commands, if some are wanted.
 
-    The body is a report of this version's workers; other programs send events. Of a list, each is
-    judged by itself: `answers` has for each of them what it would have been answered alone.
+    The body is a report of a worker of this version; other programs send events. The reports of a
+    list are independent: `answers` holds for each the answer it would have got alone.
     """
     wanted = 0 if services.draining.is_set() else query.want
     if wanted:
@@ -145,7 +145,7 @@ async def report(
 
 
 def _reports_in(body: bytes) -> list[Report] | list[msgspec.Raw]:
-    """The reports of a list; as they were written, if one of them is none."""
+    """The reports of a list; unparsed if one of them is invalid."""
     try:
         found: list[Report] | list[msgspec.Raw] = read_reports(body)
     except msgspec.MsgspecError:
@@ -180,7 +180,7 @@ async def _taken(
 
 
 def report_taken(leases: Iterable[Lease], *, cancelled: bool) -> ReportTaken:
-    """The answer to a report that was taken."""
+    """The answer to an accepted report."""
     commands = [written(lease) for lease in leases]
     return ReportTaken(accepted=True, cancelled=cancelled, commands=commands)
 
@@ -188,8 +188,9 @@ def report_taken(leases: Iterable[Lease], *, cancelled: bool) -> ReportTaken:
 async def take_report(
     services: Services, who: Principal, said: Report, *, want: int = 0, pool: str = "default"
 ) -> Answer:
-    """What somebody says about a command; raises LeaseLost, and has that recorded, if it was not
-    given to them or is somebody else's by now."""
+    """Take a report on a command. Raises LeaseLost, and records that, if the command was not leased
+    to this caller or belongs to another worker by now.
+    """
     worker_id = await services.leases.holder(who, said)
     try:
         if worker_id is None:
@@ -211,10 +212,11 @@ async def take_report(
 
 
 async def cancelled(services: Services, caller: Caller, *, query: OfWorker) -> WorkerOrders:
-    """Commands of this worker that should stop (`commands`), and those under which it should begin
-    nothing more (`paused`), as soon as there are any."""
+    """Commands that this worker should stop (`commands`), and those under which it should begin
+    nothing new (`paused`), as soon as there are any.
+    """
     if not query.worker_id:
-        raise BadRequest("`worker_id` says whose commands.")
+        raise BadRequest("`worker_id` is missing: it names the worker whose commands to return.")
     worker_id = caller.principal.worker_name(query.worker_id)
     look = services.control.orders_within(worker_id, wait=seconds(query.wait))
     found = await while_wanted(services, caller, look) or Orders()

@@ -1,4 +1,4 @@
-"""/api/consumers: what messages start executions, what became of each, and how to change that."""
+"""/api/consumers: messages that start executions, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WhichMessages(Query, frozen=True, kw_only=True):
-    """How many messages to show."""
+    """How many messages to return."""
 
     messages: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 20
 
@@ -32,7 +32,7 @@ class WhichMessages(Query, frozen=True, kw_only=True):
 async def show(
     services: Services, caller: Caller, *, path: str, query: WhichMessages
 ) -> ConsumerDocument:
-    """A consumer, and what became of its last messages."""
+    """A consumer, and the outcome of its last messages."""
     return await _shown(services, path, query.messages)
 
 
@@ -75,7 +75,7 @@ async def _item(services: Services, consumer: Consumer, state: ConsumerState) ->
 
 
 def _words(source: Source) -> str:
-    """Where messages come from, in a few words."""
+    """The source of the messages, in a few words."""
     match source:
         case NatsSource():
             stream = f"stream {source.stream} " if source.stream else ""

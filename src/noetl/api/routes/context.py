@@ -1,4 +1,4 @@
-"""/api/context: what a template would yield in an execution, for people who are looking for why."""
+"""/api/context: evaluate a template in an execution, to find out why it did what it did."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Render(Body, frozen=True, kw_only=True):
     template: str | None = None
     object: Any = msgspec.UNSET
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
-    """The event after which it is evaluated; by default now."""
+    """Evaluate after this event; by default after the last one."""
 
 
 async def render(services: Services, caller: Caller, *, body: Render) -> Rendered:
-    """The value as that step would see it. No secret is in scope here."""
+    """The value of a template as a step would see it. Secrets are not in scope."""
     given = body.template if body.template is not None else body.object
     if given is msgspec.UNSET or (body.template is not None and body.object is not msgspec.UNSET):
         raise BadRequest("give a `template`, or an `object` of templates, and not both.")

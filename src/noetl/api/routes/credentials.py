@@ -1,4 +1,4 @@
-"""/api/credentials (document 000 §5): stored secrets. Every look at one is remembered."""
+"""/api/credentials (document 000 §5): stored secrets. Every read of one is audited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAGS = msgspec.Meta(max_length=100)
 
 
 class NewCredential(Body, frozen=True, kw_only=True):
-    """A secret to keep."""
+    """A credential to store."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     data: dict[str, Any]
@@ -31,7 +31,9 @@ class NewCredential(Body, frozen=True, kw_only=True):
     description: str = ""
     tags: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], TAGS] = ()
     playbooks: Annotated[tuple[Pattern, ...], TAGS] | None = None
-    """Paths of the playbooks that it is for, as patterns like `shop/*`; without it, as before."""
+    """Paths of the playbooks that may use it, as patterns such as `shop/*`; by default
+    unchanged.
+    """
 
 
 class OfType(Query, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ class OfType(Query, frozen=True, kw_only=True):
 
 
 class HowMuch(Query, frozen=True, kw_only=True):
-    """How much of a credential, and for which execution."""
+    """Whether to include the secrets, and for which execution."""
 
     include_data: bool = False
     execution_id: str | None = None
@@ -51,7 +53,7 @@ class HowMuch(Query, frozen=True, kw_only=True):
 async def put(services: Services, caller: Caller, *, body: NewCredential) -> CredentialDocument:
     """Create a credential, or replace it."""
     if not body.data:
-        raise BadRequest("`data` holds the fields of the credential; it is empty.")
+        raise BadRequest("`data` is empty; it holds the fields of the credential.")
     await services.keys.put(
         body.name, body.type, body.data, body.description, body.tags, body.playbooks
     )
@@ -70,11 +72,13 @@ async def listing(services: Services, caller: Caller, *, query: OfType) -> Crede
 async def show(
     services: Services, caller: Caller, *, name: str, query: HowMuch
 ) -> CredentialDocument:
-    """One credential; with `include_data` its secrets, for those who may read them."""
+    """One credential; with `include_data` its secrets, if the caller may read them."""
     who, worker, execution_id = caller.principal, caller.header(WORKER) or "", query.execution_id
     if who.is_bound_to_leases:
         if execution_id is None:
-            raise BadRequest("a worker says for which `execution_id` it reads a credential.")
+            raise BadRequest(
+                "`execution_id` is missing: a worker reads credentials only for an execution."
+            )
         await services.leases.require_execution(who, worker, execution_id, family=False)
     elif query.include_data:
         who.require("secrets.read")
@@ -105,14 +109,14 @@ async def delete(services: Services, caller: Caller, *, name: str) -> Deleted:
 
 
 async def rotate(services: Services, caller: Caller) -> KeysRotated:
-    """Put every credential under a new key."""
+    """Encrypt every credential with a new key."""
     moved = await services.rotate_keys()
     await services.access.note(caller.name, "keys.rotated", "all credentials", details=str(moved))
     return KeysRotated(rotated=moved)
 
 
 async def _named(services: Services, name: str, path: str | None = None) -> StoredCredential:
-    """The credential of that name, or of that id; `path` is that of the playbook it is for."""
+    """The credential of that name or id; `path` is the path of the playbook that uses it."""
     row = await services.store.credentials.get(name)
     if row is not None:
         return row

@@ -1,4 +1,4 @@
-"""What people look at first: the overview, the inbox, queues, saved views; and bulk actions."""
+"""The overview, the inbox, queues, saved views, and bulk actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from noetl.api.rights import Principal
     from noetl.api.services import Services
 
-LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` that was read.")
+LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` received.")
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
@@ -41,24 +41,24 @@ class WhichForms(Query, frozen=True, kw_only=True):
     """Which page."""
 
     cursor: str | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     role: str | None = None
-    """Only forms that are for this role."""
+    """Only forms for this role."""
     mine: bool = False
-    """Only forms that whoever asks may answer."""
+    """Only forms that the caller may answer."""
 
 
 class BulkActing(Body, frozen=True, kw_only=True):
-    """Which executions, and what to do with each."""
+    """Which executions, and the action to apply to each."""
 
     action: BulkAction
     q: str | None = None
-    """All that match this query; an empty one matches every execution."""
+    """All executions that match this query; an empty query matches every execution."""
     ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
     """Or these executions."""
     dry_run: bool = False
-    """Do nothing; say how many it would be."""
+    """Change nothing; return how many it would affect."""
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
@@ -75,7 +75,7 @@ class WhichVersions(Query, frozen=True, kw_only=True):
     """Which versions."""
 
     before: Number | None = None
-    """Versions below this one."""
+    """Only versions below this one."""
     limit: Limit = 50
 
 
@@ -90,14 +90,14 @@ class WhichTopics(Query, frozen=True, kw_only=True):
     """Which topics."""
 
     topics: tuple[str, ...] = ()
-    """`executions`, `execution:ID`, `inbox`, `workers`: several with commas between them."""
+    """`executions`, `execution:ID`, `inbox`, `workers`; separate several with commas."""
 
 
 async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> Reply[Any]:
-    """News of several topics over one connection, as server-sent events.
+    """Changes of several topics over one connection, as server-sent events.
 
-    `Last-Event-ID` goes on after the last `position` that was read. A reader that has fallen too
-    far behind is told so (`reset`), and looks again.
+    `Last-Event-ID` continues after the last `position` received. A reader that has fallen too far
+    behind receives `reset`, and loads the topic again.
     """
     topics = await services.topics.chosen(query.topics)
     place = place_in(caller.header(LAST_POSITION))
@@ -106,8 +106,9 @@ async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> R
 
 
 async def overview(services: Services, caller: Caller) -> Overview:
-    """What needs somebody now (failed lately, forms that wait for whoever asks, work that no worker
-    takes, missed times of schedules), what runs, and what is started next."""
+    """What needs attention now (recent failures, forms waiting for the caller, work that no worker
+    takes, missed times of schedules), what runs, and what starts next.
+    """
     who = caller.principal
     return await services.desk.overview(
         services.clock.now(), lambda form: not who.may("operate") or _is_for(who, form)
@@ -115,8 +116,8 @@ async def overview(services: Services, caller: Caller) -> Overview:
 
 
 async def inbox(services: Services, caller: Caller, *, query: WhichForms) -> Inbox:
-    """Forms that wait for people, of the executions that were started last first; all of them,
-    those of one role, or `mine`.
+    """Waiting forms, those of the most recently started executions first: all, of one role, or
+    `mine`.
     """
     before = None if query.cursor is None else place_of(query.cursor)
     who = caller.principal
@@ -130,28 +131,28 @@ async def inbox(services: Services, caller: Caller, *, query: WhichForms) -> Inb
 
 
 def _is_for(who: Principal, form: Form) -> bool:
-    """Whether they may answer it."""
+    """Whether the caller may answer it."""
     return who.may("operate") and may_answer(form.role or "", who.answers_as)
 
 
 async def queues(services: Services, caller: Caller) -> QueueList:
-    """Commands that wait, by pool and kind, and for how long the oldest one has."""
+    """Waiting commands by pool and kind, and how long the oldest has waited."""
     return await services.desk.queues(services.clock.now())
 
 
 async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkDone:
-    """Cancel, pause, resume or rerun all executions that match a query, or those that are named.
+    """Cancel, pause, resume or rerun all executions that match a query, or those named by id.
 
-    Executions in a status to which the action does not apply are left alone. At most 5 000 at
-    once; with `dry_run` nothing is done, and the answer says how many it would be.
+    Executions in a status that the action does not apply to are left alone. At most 5 000 at once;
+    with `dry_run` nothing changes, and the answer says how many it would affect.
     """
     if (body.q is None) == (body.ids is None):
-        raise BadRequest("say which executions: a query `q`, or `ids`, and not both.")
+        raise BadRequest("name the executions: either by a query `q` or by `ids`.")
     now = services.clock.now()
     if body.q is not None:
         wanted = parse(body.q, now)
     else:
-        # No id at all is one that no execution has.
+        # An empty list becomes an id that no execution has.
         named = tuple(Condition("exact_id", one) for one in body.ids or [""])
         wanted = (Term(named),)
     return await services.bulk.act(
@@ -165,12 +166,12 @@ async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkD
 
 
 async def views(services: Services, caller: Caller) -> ViewList:
-    """Queries that were saved, by name."""
+    """Saved queries, by name."""
     return ViewList(views=[_view(row) for row in await services.store.records.views()])
 
 
 async def save_view(services: Services, caller: Caller, *, name: str, body: SaveView) -> View:
-    """Save a query under a name, for everybody; one that was there is replaced."""
+    """Save a query under a name, for all users; an existing one is replaced."""
     now = services.clock.now()
     parse(body.q, now)
     if not name.strip() or len(name) > 100:
@@ -182,7 +183,7 @@ async def save_view(services: Services, caller: Caller, *, name: str, body: Save
 
 
 async def delete_view(services: Services, caller: Caller, *, name: str) -> Deleted:
-    """Remove a saved query."""
+    """Delete a saved query."""
     if not await services.store.records.delete_view(name):
         raise NotFound(f'there is no view "{name}".')
     await services.access.note(caller.name, "view.delete", name)
@@ -202,12 +203,12 @@ def _view(row: SavedView) -> View:
 async def versions(
     services: Services, caller: Caller, *, path: str, query: WhichVersions
 ) -> VersionList:
-    """Versions of a playbook, newest first; who calls it, what it calls, and its last 30 runs."""
+    """Versions of a playbook, newest first; its callers, what it calls, and its last 30 runs."""
     return await services.versions.listed(path, before=query.before, limit=query.limit)
 
 
 async def diff(services: Services, caller: Caller, *, path: str, query: WhichDiff) -> VersionDiff:
-    """How two versions of a playbook differ: their texts, and which steps."""
+    """How two versions of a playbook differ: in their texts and steps."""
     return await services.versions.diff(path, query.first, query.last)
 
 

@@ -1,4 +1,4 @@
-"""/api/executions: start, look at and act on executions."""
+"""/api/executions: start, inspect and act on executions."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 IDEMPOTENCY_KEY = Header(
-    "Idempotency-Key", "Under a key that was used before, it is that execution."
+    "Idempotency-Key", "A key that was used before returns the execution it started."
 )
-LAST_EVENT_ID = Header("Last-Event-ID", "The `id` of the last event that was read.")
+LAST_EVENT_ID = Header("Last-Event-ID", "The `id` of the last event received.")
 
 
 class StartExecution(Body, frozen=True, kw_only=True):
-    """Which playbook, and with what."""
+    """Which playbook to start, and with what workload."""
 
     path: str | None = None
     catalog_id: str | None = None
     version: Version = None
     workload: dict[str, Any] | None = None
     payload: dict[str, Any] | None = None
-    """Another name for workload."""
+    """Another name for `workload`."""
     parent_execution_id: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """Put over those of the playbook."""
+    """Merged over those of the playbook."""
 
 
 class Pause(Body, frozen=True, kw_only=True):
@@ -62,23 +62,23 @@ class Pause(Body, frozen=True, kw_only=True):
 
 
 class Fork(Body, frozen=True, kw_only=True):
-    """Where to go on from, and what to change."""
+    """The event to continue from, and what to change."""
 
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-    """The event that is to happen again, with all that follows."""
+    """This event and everything after it happen again."""
     iteration: Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None = None
-    """Only this iteration of the loop that the event belongs to."""
+    """Repeat only this iteration of the event's loop."""
     failed: bool = False
-    """Only the failed iterations of the loop that the event belongs to."""
+    """Repeat only the failed iterations of the event's loop."""
     version: Version = None
     ctx: dict[str, Any] | None = None
     """Written to ctx first: dotted path → value."""
     dry_run: bool = False
-    """Only say what would be reused."""
+    """Only return the plan."""
 
 
 class WhichWhy(Query, frozen=True, kw_only=True):
-    """A step, and a moment by the number of an event."""
+    """A step, and a moment given by the number of an event."""
 
     step: str | None = None
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
@@ -89,15 +89,17 @@ class Cancel(Body, frozen=True, kw_only=True):
 
     reason: str = ""
     cascade: bool = True
-    """Executions that its steps called end with it; else they go on, and nobody waits for them."""
+    """Also cancel the executions that it called; otherwise they continue, and their results are
+    unused.
+    """
 
 
 class Resume(Body, frozen=True, kw_only=True):
-    """Nothing needs to be said."""
+    """No parameters."""
 
 
 class Rerun(Body, frozen=True, kw_only=True, rename={"step": "from"}):
-    """From which step on, and with what over the old workload."""
+    """The step to start from, and values to merge over the old workload."""
 
     step: str | None = None
     workload: dict[str, Any] | None = None
@@ -112,23 +114,23 @@ class Matching(Query, frozen=True, kw_only=True):
     path: str | None = None
     parent: str | None = None
     since: str | None = None
-    """A moment (RFC 3339) or a span like `1h`."""
+    """A moment (RFC 3339) or a duration such as `1h`."""
     label: dict[str, str] = msgspec.field(default_factory=dict)
-    """`label.NAME=VALUE`: those with this label; of several, those with all of them."""
+    """`label.NAME=VALUE`: only executions with this label; with several, only those with all."""
 
 
 class Which(Matching, frozen=True, kw_only=True):
-    """Which executions, and what to show of each."""
+    """Which executions to list, and which columns."""
 
     cursor: str | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
     limit: Limit = 50
     workload: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] = ()
     """Fields of the workload to show in each row, e.g. `region` or `shop.name`; may be repeated."""
 
 
 class WhichBuckets(Matching, frozen=True, kw_only=True):
-    """Which executions, and in how many buckets at most."""
+    """Which executions to count, and the maximum number of buckets."""
 
     buckets: Annotated[int, msgspec.Meta(ge=4, le=1000)] = 100
 
@@ -137,7 +139,7 @@ class Labelled(Query, frozen=True, kw_only=True):
     """Which executions count."""
 
     since: str | None = None
-    """A moment (RFC 3339) or a span like `1h`."""
+    """A moment (RFC 3339) or a duration such as `1h`."""
     limit: Limit = 100
 
 
@@ -156,7 +158,7 @@ class WhichLogs(Query, frozen=True, kw_only=True):
 
     step: str | None = None
     grep: str | None = None
-    """A regular expression of RE2: only the lines that it finds are shown."""
+    """A regular expression (RE2): only lines that it matches are returned."""
     after: Seq = 0
     limit: Limit = 100
     wait: float = 0.0
@@ -172,9 +174,11 @@ class After(Query, frozen=True, kw_only=True):
 
 
 async def start(services: Services, caller: Caller, *, body: StartExecution) -> Started:
-    """Start an execution; under an `Idempotency-Key` that was used before, it is that execution."""
+    """Start an execution. An `Idempotency-Key` that was used before returns the execution it
+    started.
+    """
     if body.workload is not None and body.payload is not None:
-        raise BadRequest("`payload` is another name for `workload`: give one of them.")
+        raise BadRequest("`payload` is another name for `workload`: give only one of them.")
     version = number_of(body.version)
     entry = await services.catalog.wanted(body.path, body.catalog_id, version)
     given = body.workload or body.payload or {}
@@ -201,7 +205,7 @@ async def _started(services: Services, execution_id: str) -> Started:
 
 
 async def rerun(services: Services, caller: Caller, *, execution_id: str, body: Rerun) -> Started:
-    """The same playbook again, perhaps from a step on with what was there before it."""
+    """Run the same playbook again, optionally from a step on, with what was recorded before it."""
     new = await services.executions.rerun(
         execution_id, step=body.step, workload=body.workload, actor=caller.actor
     )
@@ -212,10 +216,11 @@ async def rerun(services: Services, caller: Caller, *, execution_id: str, body: 
 async def fork(
     services: Services, caller: Caller, *, execution_id: str, body: Fork
 ) -> ForkDocument:
-    """A new execution that goes on from an event of this one.
+    """Start a new execution that continues from an event of this one.
 
-    What was recorded before the event counts, and none of those calls is made again. The plan says
-    which calls of the record are reused and which happen again; with `dry_run` it is all there is.
+    What was recorded before the event still counts, and none of those calls is made again. The plan
+    says which recorded calls are reused and which happen again; with `dry_run` only the plan is
+    returned.
     """
     from noetl.control import forks
 
@@ -272,7 +277,7 @@ async def histogram(services: Services, caller: Caller, *, query: WhichBuckets) 
 
 
 def _wanted(query: Matching, now: float) -> Wanted:
-    """The whole query: what `q` says, and what the other parameters say."""
+    """The whole query: `q` together with the other parameters."""
     if query.status is not None and query.status not in STATUSES:
         raise BadRequest(f"status is one of {', '.join(STATUSES)}.")
     others = exactly(
@@ -288,7 +293,7 @@ def _wanted(query: Matching, now: float) -> Wanted:
 def _since(text: str | None, now: float) -> float | None:
     found = None if text is None else moment(text, now)
     if text is not None and found is None:
-        raise BadRequest("`since` is a moment like 2026-01-31T12:00:00Z or a span like 1h.")
+        raise BadRequest("`since` is a moment like 2026-01-31T12:00:00Z or a duration like 1h.")
     return found
 
 
@@ -306,7 +311,7 @@ async def show(services: Services, caller: Caller, *, execution_id: str) -> Exec
 
 
 async def status(services: Services, caller: Caller, *, execution_id: str) -> ExecutionStatus:
-    """The short form of an execution: where it stands."""
+    """The status of an execution, in short form."""
     state = await services.orchestrator.state(execution_id)
     return documents.status(execution_id, state)
 
@@ -314,7 +319,7 @@ async def status(services: Services, caller: Caller, *, execution_id: str) -> Ex
 async def events(
     services: Services, caller: Caller, *, execution_id: str, query: WhichEvents
 ) -> EventPage:
-    """Events after a number; with `wait`, not before there is one or the time is over."""
+    """Events after a number; with `wait`, the answer waits for the first one."""
     await services.records.require(execution_id, query.type, query.step)
     look = services.executions.next_events(
         execution_id,
@@ -334,9 +339,9 @@ async def events(
 
 
 async def logs(services: Services, caller: Caller, *, execution_id: str, query: WhichLogs) -> Logs:
-    """What tasks printed, in order; with `wait`, not before there is more or the time is over.
+    """What tasks printed, in order; with `wait`, the answer waits for the first line.
 
-    `grep` is a regular expression of RE2: only the lines that it finds are shown.
+    `grep` is a regular expression (RE2): only lines that it matches are returned.
     """
     chosen: dict[str, Any] = {"step": query.step, "grep": query.grep, "limit": query.limit}
     found = await services.records.logs(execution_id, after=query.after, **chosen)
@@ -365,9 +370,9 @@ async def export(services: Services, caller: Caller, *, execution_id: str) -> Re
 async def stream(
     services: Services, caller: Caller, *, execution_id: str, query: After
 ) -> Reply[Any]:
-    """Events as they happen, as server-sent events; `Last-Event-ID` goes on where it broke off.
+    """Events as they happen, as server-sent events; `Last-Event-ID` continues a broken stream.
 
-    After the last one 204 tells a browser not to connect again.
+    After the last event the answer is 204, which tells a browser not to reconnect.
     """
     last = caller.header(LAST_EVENT_ID)
     begin = query.after if last is None else _event_number(last)
@@ -379,17 +384,17 @@ async def stream(
 
 def _event_number(last: str) -> int:
     if not (last.isascii() and last.isdecimal() and len(last) < 19):
-        raise BadRequest("`Last-Event-ID` is the `id` of the last event that was read, a number.")
+        raise BadRequest("`Last-Event-ID` is a number, the `id` of the last event received.")
     return int(last)
 
 
 async def why(
     services: Services, caller: Caller, *, execution_id: str, query: WhichWhy
 ) -> WhyDocument:
-    """What an unfinished execution waits for: who has it, until when.
+    """What an unfinished execution waits for: which worker has it, and until when.
 
     With `step` also why that step ran or did not, up to the event `seq`: guards are evaluated again
-    on what could be read then.
+    on the data of that moment.
     """
     state = await services.orchestrator.state(execution_id)
     reasons = await services.executions.why(execution_id)
@@ -401,7 +406,9 @@ async def why(
         asked = await inquiry(services.store, programs, execution_id, query.step, query.seq)
         told = await services.evaluator.why(asked, caller.name)
     elif query.seq is not None:
-        raise BadRequest("`seq` goes with `step`: why that step ran, or not, up to that event.")
+        raise BadRequest(
+            "`seq` needs a `step`: it explains why that step ran, or did not, up to that event."
+        )
     return WhyDocument(execution_id=execution_id, status=state.status, waits_for=reasons, step=told)
 
 
@@ -411,7 +418,7 @@ async def why(
 async def cancel(
     services: Services, caller: Caller, *, execution_id: str, body: Cancel
 ) -> Cancelled:
-    """Stop an execution for good. What runs just now is interrupted."""
+    """Stop an execution for good. Running calls are interrupted."""
     count = await services.executions.cancel(
         execution_id, body.reason, cascade=body.cascade, actor=caller.actor
     )
@@ -420,10 +427,12 @@ async def cancel(
 
 
 async def pause(services: Services, caller: Caller, *, execution_id: str, body: Pause) -> Paused:
-    """Begin nothing new in an execution: no step, iteration, task or retry. Calls that run end.
+    """Begin nothing new in an execution: no step, iteration, task or retry. Running calls continue
+    to their end.
 
-    `unconfirmed` are workers that have not confirmed it in time: they may begin something until
-    they are heard of again, or lose their leases."""
+    `unconfirmed` are workers that have not confirmed the pause in time: they may still begin
+    something until they are reached, or lose their leases.
+    """
     unconfirmed = await services.executions.pause(execution_id, body.reason, actor=caller.actor)
     now = await _started(services, execution_id)
     return Paused(**msgspec.structs.asdict(now), unconfirmed=unconfirmed)

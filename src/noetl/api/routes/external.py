@@ -1,4 +1,6 @@
-"""Events from outside: answers, messages, approvals, and whatever else an execution waits for."""
+"""External events: answers, messages, approvals, and everything else that an execution waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ EVENTS_MAX = 1000
 
 
 class External(Body, frozen=True, kw_only=True):
-    """Something the world says to an execution."""
+    """An external event."""
 
     name: str
     data: Any = None
     step: str | None = None
     event_id: str | None = None
-    """The sender's own name for it: the same again changes nothing."""
+    """The sender's id of the event: sending the same id again changes nothing."""
 
 
 class Addressed(External, frozen=True, kw_only=True):
-    """Something the world says to one execution."""
+    """An external event for one execution."""
 
     execution_id: str
 
@@ -42,26 +44,26 @@ async def send_event(
 
 
 class WhomToSignal(Body, frozen=True, kw_only=True):
-    """Something the world says to all executions that wait for it and match."""
+    """An external event for all executions that wait for it and match."""
 
     name: str
     data: Any = None
     match: str = ""
-    """A condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each."""
+    """A condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each execution."""
     labels: dict[str, str] | None = None
-    """Labels that they have."""
+    """Only executions with these labels."""
     path: str | None = None
     """Only executions of this playbook."""
     event_id: str | None = None
-    """The sender's own name for it: the same again changes nothing."""
+    """The sender's id of the event: sending the same id again changes nothing."""
 
 
 async def send_matching(services: Services, caller: Caller, *, body: WhomToSignal) -> SignalMatched:
-    """Send an event to every execution that waits for it and matches: by `match`, `labels` or
-    `path`, of which one is needed.
+    """Send an event to every execution that waits for it and matches. One of `match`, `labels` and
+    `path` is required.
     """
     if not (body.match or body.labels or body.path):
-        raise BadRequest("say which executions: `match`, `labels` or `path`.")
+        raise BadRequest("name the executions: by `match`, `labels` or `path`.")
     found = await services.executions.signal_matching(
         body.name,
         body.data,
@@ -79,7 +81,7 @@ async def send_matching(services: Services, caller: Caller, *, body: WhomToSigna
 
 
 async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTaken:
-    """One event or a list: from outside by name, or reports of a worker under its leases."""
+    """One event or a list: external events by name, or reports of a worker under its leases."""
     try:
         several = msgspec.json.decode(body, type=dict[str, Any] | list[dict[str, Any]])
         sent = several if isinstance(several, list) else [several]
@@ -109,7 +111,7 @@ def _read(sent: dict[str, Any]) -> Report | Addressed:
 async def _signal(
     services: Services, caller: Caller, execution_id: str, event: External
 ) -> tuple[str, bool]:
-    """Its id, and whether it was known already."""
+    """Its id, and whether it was already known."""
     return await services.executions.signal(
         execution_id,
         event.name,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNSTORED_SECONDS_MAX = 5.0
-"""A decision is stored in milliseconds. One that waits for longer shows that something is stuck."""
+"""A decision is stored within milliseconds. One that waits longer than this shows a fault."""
 PROBE_SECONDS = 3.0
 TEXT = "text/plain; charset=utf-8"
 
@@ -36,16 +36,16 @@ The command     noetl executions list --server URL; noetl --help
 
 
 async def welcome(services: Services, caller: Caller) -> str:
-    """Where to go on, for people who open the address of a server whose pages are off."""
+    """The start page of a server without the web UI."""
     return WELCOME
 
 
 async def check(services: Services, caller: Caller) -> Reply[Health]:
-    """Whether the server is up, can store what it decides, and takes new work.
+    """Whether the server is up, can store its decisions, and accepts work.
 
-    200 `ok`; 503 `draining` while it ends; 503 `failing`, and `reason` says why, when the database
-    does not answer or has no room, or when a decision has waited for more than five seconds to be
-    stored. Without NATS it does everything, only later: so it is shown, and does not count.
+    200 `ok`; 503 `draining` while it ends; 503 `failing` with a `reason` if the database does not
+    answer or is full, or if a decision has waited more than five seconds to be stored. Without NATS
+    everything still works, only slower, so NATS is shown but does not count.
     """
     reason = await _failure(services)
     status: Literal["ok", "draining", "failing"] = "ok"
@@ -64,7 +64,7 @@ async def check(services: Services, caller: Caller) -> Reply[Health]:
 
 
 async def _failure(services: Services) -> str | None:
-    """Why nothing can be stored. It may be told to anyone: no names of hosts and files."""
+    """Why nothing can be stored. Everyone may read this, so it names no hosts and files."""
     waiting = services.orchestrator.commits.unstored_seconds()
     if waiting > UNSTORED_SECONDS_MAX:
         return f"The oldest decision has been waiting for {waiting:.0f} s to be stored."

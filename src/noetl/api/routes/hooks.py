@@ -1,7 +1,7 @@
-"""/hooks/{path}: what others call when something happened; /api/hooks: which hooks there are.
+"""/hooks/{path}: deliveries from other systems; /api/hooks: the registered hooks.
 
-A delivery that is not genuine is answered with one sentence, whatever is wrong with it. It is
-counted, and some of each minute are in the audit log.
+A delivery that is not genuine always gets the same answer, so that it reveals nothing. It is
+counted, and some of each minute are written to the audit log.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ async def deliver(
     query: dict[str, str],
     body: Incoming,
 ) -> Reply[DeliveryAnswer]:
-    """Take a delivery, if it is genuine: 202, or with `wait` 200 with the result. A repeat is
-    answered as the first one was. One that cannot be taken now is 503, so that it is sent again;
-    one that does not fit is 422.
+    """Accept a delivery, if it is genuine: 202, or with `wait` 200 with the result. A repeated
+    delivery is answered like the first. One that cannot be accepted now is 503, so that the sender
+    repeats it; one that does not fit is 422.
     """
     hooks = services.hooks
     known = await hooks.lately(path)
@@ -86,18 +86,18 @@ async def _refused(services: Services, caller: Caller, path: str) -> Unauthentic
 
 
 async def _failed(services: Services, path: str, error: NoetlError) -> Reply[DeliveryAnswer]:
-    """The sender hears only whether it is worth sending again; the log says why."""
+    """The sender learns only whether to try again; the log has the reason."""
     services.metrics.deliveries.inc("failed")
     services.hooks.deliveries.note(path, "failed", reason=str(error))
-    logger.error('a delivery to hook "%s" cannot be taken: %s', path, error)
+    logger.error('a delivery to hook "%s" cannot be accepted: %s', path, error)
     fits = not isinstance(error, BadRequest | EvaluationFailed)
-    message = "this delivery cannot be taken just now." if fits else "this delivery does not fit."
+    message = "this delivery cannot be accepted now." if fits else "this delivery does not fit."
     said = ErrorAnswer(error=Error(code="hook_failed", message=message))
     return Reply(said, status=503 if fits else 422)  # type: ignore[arg-type]
 
 
 def _challenge(known: Known, delivery: Delivery) -> dict[str, str] | None:
-    """Slack asks once whether the address is ours."""
+    """Slack checks the address once, with a challenge."""
     if known.hook.verify.header != "x-slack-signature":
         return None
     try:
@@ -131,7 +131,7 @@ async def _answer(services: Services, known: Known, taken: Taken) -> Reply[Deliv
 
 
 class WhichDeliveries(Query, frozen=True, kw_only=True):
-    """How many deliveries to show."""
+    """How many deliveries to return."""
 
     deliveries: Annotated[int, msgspec.Meta(ge=0, le=500)] = 20
 
@@ -139,7 +139,7 @@ class WhichDeliveries(Query, frozen=True, kw_only=True):
 async def show(
     services: Services, caller: Caller, *, path: str, query: WhichDeliveries
 ) -> HookDocument:
-    """One hook, and what became of the last deliveries to it."""
+    """One hook, and the outcome of its last deliveries."""
     item = await _shown(services, path)
     found = await services.hooks.deliveries.of(path, limit=query.deliveries)
     return HookDocument(

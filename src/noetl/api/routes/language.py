@@ -1,5 +1,5 @@
-"""/api/language: help while a playbook is written: completion, hover, problems with the graph, an
-expression, the text formatted or migrated.
+"""/api/language: help for editors: completion, hover, problems with the graph, expressions,
+formatting and migration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Position = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 
 
 class Language(Body, frozen=True, kw_only=True):
-    """A text as it is being written, and a place in it."""
+    """A text being written, and a position in it."""
 
     content: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
     want: Literal["completion", "hover", "problems", "value", "format", "migration"] = "completion"
@@ -39,19 +39,21 @@ class Language(Body, frozen=True, kw_only=True):
     column: Position = 1
     """Both count from 1; the column is that of the cursor."""
     expression: str | None = None
-    """With `want: value`: a template to evaluate, as a step of a recorded execution sees it."""
+    """For `want: value`: a template to evaluate as a step of a recorded execution."""
     execution_id: str | None = None
     step: str | None = None
     iteration: int | None = None
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
-    """The event after which it is evaluated; by default now."""
+    """Evaluate after this event; by default after the last one."""
 
 
 async def language(services: Services, caller: Caller, *, body: Language) -> LanguageDocument:
-    """What may stand at a place of a playbook, what stands there, or what is wrong with the text.
+    """What may be written at a position of a playbook, what is there, or what is wrong with the
+    text.
 
-    `problems` come with the graph, if there is one. `value` is that of an expression in a recorded
-    execution; no secret is in scope. `format` and `migration` answer with the whole new text.
+    `problems` come with the graph, if there is one. `value` is the value of an expression in a
+    recorded execution; secrets are not in scope. `format` and `migration` return the whole new
+    text.
     """
     match body.want:
         case "completion":

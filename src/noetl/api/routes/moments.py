@@ -31,11 +31,11 @@ class AtSeq(Query, frozen=True, kw_only=True):
     """Which moment."""
 
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
-    """The event after which it was so; by default the last."""
+    """The state after this event; by default after the last one."""
 
 
 class WhichRuns(Query, frozen=True, kw_only=True):
-    """Which step runs, and how finely loops are shown."""
+    """Which step runs, and the resolution of loops."""
 
     after: Seq = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 2000
@@ -47,7 +47,7 @@ class WhichIterations(Query, frozen=True, kw_only=True):
 
     status: IterationStatus | None = None
     after: Annotated[int, msgspec.Meta(ge=-1, le=2**62)] = -1
-    """The number of an iteration: those with higher numbers."""
+    """The number of an iteration: only those after it."""
     limit: Limit = 100
 
 
@@ -55,7 +55,9 @@ class Nearby(Query, frozen=True, kw_only=True):
     """Where to look."""
 
     after: Seq = 0
-    """An event before the call began, where one is known: a long log is found in sooner."""
+    """The number of an event before the call began, if known; it speeds up the search in a long
+    log.
+    """
 
 
 async def state(
@@ -74,7 +76,7 @@ async def state(
 async def timeline(
     services: Services, caller: Caller, *, execution_id: str, query: WhichRuns
 ) -> Timeline:
-    """What each step run spent its time with; loops in at most so many buckets."""
+    """How each step run spent its time; loops in at most this many buckets."""
     return await services.timelines.timeline(
         execution_id, after=query.after, limit=query.limit, buckets=query.buckets
     )
@@ -90,7 +92,7 @@ async def iterations(
 ) -> IterationPage:
     """Iterations of a loop by number, and the errors of failed ones, grouped.
 
-    `status=failed&limit=1&after=N` is the next failed one.
+    `status=failed&limit=1&after=N` finds the next failed one.
     """
     return await services.timelines.iterations(
         execution_id, step_run_id, status=query.status, after=query.after, limit=query.limit
@@ -100,7 +102,7 @@ async def iterations(
 async def call(
     services: Services, caller: Caller, *, execution_id: str, action_id: str, query: Nearby
 ) -> CallDocument:
-    """One call of a tool: what it was given, without secrets, its tries and what came of it."""
+    """One call of a tool: its input without secrets, its attempts and its outcome."""
     found = await calls.recorded(services.store.log, execution_id, action_id, after=query.after)
     at = await services.moments.at(execution_id, found.seq)
     program = await services.orchestrator.programs.by_digest(at.state.digest)

@@ -1,4 +1,4 @@
-"""/api/notifications: what is told of executions, and by which playbooks."""
+"""/api/notifications: playbooks that are started when executions fail or wait."""
 
 from __future__ import annotations
 

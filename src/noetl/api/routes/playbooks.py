@@ -1,4 +1,4 @@
-"""/api/playbooks: compiled playbooks by digest, for workers and for those who draw them."""
+"""/api/playbooks: compiled playbooks by digest, for workers and for drawing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def net(services: Services, caller: Caller, *, digest: str) -> Reply[bytes]:
-    """The net of a playbook, as workers of this version read it, with the limits of today."""
+    """The net of a playbook, for workers of this version, with the current limits."""
     program = await services.orchestrator.programs.by_digest(digest)
     body = encode(program.net)
     return Reply(body, tag=sha256(body).hexdigest()[:32])
@@ -25,7 +25,7 @@ async def layout(services: Services, caller: Caller, *, digest: str) -> Reply[La
     """The playbook as a graph, with places to draw its steps and arcs."""
     program = await services.orchestrator.programs.by_digest(digest)
     found = await services.catalog.layouts.of(digest, program.net)
-    # A net never changes; how it is drawn may, with a release.
+    # A net never changes, but a later release may draw it differently.
     return Reply(found, tag=f"{digest[:32]}-{__version__}")
 
 

@@ -1,4 +1,4 @@
-"""/api/rates: moments of rates that all workers share."""
+"""/api/rates: slots of rate limits that all workers share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TakeMoment(Body, frozen=True, kw_only=True):
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     apart: Annotated[float, msgspec.Meta(gt=0, le=31_622_400)]
-    """Seconds between two of its moments."""
+    """Seconds between two slots."""
 
 
 async def take(services: Services, caller: Caller, *, body: TakeMoment) -> Moment:
-    """The next free moment of a rate, which is the caller's alone then."""
+    """Reserve the next free slot of a rate limit for the caller."""
     return Moment(delay=await services.control.next_moment(body.key, body.apart))
 
 

@@ -1,4 +1,4 @@
-"""/api/results: bodies that are too large for an event, kept beside them."""
+"""/api/results: bodies that are too large for an event, stored beside the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 RESULT_MAX = 512 * 1024 * 1024
 WHOLE_MAX = 1024 * 1024
-"""Larger bodies go out piece by piece, as they are read."""
-CONTENT_DIGEST = Header("Content-Digest", "The sha256 of the body (RFC 9530), to be checked.")
+"""Larger bodies are sent in chunks, as they are read."""
+CONTENT_DIGEST = Header("Content-Digest", "The sha256 of the body (RFC 9530), to be verified.")
 
 
 async def show(services: Services, caller: Caller, *, execution_id: str, key: str) -> Reply[Any]:
@@ -38,7 +38,7 @@ async def show(services: Services, caller: Caller, *, execution_id: str, key: st
 async def keep(
     services: Services, caller: Caller, *, execution_id: str, key: str, body: Incoming
 ) -> ResultKept:
-    """Keep a result of the execution whose command this worker runs."""
+    """Store a result of the execution whose command this worker runs."""
     if caller.principal.is_bound_to_leases:
         worker = caller.header(WORKER) or ""
         await services.leases.require_execution(caller.principal, worker, execution_id)
@@ -48,11 +48,11 @@ async def keep(
 
     def check(checksum: str, size: int) -> None:
         if not size:
-            raise BadRequest("the body is the result, as JSON; it is empty.")
+            raise BadRequest("the body is empty; it must be the result as JSON.")
         if wanted is not None and wanted != checksum:
             raise BadRequest(
-                "the body is not what was sent: its sha256 is not that of Content-Digest."
-                " Nothing was kept. Send it again."
+                "the body was damaged on the way: its sha256 is not that of Content-Digest."
+                " Nothing was stored. Send it again."
             )
 
     return ResultKept(
@@ -61,7 +61,9 @@ async def keep(
 
 
 def _digest(written: str) -> str | None:
-    """The sha256 that the sender names (RFC 9530), in hexadecimal; None if it names none."""
+    """The sha256 in the sender's Content-Digest (RFC 9530), in hexadecimal; None if there is
+    none.
+    """
     found = re.search(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]*):", written)
     if found is None:
         return None

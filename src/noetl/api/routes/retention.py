@@ -1,4 +1,4 @@
-"""What is kept for how long: look at it, hold executions, and remove them."""
+"""Retention: how long executions are kept, holds, removal and the archive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY = 86400
 
 
 class Since(Query, frozen=True, kw_only=True):
-    """Of what days executions that are gone are counted."""
+    """From which day on removed executions are counted."""
 
     since: str | None = None
     """A date, e.g. 2026-11-17; by default all."""
@@ -43,13 +43,13 @@ class Prune(Body, frozen=True, kw_only=True):
     """What to remove."""
 
     keep: str | None = None
-    """Other rules than those of NOETL_KEEP, in the same words."""
+    """Rules to use instead of NOETL_KEEP, in the same syntax."""
     dry_run: bool = False
-    """Say what would go, and remove nothing."""
+    """Remove nothing; return what would be removed."""
 
 
 class HoldIt(Body, frozen=True, kw_only=True):
-    """Why it is to be kept."""
+    """Why it is held."""
 
     note: str = ""
 
@@ -58,14 +58,16 @@ class WhichArchived(Query, frozen=True, kw_only=True):
     """Which recordings."""
 
     prefix: str = ""
-    """What their names begin with, e.g. `shop/orders/2026-11`."""
+    """The beginning of their names, e.g. `shop/orders/2026-11`."""
     after: str = ""
-    """Where the last page ended."""
+    """Where the previous page ended."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
 async def show(services: Services, caller: Caller, *, query: Since) -> RetentionDocument:
-    """What is kept for how long, what is held, and how many are gone, by day, path and status."""
+    """The retention rules, the executions on hold, and how many were removed, by day, path and
+    status.
+    """
     try:
         since = datetime.fromisoformat(query.since or "1970-01-01")
     except ValueError:
@@ -91,8 +93,9 @@ async def show(services: Services, caller: Caller, *, query: Since) -> Retention
 
 
 async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDocument:
-    """Remove executions whose time is over, each with all that it called. What has not ended, is
-    held, or has results that a rerun stands on, stays."""
+    """Remove executions whose retention time is over, each with everything it called. An execution
+    that has not ended, is held, or has results that a rerun reuses, is kept.
+    """
     keep = None
     if body.keep is not None:
         try:
@@ -114,7 +117,7 @@ async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDoc
 
 
 async def delete(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDeleted:
-    """Remove an execution that has ended, with all that it called and all that was kept of them."""
+    """Remove an execution that has ended, with everything it called and all their records."""
     count = await services.retention.delete(execution_id)
     await services.access.note(caller.name, "execution.delete", execution_id)
     return ExecutionDeleted(execution_id=execution_id, executions=count)
@@ -123,14 +126,14 @@ async def delete(services: Services, caller: Caller, *, execution_id: str) -> Ex
 async def hold(
     services: Services, caller: Caller, *, execution_id: str, body: HoldIt
 ) -> HoldDocument:
-    """Keep an execution, and what it called, until it is released."""
+    """Keep an execution, and everything it called, until it is released."""
     held = await services.retention.hold(execution_id, body.note, caller.name)
     await services.access.note(caller.name, "execution.hold", execution_id, details=body.note)
     return _hold(held)
 
 
 async def release(services: Services, caller: Caller, *, execution_id: str) -> Released:
-    """Let an execution go when its time is over."""
+    """Release an execution: it is removed when its retention time is over."""
     await services.retention.release(execution_id)
     await services.access.note(caller.name, "execution.release", execution_id)
     return Released(execution_id=execution_id)
@@ -143,7 +146,9 @@ def _hold(held: Hold) -> HoldDocument:
 
 
 async def archive(services: Services, caller: Caller, *, execution_id: str) -> ExecutionArchived:
-    """Record an execution that has ended, and all that it called, in the archive. It is kept."""
+    """Write an execution that has ended, and everything it called, to the archive. It is not
+    removed.
+    """
     names = await services.retention.archive(execution_id)
     await services.access.note(caller.name, "execution.archive", execution_id)
     return ExecutionArchived(execution_id=execution_id, names=names)
@@ -164,7 +169,7 @@ async def archived(services: Services, caller: Caller, *, query: WhichArchived) 
 
 
 async def recording(services: Services, caller: Caller, *, name: str) -> Reply[Any]:
-    """One of them, as a file that `noetl ui` opens."""
+    """One recording, as a file that `noetl ui` opens."""
     pieces = await services.retention.require_archive().get(name)
     file = name.rpartition("/")[2].replace('"', "")
     return Reply(pieces, headers=(("Content-Disposition", f'attachment; filename="{file}"'),))

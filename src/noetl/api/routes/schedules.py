@@ -1,4 +1,4 @@
-"""/api/schedules: what is started when, what became of each time, and how to change that."""
+"""/api/schedules: when playbooks start, and the outcome of each time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class WhichTimes(Query, frozen=True, kw_only=True):
-    """How many times to show."""
+    """How many times to return."""
 
     next: Count = 5
     times: Count = 20
@@ -40,32 +40,32 @@ class WhichTimes(Query, frozen=True, kw_only=True):
 
 
 class Backfill(NamedDocument, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
-    """Which times, from a moment to another (RFC 3339; without an offset, local to its zone)."""
+    """A range of times (RFC 3339; without an offset, local to the schedule's zone)."""
 
     first: str
     last: str
     dry_run: bool = False
-    """Start nothing; say what would be."""
+    """Start nothing; return what would be started."""
 
 
 async def show(
     services: Services, caller: Caller, *, path: str, query: WhichTimes
 ) -> ScheduleDocument:
-    """A schedule with its next times, and what became of the last ones."""
+    """A schedule with its next times, and the outcome of the last ones."""
     before = float("inf") if query.before is None else _moment(query.before, "before", "UTC")
     schedule, state = await services.schedules.find(path)
     return await _document(services, schedule, state, query.next, query.times, before)
 
 
 async def run(services: Services, caller: Caller, *, body: NamedDocument) -> ScheduleStarted:
-    """Start an execution now, whatever the times, the overlap and a pause say."""
+    """Start an execution now, regardless of times, overlap and pause."""
     execution_id = await services.schedules.start_now(body.path)
     await services.access.note(caller.name, "schedule.run", body.path, execution_id=execution_id)
     return ScheduleStarted(execution_id=execution_id, path=body.path)
 
 
 async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Backfilled:
-    """Start the times of a span that has passed, one after the other. Nothing is started twice."""
+    """Start the times of a past range, one after the other. No time is started twice."""
     schedule, _ = await services.schedules.find(body.path)
     first = _moment(body.first, "from", schedule.timezone)
     last = _moment(_whole_day(body.last), "to", schedule.timezone)
@@ -147,7 +147,7 @@ def _time(one: TriggerTime) -> ScheduleTime:
 
 
 def _whole_day(written: str) -> str:
-    """A day without a time, as the last one of a span, is meant to its end."""
+    """A range that ends with a day without a time includes that day."""
     is_day = re.fullmatch(r"\d{4}-\d{2}-\d{2}", written) is not None
     return f"{written}T23:59:59.999999" if is_day else written
 
@@ -160,7 +160,7 @@ def _moment(written: str, key: str, timezone: str) -> float:
 
 
 def moment_in(written: str, timezone: str) -> float | None:
-    """The moment that a text names; without an offset in the local time of a zone."""
+    """The moment that a text names; without an offset, local to the zone."""
     from noetl.dsl.triggers import moment_of
 
     zone = zone_of(timezone)

@@ -1,4 +1,4 @@
-"""/api/auth-cache: access tokens that workers fetched, for each other (document 000 §5.2)."""
+"""/api/auth-cache: access tokens that workers fetched and share (document 000 §5.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl.model.answers import CachedToken, TokenKept
 if TYPE_CHECKING:
     from noetl.api.services import Services
 
-WORKER = Header("X-NoETL-Worker", "The worker that asks, as it calls itself.")
+WORKER = Header("X-NoETL-Worker", "The worker's name for itself.")
 
 
 class OfExecution(Query, frozen=True, kw_only=True):
@@ -22,12 +22,12 @@ class OfExecution(Query, frozen=True, kw_only=True):
 
 
 async def show(services: Services, caller: Caller, *, key: str, query: OfExecution) -> CachedToken:
-    """An access token that has not expired, for a worker that holds a lease."""
+    """A valid access token, for a worker that holds a lease."""
     worker = caller.header(WORKER) or ""
     await _require_lease(services, caller, worker, query.execution_id)
     found = await services.tokens.find(key)
     if found is None:
-        raise NotFound("no such token is kept, or it has expired.")
+        raise NotFound("there is no such token, or it has expired.")
     who = caller.principal.worker_name(worker)
     await services.access.note(who, "token.read", key[:12], execution_id=query.execution_id)
     return CachedToken(token=found.text, expires_in=found.expires_at - services.clock.now())
@@ -36,10 +36,12 @@ async def show(services: Services, caller: Caller, *, key: str, query: OfExecuti
 async def keep(
     services: Services, caller: Caller, *, key: str, query: OfExecution, body: CachedToken
 ) -> TokenKept:
-    """Keep an access token for whoever could have fetched it as well."""
+    """Store an access token for workers that could have fetched it, too."""
     await _require_lease(services, caller, caller.header(WORKER) or "", query.execution_id)
     if not 16 <= len(key) <= 200:
-        raise BadRequest("the key of a token has 16 to 200 characters; nobody should guess it.")
+        raise BadRequest(
+            "the key of a token has 16 to 200 characters, so that it cannot be guessed."
+        )
     until = services.clock.now() + body.expires_in
     await services.tokens.keep(key, AccessToken(text=body.token, expires_at=until))
     return TokenKept(status="kept")

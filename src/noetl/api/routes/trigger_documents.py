@@ -1,4 +1,4 @@
-"""What the routes of all documents that start executions share: list, pause, resume, delete."""
+"""The routes that all trigger documents share: list, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class WhichDocuments(Query, frozen=True, kw_only=True):
     """Which documents."""
 
     prefix: str = ""
-    """Only paths that begin so."""
+    """Only paths that begin with this."""
     after: str = ""
-    """`next_after` of the page before."""
+    """`next_after` of the previous page."""
     limit: Limit = 100
 
 
@@ -43,7 +43,7 @@ class PauseDocument(NamedDocument, frozen=True, kw_only=True):
 
 
 class Documents(Generic[Item, Shown]):
-    """The routes of one kind. `plural` is its place in the API and in the services."""
+    """The routes of one kind. `plural` names it in paths and in the services."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Documents(Generic[Item, Shown]):
             await self._note(services, caller, "pause", body.path, body.reason)
             return await self._show(services, body.path)
 
-        pause.__doc__ = "It starts nothing until it is resumed. What runs goes on."
+        pause.__doc__ = "It starts nothing until it is resumed. Running executions continue."
         return Route(
             f"{self._plural}.pause",
             "POST",
@@ -110,7 +110,7 @@ class Documents(Generic[Item, Shown]):
             await self._note(services, caller, "resume", body.path)
             return await self._show(services, body.path)
 
-        resume.__doc__ = "It goes on from now."
+        resume.__doc__ = "It continues from now on."
         return Route(
             f"{self._plural}.resume",
             "POST",
@@ -127,7 +127,7 @@ class Documents(Generic[Item, Shown]):
             await self._note(services, caller, "delete", path)
             return gone(path=path)  # type: ignore[call-arg]
 
-        delete.__doc__ = "It starts nothing any more. Its versions, and what it started, stay."
+        delete.__doc__ = "It starts nothing any more. Its versions and executions remain."
         return Route(
             f"{self._plural}.delete",
             "DELETE",

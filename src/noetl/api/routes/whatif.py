@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 EXECUTIONS_MAX = 100
 BYTES_MAX = 64 * 1024 * 1024
-"""Of all recordings that are compared at once, as they are packed."""
+"""The total packed size of the recordings compared at once."""
 NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 Text = Annotated[str, msgspec.Meta(max_length=512 * 1024)]
 
 
 class WhatIf(Body, frozen=True, kw_only=True):
-    """A playbook, as text or in the catalog, and executions to compare it with."""
+    """A playbook, as text or from the catalog, and the executions to compare it with."""
 
     content: str | None = None
     path: str | None = None
@@ -37,15 +37,17 @@ class WhatIf(Body, frozen=True, kw_only=True):
     executions: list[str] | None = None
     """Ids."""
     query: str | None = None
-    """Those that match; without one and without ids, those of the playbook's path."""
+    """Executions that match this query; without it and without ids, those of the playbook's
+    path.
+    """
     last: Annotated[int, msgspec.Meta(ge=1, le=EXECUTIONS_MAX)] = 20
-    """At most so many, the newest."""
+    """At most this many, the newest."""
 
 
 async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfDocument:
     """Which of these executions would have gone another way under this playbook, and where.
 
-    Recorded outcomes stand in for all tools: nothing is called.
+    Recorded outcomes replace all tools: nothing is called.
     """
     net = await _net(services, caller, body)
 
@@ -69,7 +71,7 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
 
 
 async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
-    """A test file that says again what the tools of an execution answered, and that passes."""
+    """A test file that replays what the tools of an execution answered, and that passes."""
     request = await request_of(services.store, execution_id)
     name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
     text = await services.simulator.test_of(
@@ -100,15 +102,15 @@ class Tests(Body, frozen=True, kw_only=True):
 
 
 async def run_tests(services: Services, caller: Caller, *, body: Tests) -> TestsDocument:
-    """Run tests with their stand-ins, in virtual time. No tool is called; Python code needs a
-    stand-in here, too.
+    """Run tests with stand-ins, in virtual time. No tool is called; here Python code needs a
+    stand-in, too.
     """
     return await services.simulator.tested(body.content, body.tests)
 
 
 async def _net(services: Services, caller: Caller, body: WhatIf) -> Net:
     if (body.content is None) == (body.path is None):
-        raise BadRequest("give the `content` of a playbook, or its `path` in the catalog.")
+        raise BadRequest("give either the `content` of a playbook or its `path` in the catalog.")
     if body.content is not None:
         return (await services.evaluator.compiled(body.content, caller.name)).unwrap()
     assert body.path is not None
@@ -119,7 +121,7 @@ async def _net(services: Services, caller: Caller, body: WhatIf) -> Net:
 async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
     if body.executions is not None:
         if body.query is not None:
-            raise BadRequest("give `executions` or a `query`, and not both.")
+            raise BadRequest("give either `executions` or a `query`.")
         if len(body.executions) > EXECUTIONS_MAX:
             raise BadRequest(f"at most {EXECUTIONS_MAX} executions are compared at once.")
         return body.executions

@@ -1,4 +1,4 @@
-"""/api/worker: which workers there are, by pool."""
+"""/api/worker: the workers, by pool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _beat(services: Services, caller: Caller, worker: Presence) -> WorkerK
 
 
 async def _seen(services: Services, name: str) -> Runtime | None:
-    """The worker of that name, if it was heard of lately."""
+    """The worker of that name, if it sent a heartbeat recently."""
     since = services.clock.now() - LIVE_SECONDS
     found = await services.store.runtimes(kind="worker", since=since)
     return next((row for row in found if row.name == name), None)
@@ -58,7 +58,7 @@ async def register(services: Services, caller: Caller, *, body: Presence) -> Wor
 
 
 async def heartbeat(services: Services, caller: Caller, *, body: Presence) -> WorkerKnown:
-    """A worker is still there; it is told if somebody wants it to end."""
+    """A heartbeat of a worker. The answer says whether the worker was asked to end."""
     before = await _seen(services, caller.principal.worker_name(body.worker_id))
     drain = before is not None and before.draining
     known = await _beat(
@@ -68,33 +68,35 @@ async def heartbeat(services: Services, caller: Caller, *, body: Presence) -> Wo
 
 
 async def drain(services: Services, caller: Caller, *, body: Farewell) -> WorkerDrained:
-    """Ask a worker to take nothing new, finish what it has, and end. It hears of it within
+    """Ask a worker to take no new commands, finish those it has, and end. It learns of this within
     seconds.
     """
     row = await _seen(services, body.worker_id)
     if row is None:
         raise NotFound(f'there is no worker "{body.worker_id}".')
     if row.host and row.name.startswith(EMBEDDED):
-        raise Conflict("this worker is a part of a server, and ends with it.")
+        raise Conflict("this worker is part of a server, and ends with it.")
     await services.store.beat(msgspec.structs.replace(row, draining=True))
     await services.access.note(caller.name, "worker.drain", row.name)
     return WorkerDrained(worker_id=row.name)
 
 
 async def deregister(services: Services, caller: Caller, *, body: Farewell) -> WorkerGone:
-    """A worker ends; what it was given and has not reported on goes to others at once."""
+    """A worker ends; commands that it leased and has not reported on go to others at once."""
     name = caller.principal.worker_name(body.worker_id)
     given_back = await services.orchestrator.leases.take_over(name)
     return WorkerGone(was_known=await services.store.leave(name), given_back=given_back)
 
 
 def _listed(queue: str) -> str:
-    """Under which name a queue is shown: what its commands ask for is told beside."""
+    """The name under which a queue is shown; the requirements of its commands are shown beside
+    it.
+    """
     return apart(pool_of(queue)) if is_apart(queue) else pool_of(queue)
 
 
 async def pools(services: Services, caller: Caller) -> PoolList:
-    """Every pool with its workers and the work that waits for it."""
+    """Every pool with its workers and its queue."""
     since = services.clock.now() - LIVE_SECONDS
     found = await services.store.runtimes(kind="worker", since=since)
     sizes = await services.store.queue.sizes()
