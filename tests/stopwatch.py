@@ -13,7 +13,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 PAUSE_SECONDS = 0.02
-PATIENCE = 120.0
+PATIENCE = 240.0
+"""How long a test waits for what must happen. Where all is well that costs nothing, and a busy
+machine is no fault; what hangs is ended soon after by pytest, which shows where."""
 
 
 class Stopwatch:

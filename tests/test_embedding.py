@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import noetl
+from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 COUNTING = """
@@ -52,7 +53,7 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module():
 def test_to_import_it_imports_nothing_heavy():
     code = "import noetl, sys; print('asyncio' in sys.modules, 'noetl.wiring' in sys.modules)"
     said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert said.stdout == "False False\n"
 
@@ -63,7 +64,7 @@ def test_the_example_does_what_it_shows(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -110,9 +111,9 @@ def test_what_was_started_goes_on_when_the_program_starts_again(tmp_path):
         async with noetl.embedded(database, tools=[stuck]) as client:
             await client.register(COUNTING)
             started = await client.start("demo/counting")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
         async with noetl.embedded(database, tools=[counter(seen)]) as client:
-            ended = await asyncio.wait_for(client.wait(started.execution_id), 60)
+            ended = await asyncio.wait_for(client.wait(started.execution_id), PATIENCE)
             return ended.status
 
     assert asyncio.run(work()) == "COMPLETED"

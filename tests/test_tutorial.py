@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import clean_environment
+from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-SECONDS_MAX = 60
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w.]+\.(?:py|yaml))`")
 ASKS = ("noetl executions", "curl")
@@ -59,7 +59,7 @@ def place(tmp_path):
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=SECONDS_MAX,
+            timeout=PATIENCE,
         )
         return done.returncode, done.stdout.decode()
 
@@ -98,7 +98,7 @@ def looks_like(shown: str, printed: str) -> bool:
 
 
 def wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -121,7 +121,7 @@ def test_every_command_of_the_tutorial_does_what_the_page_shows(place):
             (folder / written).write_text(text)
             continue
         for command, shown, code in commands(text):
-            deadline = time.monotonic() + (SECONDS_MAX if command.startswith(ASKS) else 0)
+            deadline = time.monotonic() + (PATIENCE if command.startswith(ASKS) else 0)
             while True:
                 exit_code, printed = run(command)
                 if exit_code == code and looks_like(shown, printed):

@@ -13,6 +13,7 @@ from noetl.model.events import ChildStarted, LoopDone, NextUnmatched, TaskDone
 from noetl.model.rule_events import CaseEvaluated
 from tests.examples.conftest import Shop
 from tests.examples.system import Bench, Run, on_bench, playbook, ran
+from tests.stopwatch import PATIENCE
 
 ROUND = """
 - step: start
@@ -412,7 +413,7 @@ def test_a_child_that_takes_too_long_is_cancelled_and_the_task_is_a_timeout() ->
         children = [fact.child for fact in done.of(ChildStarted)]
         states = []
         for child in children:
-            document = await asyncio.wait_for(bench.system.executions.wait(child), 10)
+            document = await asyncio.wait_for(bench.system.executions.wait(child), PATIENCE)
             states.append(document["status"])
         return done, states
 

@@ -21,6 +21,7 @@ from noetl.model.events import (
 )
 from tests.documents.services import Services, serving
 from tests.examples.system import Bench, Run, on_bench, playbook, ran
+from tests.stopwatch import PATIENCE
 
 
 def step_order(run: Run) -> list[str]:
@@ -332,7 +333,7 @@ def test_finally_runs_on_cancellation_as_well(tmp_path):
     assert on_bench(work).document["status"] == "CANCELLED"
 
 
-async def until(holds, seconds: float = 10) -> None:
+async def until(holds, seconds: float = PATIENCE) -> None:
     """Wait for something outside of the system."""
     async with asyncio.timeout(seconds):
         while not holds():
@@ -364,7 +365,7 @@ def test_t07_a_timeout_kills_what_runs(kind, limit, tmp_path):
 
     async def work(bench: Bench) -> Run:
         run = await bench.run(playbook(flow))
-        await until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), 3)
+        await until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
         return run
 
     done = on_bench(work)

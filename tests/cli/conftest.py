@@ -17,9 +17,9 @@ from typing import NamedTuple
 import pytest
 
 from tests import forked
+from tests.stopwatch import PATIENCE
 
 COMMAND = (sys.executable, "-m", "noetl.cli")
-SECONDS_MAX = 60
 
 
 class Ran(NamedTuple):
@@ -53,7 +53,7 @@ def noetl(tmp_path: Path):
             capture_output=True,
             cwd=tmp_path,
             env=clean_environment(**environment),
-            timeout=SECONDS_MAX,
+            timeout=PATIENCE,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 

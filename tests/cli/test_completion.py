@@ -12,6 +12,7 @@ from tests.cli.conftest import clean_environment
 from tests.cli.test_run import HELLO
 from tests.faults.runs import Place
 from tests.server.processes import Server
+from tests.stopwatch import PATIENCE
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def in_shell(place: Place, shell: str, script: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -11,6 +11,7 @@ import pytest
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.stopwatch import PATIENCE
 
 HELLO = """
 apiVersion: noetl.io/v2
@@ -27,7 +28,7 @@ def noetl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

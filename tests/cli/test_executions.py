@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_run import FAILS, HEAD, HELLO, SLOW
 from tests.faults.runs import Place, kill, wait_for
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 
 STEPS = (
     HEAD
@@ -182,8 +182,8 @@ def test_follow_shows_what_another_process_does_until_the_end(place):
     follower = place.start("executions", "follow", "last")
     wait_for(follower, "following execution")
     place.write("now", "")
-    out, said = follower.communicate(timeout=20)
-    process.communicate(timeout=20)
+    out, said = follower.communicate(timeout=PATIENCE)
+    process.communicate(timeout=PATIENCE)
 
     assert follower.returncode == 0
     assert "wait: done" in said
@@ -194,7 +194,7 @@ def test_follow_ends_when_whoever_ran_it_has_died(place, running):
     follower = place.start("executions", "follow", "last")
     wait_for(follower, "following execution")
     kill(running)
-    _, said = follower.communicate(timeout=20)
+    _, said = follower.communicate(timeout=PATIENCE)
 
     assert follower.returncode == 1
     assert "it was interrupted" in said
@@ -213,7 +213,7 @@ def test_an_interrupted_execution_is_shown_as_what_it_is(place, running):
 def test_cancel_reaches_the_process_that_runs_it_within_a_second_of_asking(place, running):
     ran = place.run("executions", "cancel", "last", "--reason", "wrong file")
     watch = Stopwatch(running.pid)
-    _, said = running.communicate(timeout=20)
+    _, said = running.communicate(timeout=PATIENCE)
 
     assert ran.returncode == 0, ran.stderr
     assert watch.seconds() < 5
@@ -296,7 +296,7 @@ def test_pause_and_resume_reach_the_process_that_runs_it(place):
     document = place.json("executions", "show", "last")
     why = place.run("executions", "why", "last").stdout
     resumed = place.run("executions", "resume", "last")
-    out, said = process.communicate(timeout=30)
+    out, said = process.communicate(timeout=PATIENCE)
 
     assert (paused.returncode, resumed.returncode) == (0, 0), paused.stderr + resumed.stderr
     assert document["status"] == "PAUSED"
@@ -370,7 +370,7 @@ def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
     place.write("first", "")
     followed = place.run("executions", "follow", left)
     place.write("second", "")
-    other.communicate(timeout=20)
+    other.communicate(timeout=PATIENCE)
 
     assert "goes on in the process that has the database" in ran.stderr
     assert (followed.returncode, followed.stdout) == (0, "woke up\n")

@@ -19,6 +19,7 @@ import noetl
 from tests.cli.conftest import COMMAND as PROGRAM
 from tests.cli.conftest import clean_environment
 from tests.faults.runs import Place, wait_for
+from tests.stopwatch import PATIENCE
 
 HELLO = """\
 apiVersion: noetl.io/v2
@@ -99,7 +100,7 @@ def test_whoever_follows_what_no_worker_takes_is_told(yard: Yard):
     following = yard.start("execute", "tried/hello", "--wait", "--server", url)
     said = wait_for(following, "free worker")
     yard.noetl("worker", "start", "--detach", "--server", url)
-    result, _ = following.communicate(timeout=60)
+    result, _ = following.communicate(timeout=PATIENCE)
 
     assert 'step "start" waits for a free worker' in said
     assert f"`noetl worker start --server {url}` starts one" in said
@@ -110,7 +111,7 @@ def test_whoever_tires_of_waiting_for_a_start_can_still_stop_it(yard: Yard):
     starting = yard.start("worker", "start", "--detach", "--server", "http://127.0.0.1:1")
     said = wait_for(starting, "waiting until worker-default is ready")
     starting.send_signal(signal.SIGINT)
-    starting.communicate(timeout=60)
+    starting.communicate(timeout=PATIENCE)
 
     assert ".noetl/worker-default.log" in said
     assert starting.returncode == 130

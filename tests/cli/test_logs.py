@@ -10,7 +10,8 @@ import pytest
 
 from tests.cli.test_run import HEAD
 from tests.faults.runs import Place, kill, wait_for
-from tests.server.processes import SECONDS_MAX, Server
+from tests.server.processes import Server
+from tests.stopwatch import PATIENCE
 
 PRINTS = (
     HEAD
@@ -174,7 +175,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_execution(place, g
         follower = place.start("executions", "logs", "last", "--follow")
         assert follower.stdout.readline() == "waits | begun\n"
         open_gate(gate)
-        rest = follower.communicate(timeout=SECONDS_MAX)[0]
+        rest = follower.communicate(timeout=PATIENCE)[0]
     finally:
         kill(process)
         if follower is not None:
@@ -214,7 +215,7 @@ def test_a_server_answers_page_by_page_and_waits_for_the_next_line(place, tmp_pa
         follower = place.start("executions", "logs", execution_id, "--follow", *where)
         assert follower.stdout.readline() == "waits | begun\n"
         open_gate(gate)
-        rest = follower.communicate(timeout=SECONDS_MAX)[0]
+        rest = follower.communicate(timeout=PATIENCE)[0]
         assert rest == "waits | over\nquick | quickly\n"
         # One line at a time, and waiting is over when the execution is.
         texts, after, more = [], 0, True

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.faults.runs import Place, kill, wait_for
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 HELLO = (
@@ -298,7 +298,7 @@ def test_ctrl_c_cancels_the_execution_and_the_process_ends_with_130(place):
     watch = Stopwatch(process.pid)
 
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 130
     assert watch.seconds() < 10

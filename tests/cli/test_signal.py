@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import COMMAND
 from tests.cli.test_run import HEAD
 from tests.faults.runs import Place, environment, kill, wait_for
+from tests.stopwatch import PATIENCE
 
 ASKS = (
     HEAD
@@ -82,7 +83,7 @@ def begun(place):
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE)
     return out
 
 
@@ -150,7 +151,7 @@ def test_on_a_terminal_the_fields_are_asked_for_one_by_one(place, begun):
     )
     os.close(theirs)
     os.write(ours, b"perhaps\nyes\ntravel\n\n")
-    _, said = answering.communicate(timeout=60)
+    _, said = answering.communicate(timeout=PATIENCE)
     os.close(ours)
 
     assert answering.returncode == 0, said

@@ -22,6 +22,7 @@ from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.server.processes import SECRET_KEY
+from tests.stopwatch import PATIENCE
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/servers}\n"
 
@@ -128,7 +129,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A story that should be over long before this."""
 
     async def whole() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             await story()
 
     asyncio.run(whole())

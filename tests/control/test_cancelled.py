@@ -24,6 +24,7 @@ from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.control.servers import leased, servers, started
 from tests.control.servers import run as run_servers
+from tests.stopwatch import PATIENCE
 
 TURNS = range(6)
 """How many turns of the event loop lie between what is waited for and the word to end."""
@@ -37,7 +38,7 @@ async def turns(count: int) -> None:
 async def ends(task: asyncio.Task[object]) -> bool:
     """Whether a cancelled task ends."""
     task.cancel()
-    await asyncio.wait([task], timeout=5)
+    await asyncio.wait([task], timeout=PATIENCE)
     has_ended = task.done()
     task.cancel()
     return has_ended
@@ -165,7 +166,7 @@ def test_a_command_that_is_stopped_before_it_began_frees_its_slot(tmp_path: Path
             worker._begin(lease, group)
             await worker.stop()  # before the loop gave it a turn
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await worker._finish_running()
         assert worker._free() == worker.slots
         await resources.close()

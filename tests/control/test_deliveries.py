@@ -7,11 +7,12 @@ import asyncio
 from noetl.control.clock import SystemClock
 from noetl.control.deliveries import FORGOTTEN_AFTER, KEPT, Deliveries
 from noetl.store.sqlite.store import SqliteStore
+from tests.stopwatch import PATIENCE
 
 
 async def written(store: SqliteStore, path: str, newest: str) -> int:
     """How many rows there are, once the newest of them is."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             rows = await store.messages.of(path, limit=10_000)
             if rows and rows[0].reason == newest:

@@ -17,6 +17,7 @@ from noetl.model import refs
 from noetl.model.state import ExecutionState
 from noetl.store.log import EventRow, Log
 from tests.examples.system import Bench, on_bench
+from tests.stopwatch import PATIENCE
 
 LOOP = """\
 apiVersion: noetl.io/v2
@@ -114,7 +115,7 @@ def test_an_execution_that_is_removed_meanwhile_is_not_waited_for():
         log.is_gone = True
 
         with pytest.raises(NotFound):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await Moments(cast(Log, log)).at(execution_id, 9)
 
     on_bench(work)

@@ -14,6 +14,7 @@ from noetl.api.services import Services
 from noetl.control import peers
 from tests.control.servers import done, leased, run, servers, started
 from tests.servers import NatsServer, nats_running
+from tests.stopwatch import PATIENCE
 from tests.tools.services import free_port
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -106,7 +107,7 @@ def test_t31_when_nats_is_silently_dead_looking_takes_over(database_url: str, se
 
             for one in (first, second):
                 assert one.nats is not None
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     while one.nats.connection.is_connected:
                         await asyncio.sleep(0.05)
 
@@ -135,7 +136,7 @@ def test_what_is_written_at_once_is_told_at_once(database_url: str, nats_url: st
             ids = set(await asyncio.gather(*(started(first, ONE_STEP) for _ in range(100))))
             messages = 0
             while ids:
-                text = (await heard.next_msg(timeout=60)).data.decode()
+                text = (await heard.next_msg(timeout=PATIENCE)).data.decode()
                 messages += 1
                 ids -= {one for one in ids if one in text}
             await connection.close()

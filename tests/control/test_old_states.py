@@ -28,6 +28,7 @@ from tests.control.servers import (
     started,
     working,
 )
+from tests.stopwatch import PATIENCE
 
 TWO_STEPS = """
 workflow:
@@ -211,13 +212,13 @@ def test_a_server_that_heard_nothing_keeps_nothing_of_what_others_went_on_with(d
             # Whoever looks at one of them must not hide from the rest that it has moved.
             await first.orchestrator.state(leases[0].command.execution_id)
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while first.orchestrator.dispatch.held:
                     await asyncio.sleep(0.05)
             async with working(second, "w-2", slots=8):
                 for execution_id in ids:
                     await second.orchestrator.wait_for_end(execution_id)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while first.orchestrator.busy(None):
                     await asyncio.sleep(0.05)
 
@@ -236,7 +237,7 @@ def test_news_that_do_not_say_all_make_others_look_at_once(database_url: str, mo
 
             await asyncio.gather(*(second.orchestrator.cancel(one) for one in ids))
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 states = await asyncio.gather(*waiting)
             assert {state.status for state in states} == {"CANCELLED"}
 

@@ -32,6 +32,7 @@ from noetl.settings import Settings
 from noetl.store.catalog import CatalogEntry
 from tests.control.servers import deaf, run, servers
 from tests.server.processes import SECRET_KEY
+from tests.stopwatch import PATIENCE
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -439,7 +440,7 @@ def test_a_machine_that_has_slept_starts_what_was_due_meanwhile(
             await register(system, document(every="1h"))
             before, plain = system.clock.now(), time.time
             monkeypatch.setattr(time, "time", lambda: plain() + 3600)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await started(system, 1)
             assert system.clock.now() - before < 60
 

@@ -23,6 +23,7 @@ from tests.control.servers import (
     started,
     working,
 )
+from tests.stopwatch import PATIENCE
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
 TWO_STEPS = """
@@ -134,7 +135,7 @@ def test_a_message_that_is_not_understood_is_passed_over(database_url: str):
 
             await started(first, ONE_STEP)
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await told.wait()
 
     run(story)

@@ -23,12 +23,12 @@ from noetl.engine.evolve import evolve
 from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState
 from noetl.settings import Settings
+from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
 IN_MEMORY = Path("/dev/shm")
 """Where files cost no disk, if this machine has it: `synchronous=FULL` is the point elsewhere."""
-PATIENCE = 240.0
 PAGE = 1000
 
 

@@ -11,6 +11,7 @@ import pytest
 from noetl.model.events import RetryStarted
 from tests.examples.services import Sorter, Vault, mcp_routes, put_docker
 from tests.examples.system import Bench, Run, example, on_bench
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering, nats_server
 
 
@@ -37,7 +38,7 @@ def test_nats_messages_counts_and_tells(tmp_path):
             heard = await connection.subscribe("visits.counted")
             await connection.flush()
             runs = [await bench.run(example("nats_messages"), {"nats_url": url}) for _ in range(2)]
-            told = [json.loads((await heard.next_msg(timeout=10)).data) for _ in range(2)]
+            told = [json.loads((await heard.next_msg(timeout=PATIENCE)).data) for _ in range(2)]
             await connection.close()
             return runs, told
 

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
-from tests.server.processes import SECONDS_MAX, Process, Server, Worker
+from tests.server.processes import Process, Server, Worker
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient.py")))
@@ -109,7 +110,7 @@ class Effects:
     def wait_for(self, total: int) -> None:
         """Until there are so many different marks."""
         with self._more:
-            came = self._more.wait_for(lambda: self.total >= total, SECONDS_MAX)
+            came = self._more.wait_for(lambda: self.total >= total, PATIENCE)
         assert came, f"{self.total} marks instead of {total}"
 
 
@@ -237,7 +238,7 @@ def check_ended(server: Server, effects: Effects, ids: list[str]) -> None:
 
 def until(holds: Callable[[], object], what: str) -> None:
     """Wait for something that nobody tells us about."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(LOOK_SECONDS)

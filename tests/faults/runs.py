@@ -13,8 +13,7 @@ from typing import Any
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
-
-SECONDS_MAX = 60
+from tests.stopwatch import PATIENCE
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -51,7 +50,7 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=SECONDS_MAX,
+            timeout=PATIENCE,
         )
 
     def json(self, *arguments: str) -> Any:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.faults.cluster import Cluster, Served, effects, playbook
+from tests.stopwatch import PATIENCE
 
 BAD = playbook("faults/bad", '- {step: start, tool: {kind: python, code: "raise ValueError(1)"}}')
 TELL = playbook("faults/tell", "- {step: start, tool: {kind: noop}}", "{about: ''}")
@@ -45,7 +46,7 @@ def told_once(cluster: Cluster, *, failures: int, kills: int, seed: int) -> None
             place = round_ % 2
             servers[place].kill()
             servers[place] = cluster.server(port=servers[place].port)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while count("faults/tell", "COMPLETED") < failures:
             assert time.monotonic() < deadline, served.query(
                 "SELECT path, status, count(*) FROM noetl.execution GROUP BY 1, 2"

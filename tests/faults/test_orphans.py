@@ -10,6 +10,7 @@ import pytest
 
 from tests.examples.system import playbook
 from tests.faults.runs import Place, kill
+from tests.stopwatch import PATIENCE
 
 SHELL = """
 - step: start
@@ -46,7 +47,7 @@ def runs(pid: int) -> bool:
     return state != "Z"
 
 
-def until(holds, seconds: float = 30) -> None:
+def until(holds, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came to that"

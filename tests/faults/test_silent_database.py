@@ -14,8 +14,8 @@ import pytest
 
 from tests.faults.cluster import WORKING, Cluster, Effects, check_ended, until
 from tests.faults.silence import Proxy, proxy_to
-from tests.server.processes import SECONDS_MAX, Server
-from tests.stopwatch import Stopwatch
+from tests.server.processes import Server
+from tests.stopwatch import PATIENCE, Stopwatch
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "operations.md"
 HEALTH_SECONDS_MAX = 20.0
@@ -85,6 +85,6 @@ def test_a_server_ends_in_the_documented_time_though_its_database_is_silent(
 
     watch = Stopwatch(server.process.pid)
     server.process.send_signal(signal.SIGTERM)
-    server.process.wait(SECONDS_MAX)
+    server.process.wait(PATIENCE)
 
     assert watch.seconds() < int(promised[1])

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.runs import SECONDS_MAX, Place, kill
+from tests.faults.runs import Place, kill
+from tests.stopwatch import PATIENCE
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -102,7 +103,7 @@ class Chain:
     def die_in(self, effect: str, *, recorded: int, of: tuple[str, ...] = CALLS) -> None:
         """Go on until the effect hangs and everything before it is recorded, and be killed."""
         process = self.place.start("run", "chain.yaml", "--resume")
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE
         while effect not in self.effects or self.place.count(*of) < recorded:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, f"{effect} was not reached: {self.effects}"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.cluster import Cluster, start_many
 from tests.faults.runs import Place, kill
+from tests.stopwatch import PATIENCE
 
 ITERATIONS = 60
 KILLS = 5
@@ -54,7 +55,7 @@ def test_t06_effects_happen_once_however_often_the_process_is_killed(postgres, t
         time.sleep(dice.uniform(0, 0.1))
         kill(running)
         running = place.start("run", "once.yaml", "--resume")
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=PATIENCE)
 
     [(_, status)] = place.executions()
     assert status == "COMPLETED", said
@@ -104,7 +105,7 @@ def assert_each_once(login):
 def wait_for_more(login, process):
     """Until something has been done: kill it while it works, not while it starts."""
     before = done(login)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while before + 2 > done(login) and done(login) < ITERATIONS and process.poll() is None:
         assert time.monotonic() < deadline, "nothing happens"
 

@@ -26,6 +26,7 @@ from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
+from tests.stopwatch import PATIENCE
 
 WORKFLOW = """
 - { step: start, tool: { kind: noop, result: 1 }, next: each }
@@ -105,7 +106,7 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
     try:
         request = ExecutionRequested(at=clock.now(), path=net.path, digest=compiled.digest)
         await orchestrator.start("77", request, workload={})
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             await orchestrator.wait_for_end("77")
         assert not any(job.done() for job in jobs), "a part of the system broke down"
         state = await orchestrator.state("77")

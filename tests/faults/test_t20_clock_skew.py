@@ -24,6 +24,7 @@ from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
+from tests.stopwatch import PATIENCE
 
 HOUR = 3600.0
 WORKFLOW = """
@@ -80,7 +81,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     ]
     request = ExecutionRequested(at=clock.now(), path="tried", digest=compiled.digest, seal="s")
     await orchestrator.start("77", request, workload={})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         if to_end:
             await orchestrator.wait_for_end("77")
         else:
@@ -102,7 +103,7 @@ def test_what_a_clock_that_was_off_has_left_goes_on_at_once(tmp_path, skew):
         settings = Settings.from_environment(
             {"NOETL_DATABASE_URL": f"sqlite:///{tmp_path}/noetl.db"}
         )
-        async with wiring.embedded(settings) as system, asyncio.timeout(20):
+        async with wiring.embedded(settings) as system, asyncio.timeout(PATIENCE):
             document = await system.executions.wait(execution_id)
             events = await system.store.log.events(execution_id, limit=1000)
             assert await system.store.queue.open_commands() == []

@@ -15,7 +15,7 @@ from noetl.errors import Finished
 from noetl.model.execution_query import exactly
 from noetl.settings import Settings
 from tests.examples.system import Bench, on_bench, playbook
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 
 QUICK = playbook("- { step: start, tool: { kind: noop } }")
 RETRIES = """
@@ -56,7 +56,7 @@ LOOP = """
 CALLS = "- { step: start, tool: { kind: playbook, path: tests/child } }"
 
 
-async def until(condition: Callable[[], Awaitable[object]], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Awaitable[object]], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, "it never came to that"
@@ -115,7 +115,7 @@ def test_while_running_what_runs_is_killed(workflow):
         await until(written)
         pid = int(file.read_text())
         await cancel_and_check(bench, execution_id)
-        await until(lambda: is_gone(pid), seconds=5)
+        await until(lambda: is_gone(pid))
 
     on_bench(work, slots=1)
 
@@ -173,7 +173,7 @@ def test_while_it_waits_for_a_sub_playbook_which_is_cancelled_too():
         [called] = await bench.system.store.records.summaries(exactly(parent=execution_id))
         await cancel_and_check(bench, execution_id)
         assert (await bench.ended(called.execution_id)).document["status"] == "CANCELLED"
-        await until(lambda: is_gone(int(file.read_text())), seconds=5)
+        await until(lambda: is_gone(int(file.read_text())))
 
     on_bench(work, slots=1)
 

@@ -29,8 +29,9 @@ from noetl.control import documents
 from noetl.model.events import Event
 from noetl.rewrite.migrate import migrate_text
 from noetl.tools.registry import shapes
-from tests.examples.system import PATIENCE, Bench, running
+from tests.examples.system import Bench, running
 from tests.server.processes import Server
+from tests.stopwatch import PATIENCE
 
 FOLDER = Path(__file__).parent / "playbooks"
 EXPECT = ".expect.yaml"

@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.stopwatch import PATIENCE
 
-SECONDS_MAX = 60.0
 READY_FD = "_NOETL_READY_FD"
 SECRET_KEY = "5e" * 32
 """Written out, as the documentation advises: to stretch a passphrase costs half a second each time
@@ -76,7 +76,7 @@ class Process:
     def terminate(self) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS_MAX)
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         """As the power plug would."""
@@ -115,7 +115,7 @@ class Server(Process):
         **params: Any,
     ) -> Reply:
         """One request on a connection of its own; the path goes out exactly as it is written."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS_MAX)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         shown = self.token if token is None else token
         sent = {**({"Authorization": f"Bearer {shown}"} if shown else {}), **(headers or {})}
         if body is not None:
@@ -159,7 +159,7 @@ class Server(Process):
 
     def wait_for(self, execution_id: str, name: str, after: int = 0) -> dict[str, Any]:
         """The next event of that name, when it has happened."""
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE
         path = f"/api/executions/{execution_id}/events"
         while time.monotonic() < deadline:
             page = self.get(path, after=after, type=name, wait=10)

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SECONDS = 60.0
+from tests.stopwatch import PATIENCE
+
 SMALL = 64 * 1024
 """For the buffers of the kernel, so that what is long does not fit into them."""
 
@@ -92,7 +93,7 @@ def playing(
 
     def play(sock: socket.socket, part: Part) -> None:
         try:
-            sock.settimeout(SECONDS)
+            sock.settimeout(PATIENCE)
             if tls is not None:
                 sock = tls.wrap_socket(sock, server_side=True)
             part(Caller(sock, stage.asked))
@@ -120,5 +121,5 @@ def playing(
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(SECONDS)
+        thread.join(PATIENCE)
     assert failures == []

@@ -13,6 +13,7 @@ from noetl.api import worker_control
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
 from tests.server.stage import Caller, answer, playing
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 
@@ -46,7 +47,7 @@ def taken(reports: int, *, at_once: bool) -> tuple[Desk, list[Answer | BaseExcep
             return [await control.report(report(number)) for number in range(reports)]
 
     with answering(("POST", "/api/commands/report", desk.take)) as url:
-        return desk, asyncio.run(asyncio.wait_for(story(url), 60))
+        return desk, asyncio.run(asyncio.wait_for(story(url), PATIENCE))
 
 
 @pytest.mark.parametrize("senders", [1, 2])
@@ -91,7 +92,7 @@ def test_whoever_gives_up_on_a_report_takes_no_other_along(
         return await desk.take(request)
 
     async def story() -> list[Answer]:
-        async with worker_control.HttpControl([url]) as control, asyncio.timeout(60):
+        async with worker_control.HttpControl([url]) as control, asyncio.timeout(PATIENCE):
             sending = [asyncio.create_task(control.report(report(number))) for number in range(4)]
             await asyncio.to_thread(has_begun.wait)
             sending[0].cancel()
@@ -124,7 +125,7 @@ def test_a_report_is_sent_again_at_once_when_its_connection_broke(
             return [await control.report(report(number)) for number in range(3)]
 
     with playing(once, always) as stage:
-        found = asyncio.run(asyncio.wait_for(story(stage.url), 60))
+        found = asyncio.run(asyncio.wait_for(story(stage.url), PATIENCE))
         bodies = [one.partition(b"\r\n\r\n")[2] for one in stage.asked]
 
     assert [one.accepted for one in found] == [True] * 3
@@ -139,7 +140,7 @@ def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers:
         return web.json_response({"answers": answers})
 
     async def story() -> list[Any]:
-        async with worker_control.HttpControl([url]) as control, asyncio.timeout(60):
+        async with worker_control.HttpControl([url]) as control, asyncio.timeout(PATIENCE):
             sent = (control.report(report(number)) for number in range(5))
             return await asyncio.gather(*sent, return_exceptions=True)
 

@@ -14,6 +14,7 @@ from noetl import wiring
 from noetl.api import stream, topics
 from noetl.settings import Settings
 from tests.server.test_routes import WAITING
+from tests.stopwatch import PATIENCE
 
 
 async def until_second_beat(frames: AsyncGenerator[bytes, None]) -> list[bytes]:
@@ -58,7 +59,7 @@ def test_readers_hear_that_they_are_still_there_and_leave_when_the_server_drains
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(topics, "HEARTBEAT_SECONDS", 0.1)
 
-    beats, last = asyncio.run(asyncio.wait_for(heard(tmp_path), 60))
+    beats, last = asyncio.run(asyncio.wait_for(heard(tmp_path), PATIENCE))
 
     for one in beats:
         assert one[0].startswith(stream.RETRY)

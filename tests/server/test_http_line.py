@@ -16,7 +16,8 @@ from noetl.api import connection
 from noetl.api.client import Client
 from noetl.api.connection import Answer, Line, Lines
 from noetl.errors import NoetlError
-from tests.server.stage import SECONDS, SMALL, Caller, Part, answer, echo, playing
+from tests.server.stage import SMALL, Caller, Part, answer, echo, playing
+from tests.stopwatch import PATIENCE
 from tests.tools.services import free_port
 from tests.tools.test_http_tls import Authority
 
@@ -27,7 +28,7 @@ def told(url: str, story: Callable[[Lines], Awaitable[T]], *, repeats: bool = Fa
     async def tell() -> T:
         lines = Lines(url, "secret", repeats=repeats)
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 return await story(lines)
         finally:
             lines.close()
@@ -75,7 +76,7 @@ def test_a_question_that_waits_for_long_holds_up_no_other():
 
     def slow(caller: Caller) -> None:
         caller.hear()
-        assert others_are_done.wait(SECONDS)
+        assert others_are_done.wait(PATIENCE)
         caller.say(answer(b"late"))
 
     async def story(lines: Lines) -> list[bytes]:
@@ -100,7 +101,7 @@ def test_a_password_in_the_address_is_shown_and_a_line_break_in_a_header_is_not_
         lines.close()
 
     with playing(echo) as stage:
-        asyncio.run(asyncio.wait_for(story(), SECONDS))
+        asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
     assert len(stage.asked) == 1
     assert b"Authorization: Basic bWU6cEBzcw==" in stage.asked[0]
@@ -263,7 +264,7 @@ def test_whoever_gives_up_waiting_takes_the_connection_along():
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
-        assert await asyncio.to_thread(gone.wait, SECONDS)
+        assert await asyncio.to_thread(gone.wait, PATIENCE)
         return await get(lines)
 
     with playing(play, echo) as stage:
@@ -339,7 +340,7 @@ def test_an_answer_may_take_its_time_as_long_as_it_goes_on():
     def play(caller: Caller) -> None:
         caller.hear()
         for one in answer(b"hello"):
-            assert more.acquire(timeout=SECONDS)
+            assert more.acquire(timeout=PATIENCE)
             caller.say(bytes([one]))
 
     async def story(loop: Hurrying, line: Line) -> Answer:
@@ -364,7 +365,7 @@ def test_a_question_may_take_its_time_as_long_as_it_is_taken():
     def play(caller: Caller) -> None:
         taken = 0
         while taken < size:
-            assert more.acquire(timeout=SECONDS)
+            assert more.acquire(timeout=PATIENCE)
             taken += caller.take()
         caller.say(answer(b"thanks"))
 

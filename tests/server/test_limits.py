@@ -8,7 +8,8 @@ import pytest
 
 from noetl.dsl import compile_text
 from noetl.tools.registry import shapes
-from tests.server.processes import SECONDS_MAX, Server
+from tests.server.processes import Server
+from tests.stopwatch import PATIENCE
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -70,7 +71,7 @@ class Line:
         self.server.ended(execution_id)
 
     def until(self, execution_id: str, status: str) -> None:
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE
         while self.status(execution_id) != status:
             assert time.monotonic() < deadline, (status, self.status(execution_id))
             time.sleep(0.02)

@@ -21,8 +21,9 @@ from aiohttp import web
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
-from tests.server.processes import SECONDS_MAX, SECRET_KEY, Server, serving, working
+from tests.server.processes import SECRET_KEY, Server, serving, working
 from tests.servers import NatsServer, nats_running, url_of
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 LARGE = 400_000
@@ -72,7 +73,7 @@ class Knocks:
     def wait_for(self, count: int) -> None:
         """Until so many came."""
         with self._change:
-            assert self._change.wait_for(lambda: self.heard.total() >= count, 60)
+            assert self._change.wait_for(lambda: self.heard.total() >= count, PATIENCE)
 
     def of(self, *names: str) -> Counter[str]:
         """What whole executions of these names leave behind."""
@@ -125,7 +126,7 @@ def signed_in(server: Server, session: str) -> str:
 
 
 def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
@@ -192,7 +193,7 @@ def test_t12_nats_loses_everything_during_runs_and_nothing_else_is_lost(
 
 def backed_up(postgres: Any, database: str, file: Path) -> None:
     words = [postgres.bin_path / "pg_dump", "--format=custom", f"--file={file}"]
-    subprocess.run([*words, url_of(postgres, database)], check=True, timeout=60)
+    subprocess.run([*words, url_of(postgres, database)], check=True, timeout=PATIENCE)
 
 
 def restored(postgres: Any, file: Path) -> str:
@@ -202,7 +203,7 @@ def restored(postgres: Any, file: Path) -> str:
         db.execute("CREATE DATABASE restored")
     url = url_of(postgres, "restored")
     words = [postgres.bin_path / "pg_restore", "--no-owner", f"--dbname={url}"]
-    subprocess.run([*words, file], check=True, timeout=60)
+    subprocess.run([*words, file], check=True, timeout=PATIENCE)
     return url
 
 
@@ -246,4 +247,4 @@ def test_t40_executions_go_on_from_a_backup_with_nats_empty(
 
     environment = clean_environment(NOETL_DATABASE_URL=url)
     checked = [*COMMAND, "db", "check"]
-    forked.run(checked, cwd=tmp_path, env=environment, check=True, timeout=60)
+    forked.run(checked, cwd=tmp_path, env=environment, check=True, timeout=PATIENCE)

@@ -18,7 +18,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.server.processes import SECONDS_MAX, Server, serving
+from tests.server.processes import Server, serving
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 NUMBERS = itertools.count()
@@ -75,7 +76,7 @@ class Receiver:
 
     def wait_for(self, count: int) -> list[tuple[dict[str, str], Any]]:
         with self._more:
-            assert self._more.wait_for(lambda: len(self.got) >= count, SECONDS_MAX), self.got
+            assert self._more.wait_for(lambda: len(self.got) >= count, PATIENCE), self.got
         return self.got
 
 
@@ -123,7 +124,7 @@ def work(server: Server, path: str = "t/work", **workload: Any) -> str:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while not (found := holds()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -20,6 +20,7 @@ from noetl.api.services import Services
 from noetl.cli.workloads import chain
 from noetl.settings import Settings
 from tests.server.test_leases import last_word as by_hand
+from tests.stopwatch import PATIENCE
 
 LENGTH = 4000
 """Of every body: what does not change is the head, and a head that came before is known."""
@@ -175,7 +176,7 @@ async def told_after_a_fault(folder: Path) -> tuple[bytes, Any]:
 
 
 def test_the_short_way_answers_and_stores_what_the_long_way_does(tmp_path: Path):
-    by_long, by_short, plain = asyncio.run(asyncio.wait_for(told_both_ways(tmp_path), 60))
+    by_long, by_short, plain = asyncio.run(asyncio.wait_for(told_both_ways(tmp_path), PATIENCE))
 
     assert neutral(by_short) == neutral(by_long)
     assert by_short["status"] == "CANCELLED"
@@ -191,7 +192,7 @@ def test_the_short_way_answers_and_stores_what_the_long_way_does(tmp_path: Path)
 def test_whatever_breaks_while_one_is_answered_the_others_are_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    rest, [after] = asyncio.run(asyncio.wait_for(told_after_a_fault(tmp_path), 60))
+    rest, [after] = asyncio.run(asyncio.wait_for(told_after_a_fault(tmp_path), PATIENCE))
 
     assert rest == b""
     assert after["accepted"] is True

@@ -13,7 +13,7 @@ import pytest
 
 from noetl.api.listener import listening
 from noetl.api.protocol import Connections, Request
-from tests.server.processes import SECONDS_MAX
+from tests.stopwatch import PATIENCE
 
 DATA_SEGMENTS_AT = 152
 """Where Linux has tcpi_data_segs_in in what it tells of a connection."""
@@ -56,7 +56,7 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
     ],
 )
 def test_an_answer_is_one_piece(dev, method, path, body):
-    with socket.create_connection(("127.0.0.1", dev.port), timeout=SECONDS_MAX) as sock:
+    with socket.create_connection(("127.0.0.1", dev.port), timeout=PATIENCE) as sock:
         for number in range(1, 4):
             head, said = answered(sock, request(method, path, body))
             assert json.loads(said), head
@@ -93,7 +93,7 @@ def talked(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitabl
             server = await loop.create_server(connections.made, sock=listener)
             try:
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
-                async with asyncio.timeout(SECONDS_MAX):
+                async with asyncio.timeout(PATIENCE):
                     found = await talk(reader, writer)
                 for connection in connections.open:
                     sock = connection.transport.get_extra_info("socket")
@@ -102,7 +102,7 @@ def talked(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitabl
                 return found
             finally:
                 server.close()
-                await connections.drain(SECONDS_MAX)
+                await connections.drain(PATIENCE)
                 assert not connections.open
 
     return asyncio.run(tell())
@@ -241,7 +241,7 @@ def test_what_is_being_answered_is_answered_before_the_end():
             while len(connections.tasks) < 1:
                 await asyncio.sleep(0.01)
             server.close()
-            draining = asyncio.ensure_future(connections.drain(SECONDS_MAX))
+            draining = asyncio.ensure_future(connections.drain(PATIENCE))
             nothing = await idle[0].read()
             assert not draining.done()
             go_on.set()
@@ -300,7 +300,7 @@ def understood(pieces: list[bytes], *, knows: bool = True) -> tuple[list[Any], i
             loop = asyncio.get_running_loop()
             server = await loop.create_server(connections.made, sock=listener)
             _, writer = await asyncio.open_connection(*listener.getsockname())
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(PATIENCE):
                 while not connections.open:
                     await asyncio.sleep(0)
                 [connection] = connections.open
@@ -310,7 +310,7 @@ def understood(pieces: list[bytes], *, knows: bool = True) -> tuple[list[Any], i
                         await asyncio.sleep(0)
             writer.close()
             server.close()
-            await connections.drain(SECONDS_MAX)
+            await connections.drain(PATIENCE)
         return len(connections.heads)
 
     kept = asyncio.run(tell())

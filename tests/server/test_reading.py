@@ -14,6 +14,7 @@ import pytest
 from noetl.api.routes.commands import REPORT_MAX
 from tests.server.conftest import Guarded
 from tests.server.processes import Reply
+from tests.stopwatch import PATIENCE
 
 REPORT, LEASE, RENEW = (f"/api/commands/{name}" for name in ("report", "lease", "renew"))
 START = "/api/execute"
@@ -115,7 +116,7 @@ def test_a_slash_at_the_end_is_counted_as_the_same_route(guarded: Guarded):
 
 @pytest.mark.parametrize("path", [REPORT, f"{REPORT}/"])
 def test_a_report_that_is_too_large_is_refused_before_it_is_read(guarded: Guarded, path: str):
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.server.port, timeout=PATIENCE)
     connection.putrequest("POST", path)
     connection.putheader("Authorization", f"Bearer {guarded.tokens['worker']}")
     connection.putheader("Content-Length", str(REPORT_MAX + 1))
@@ -129,7 +130,7 @@ def test_a_report_that_is_too_large_is_refused_before_it_is_read(guarded: Guarde
 
 @pytest.mark.parametrize("path", [RENEW, f"{RENEW}/"])
 def test_a_body_whose_length_is_not_told_is_read_too(guarded: Guarded, path: str):
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.server.port, timeout=PATIENCE)
     parts = (part for part in (b'{"leases"', b": []}"))
     shown = {"Authorization": f"Bearer {guarded.tokens['worker']}"}
     connection.request("POST", path, parts, shown, encode_chunked=True)

@@ -14,6 +14,7 @@ from noetl.control.recordings import read_bytes
 from noetl.errors import BadRequest, Corrupted
 from tests.canaries import assert_clean
 from tests.server.processes import Process, working
+from tests.stopwatch import PATIENCE
 
 SECRET = "canary-hunter2-canary"
 TEXT = """
@@ -106,7 +107,7 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
     try:
 
         def get(path: str):
-            with urllib.request.urlopen(f"{offline.said}{path}", timeout=60) as answer:
+            with urllib.request.urlopen(f"{offline.said}{path}", timeout=PATIENCE) as answer:
                 return json.load(answer)
 
         one = f"/api/executions/{execution_id}"
@@ -124,7 +125,7 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
         act = urllib.request.Request(f"{offline.said}{one}/rerun", b"{}", method="POST")
         act.add_header("Content-Type", "application/json")
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(act, timeout=60)
+            urllib.request.urlopen(act, timeout=PATIENCE)
         assert refused.value.code == 403
         refused.value.close()
     finally:

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.processes import Server, Worker, serving, working
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 TOKEN = "canary-of-the-door"
@@ -127,7 +128,7 @@ def test_s16_servers_that_share_a_database_must_be_given_the_key(tmp_path: Path,
         env=clean_environment(NOETL_DATABASE_URL=database_url),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
     assert asked.returncode == 2

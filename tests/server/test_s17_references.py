@@ -19,6 +19,7 @@ from noetl.model import refs
 from noetl.settings import Settings
 from tests.examples.system import Bench, Run, playbook, temporary_folder
 from tests.server.processes import Server
+from tests.stopwatch import PATIENCE
 
 HEX = "ab" * 32
 FILE_BY_PATH = {
@@ -235,7 +236,7 @@ def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
         async with wiring.embedded(settings) as system:
             bench = Bench(system, settings, folder)
             execution_id = await bench.start(playbook(READ_BY_THE_SERVER))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not (await system.store.log.events(execution_id, types=["step.waiting"])):
                     await asyncio.sleep(0.02)
             return execution_id

@@ -15,6 +15,7 @@ from nats.js import JetStreamContext
 
 from tests.server.processes import Server, serving
 from tests.servers import nats_running
+from tests.stopwatch import PATIENCE
 
 SECRET = "noetl_s_" + "forged" * 8
 LASTING = 1_000_000_000_000.0
@@ -56,7 +57,7 @@ def test_s18_a_copy_in_nats_lets_nobody_in(tmp_path: Path):
             person = {"name": name, "roles": [role], "password": "lovelace1815"}
             server.post("/api/access/users", person, token=admin)
         login = {"user": "ada", "password": "lovelace1815"}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while server.get("/health")["nats"] != "connected":
             assert time.monotonic() < deadline
         session = server.post("/api/auth/login", login, token="")["token"]

@@ -13,15 +13,15 @@ import pytest
 
 from noetl.api import protocol
 from tests.server.conftest import Guarded
-from tests.server.processes import SECONDS_MAX, Server, serving, working
-from tests.stopwatch import Stopwatch, meanwhile
+from tests.server.processes import Server, serving, working
+from tests.stopwatch import PATIENCE, Stopwatch, meanwhile
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def connected(server: Server, address: str = "127.0.0.1") -> socket.socket:
     target = ("127.0.0.1", server.port)
-    return socket.create_connection(target, SECONDS_MAX, source_address=(address, 0))
+    return socket.create_connection(target, PATIENCE, source_address=(address, 0))
 
 
 def received(sock: socket.socket) -> bytes:

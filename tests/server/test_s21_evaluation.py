@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.conftest import Guarded
 from tests.server.processes import Server
-from tests.stopwatch import meanwhile
+from tests.stopwatch import PATIENCE, meanwhile
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/s21}\nworkflow:\n"
 SORT = "{{ range(300000) | sort | length }}"
@@ -116,7 +116,7 @@ def test_s21_a_process_that_was_killed_is_replaced(guarded: Guarded, execution: 
     for pid in children.read_text().split():
         os.kill(int(pid), signal.SIGKILL)
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while server.ask("POST", "/api/context/render", body, token=viewer).status != 200:
         assert time.monotonic() < deadline
 

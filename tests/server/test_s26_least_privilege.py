@@ -9,9 +9,9 @@ from typing import Any
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.conftest import Guarded
-from tests.server.processes import SECONDS_MAX, Reply, Server, serving, working
+from tests.server.processes import Reply, Server, serving, working
 from tests.server.test_leases import Agent
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: %s}\nworkflow:\n"
 CALLS = HEAD + "- step: start\n  spec: {pool: %s}\n  tool: %s\n"
@@ -58,7 +58,7 @@ def test_s26_the_command_line_makes_tokens_for_pools(tmp_path: Path):
             check=True,
             capture_output=True,
             text=True,
-            timeout=SECONDS_MAX,
+            timeout=PATIENCE,
         )
         return done.stdout
 
@@ -163,7 +163,7 @@ def test_s27_the_list_holds_in_noetl_run(tmp_path: Path):
             input=given,
             capture_output=True,
             text=True,
-            timeout=SECONDS_MAX,
+            timeout=PATIENCE,
         )
 
     tool = "{kind: python, code: 'result = len(token)', args: {token: '{{ keychain.shop.token }}'}}"

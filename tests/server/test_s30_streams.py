@@ -14,7 +14,8 @@ import pytest
 from noetl.store.postgres.bodies import BODY_MAX
 from tests.examples.system import temporary_folder
 from tests.faults.cluster import until
-from tests.server.processes import SECONDS_MAX, Server, serving
+from tests.server.processes import Server, serving
+from tests.stopwatch import PATIENCE
 
 MEBI = 1024 * 1024
 SIZE = 200 * MEBI
@@ -41,7 +42,7 @@ class Kept:
 
     def put(self, key: str, count: int, digest: str | None = None) -> tuple[int, bytes]:
         """Send so many pieces, without their number beforehand."""
-        line = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECONDS_MAX)
+        line = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         headers = {"Content-Type": "application/json"}
         if digest is not None:
             headers["Content-Digest"] = f"sha-256=:{digest}:"
@@ -55,7 +56,7 @@ class Kept:
 
     def get(self, key: str) -> tuple[int, str, int]:
         """Status, sha256 and size of what comes."""
-        line = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECONDS_MAX)
+        line = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         seen, size = hashlib.sha256(), 0
         try:
             line.request("GET", self.route(key))
@@ -125,10 +126,10 @@ def test_s30_a_body_that_is_too_large_or_cut_off_leaves_nothing(kept: Kept):
         f"PUT {kept.route('cut')} HTTP/1.1\r\nHost: localhost\r\n"
         f"Content-Type: application/json\r\nContent-Length: {{}}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", kept.server.port), timeout=SECONDS_MAX) as line:
+    with socket.create_connection(("127.0.0.1", kept.server.port), timeout=PATIENCE) as line:
         line.sendall(head.format(1024 * MEBI).encode())
         assert b" 413 " in line.recv(1000)
-    with socket.create_connection(("127.0.0.1", kept.server.port), timeout=SECONDS_MAX) as line:
+    with socket.create_connection(("127.0.0.1", kept.server.port), timeout=PATIENCE) as line:
         line.sendall(head.format(100 * MEBI).encode())
         for _ in range(20):
             line.sendall(PIECE)

@@ -17,8 +17,8 @@ import pytest
 from noetl.api.access import KNOWN_SECONDS
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.server.conftest import Guarded
-from tests.server.processes import SECONDS_MAX, SECRET_KEY, Server, serving
-from tests.stopwatch import Stopwatch
+from tests.server.processes import SECRET_KEY, Server, serving
+from tests.stopwatch import PATIENCE, Stopwatch
 
 WAITING = """apiVersion: noetl.io/v2
 kind: Playbook
@@ -59,7 +59,7 @@ def asked(
     server: Server, method: str, path: str, shown: str, body: bytes | None = None
 ) -> Iterator[Any]:
     """A request whose answer takes long."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
         connection.request(method, path, body, headers)
@@ -193,7 +193,7 @@ def test_s34_logs_and_pid_files_are_nobody_elses(tmp_path: Path):
 
     def run(*arguments: str) -> None:
         command = [*COMMAND, *arguments]
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=SECONDS_MAX)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=PATIENCE)
 
     run(*words, "--detach")
     try:

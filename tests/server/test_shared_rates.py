@@ -9,6 +9,7 @@ from pathlib import Path
 from aiohttp import web
 
 from tests.server.processes import serving, working
+from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: rates/%s}\n"
@@ -63,7 +64,7 @@ def test_calls_of_all_workers_keep_to_one_rate(tmp_path: Path, database_url: str
 def test_what_waits_for_its_moment_holds_no_slot_and_says_what_it_waits_for(tmp_path: Path):
     with serving(tmp_path) as server, working(tmp_path, server.url, "--slots", "1"):
         slow = [server.start(HEAD % "slow" + SLOW) for _ in range(3)]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
 
         def reasons() -> list[str]:
             found = [server.get(f"/api/executions/{one}/why") for one in slow]

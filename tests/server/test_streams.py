@@ -22,8 +22,9 @@ from noetl.errors import NotFound
 from noetl.settings import Settings
 from noetl.store.base import Store
 from tests.examples.system import temporary_folder
-from tests.server.processes import SECONDS_MAX, Server, serving, working
+from tests.server.processes import Server, serving, working
 from tests.server.test_routes import HELLO, SLOW, WAITING
+from tests.stopwatch import PATIENCE
 
 IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -48,7 +49,7 @@ async def read(server: Server, path: str, *headers: str) -> list[int]:
     """The ids of a stream, when it has ended."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**24)
     writer.write(request(path, "Connection: close", *headers))
-    async with asyncio.timeout(SECONDS_MAX):
+    async with asyncio.timeout(PATIENCE):
         said = await reader.read()
     writer.close()
     return [int(number) for number in IDS.findall(said)]
@@ -60,7 +61,7 @@ async def get(server: Server, path: str) -> None:
 
 def be_quiet(server: Server) -> None:
     """Wait until the server has nothing more to do."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     before = server.cpu_seconds()
     while time.monotonic() < deadline:
         time.sleep(0.25)
@@ -197,7 +198,7 @@ def test_a_reader_that_stops_for_a_while_goes_on_where_it_was(server):
         writer.write(request(f"{path}/stream", "Connection: close"))
         said = await reader.readuntil(b"\n\n")
         await get(server, f"{path}/events?type=playbook.processed&wait=60")
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE):
             while more := await reader.read(2**16):
                 said += more
         writer.close()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.cluster import Cluster
-from tests.server.processes import SECONDS_MAX, Server, Worker, serving, working
+from tests.server.processes import Server, Worker, serving, working
+from tests.stopwatch import PATIENCE
 
 COUNTING = """\
 apiVersion: noetl.io/v2
@@ -59,7 +60,7 @@ def lines(path: Path) -> list[str]:
 
 def wait_until_begun(target: Path) -> None:
     """That a worker was given the work says nothing yet: the answer may be on its way."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while not lines(target):
         assert time.monotonic() < deadline, "no worker has begun"
         time.sleep(0.01)
@@ -120,7 +121,7 @@ def test_t35_a_worker_that_is_drained_from_afar_finishes_what_it_runs_and_ends(t
 
         server.post("/api/worker/drain", {"worker_id": pool["workers"][0]["name"]})
 
-        assert worker.process.wait(SECONDS_MAX) == 0
+        assert worker.process.wait(PATIENCE) == 0
         assert lines(target)[:2] == ["begun", "ended"]
 
 
@@ -163,7 +164,7 @@ def test_t35_a_server_that_is_asked_to_end_answers_whoever_waits_and_ends(tmp_pa
         begun = time.monotonic()
         assert server.terminate() == 0
         for one in waiting:
-            one.join(SECONDS_MAX)
+            one.join(PATIENCE)
 
         assert time.monotonic() - begun < 30
         assert {"commands": []} in answers or 200 in answers

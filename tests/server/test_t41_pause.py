@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples.system import temporary_folder
-from tests.server.processes import SECONDS_MAX, Server, serving, working
+from tests.server.processes import Server, serving, working
+from tests.stopwatch import PATIENCE
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -71,7 +72,7 @@ def begun_after(server: Server, execution_id: str, moment: float) -> list[str]:
 
 def quiet(server: Server, execution_id: str) -> None:
     """Come back when no worker has anything of it any more."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         why = server.get(f"/api/executions/{execution_id}/why")["waits_for"]
         if not any(reason["waits_for"] == "lease" for reason in why):

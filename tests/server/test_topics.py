@@ -16,9 +16,10 @@ from noetl import wiring
 from noetl.api.stream import PAGE_BYTES
 from noetl.settings import Settings
 from tests.examples.system import temporary_folder
-from tests.server.processes import SECONDS_MAX, Server, serving
+from tests.server.processes import Server, serving
 from tests.server.test_looking import ASKS, REPORT
 from tests.servers import unused_database
+from tests.stopwatch import PATIENCE
 
 
 class Message(NamedTuple):
@@ -62,7 +63,7 @@ class Stream:
 
 @contextmanager
 def streaming(server: Server, topics: str, last: str | None = None) -> Iterator[Stream]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     headers = {} if last is None else {"Last-Event-ID": last}
     try:
         connection.request("GET", f"/api/stream?topics={topics}", headers=headers)

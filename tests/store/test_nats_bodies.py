@@ -14,6 +14,7 @@ from noetl.store.nats.bodies import SIZE_MIN, NatsBodies
 from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.sessions import NatsSessions
 from noetl.store.postgres import PostgresStore
+from tests.stopwatch import PATIENCE
 from tests.store.test_sessions import OURS, connected, session
 from tests.tools.services import nats_server
 
@@ -39,7 +40,7 @@ async def storing(
 
 async def read_until_copied(store: PostgresStore, copies: NatsBodies, key: str) -> bytes | None:
     """Copies are made beside the reading."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             body = await store.bodies.get("7", key)
             if copies.found:
@@ -87,7 +88,7 @@ async def test_copying_ends_when_it_is_told_to_whatever_it_does_just_then(nats_u
 async def refused(line: NatsConnection) -> None:
     """Wait until NATS has said that it does not know us."""
     running = asyncio.create_task(line.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "uthorization" not in str(line.away()):
             await asyncio.sleep(0.02)
     running.cancel()
@@ -115,7 +116,7 @@ async def test_the_rights_that_operations_names_are_enough(database_url, monkeyp
 
 
 async def test_a_reader_that_gives_up_leaves_no_subscription_behind(nats_url):
-    async with connected(nats_url) as line, asyncio.timeout(60):
+    async with connected(nats_url) as line, asyncio.timeout(PATIENCE):
         copies = NatsBodies(line, f"trial_{uuid4().hex}")
         copying = asyncio.create_task(copies.run())
         copies.offer("a" * 64, LARGE)
@@ -156,7 +157,7 @@ async def test_copies_that_were_lost_cost_nothing_but_time(database_url, nats_ur
 
 
 async def test_s18_a_copy_that_claims_to_be_larger_than_the_body_is_not_read(nats_url):
-    async with connected(nats_url) as line, asyncio.timeout(60):
+    async with connected(nats_url) as line, asyncio.timeout(PATIENCE):
         copies = NatsBodies(line, f"trial_{uuid4().hex}")
         copying = asyncio.create_task(copies.run())
         copies.offer("a" * 64, LARGE * 20)

@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 
 from tests.servers import nats_running
+from tests.stopwatch import PATIENCE
 from tests.store.test_sessions import connected
-
-SECONDS_MAX = 60.0
 
 
 async def test_a_lost_connection_is_noticed_though_the_library_does_not_tell(tmp_path: Path):
@@ -21,6 +20,6 @@ async def test_a_lost_connection_is_noticed_though_the_library_does_not_tell(tmp
 
             nats.kill()
 
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(PATIENCE):
                 while line.is_connected:
                     await asyncio.sleep(0.05)

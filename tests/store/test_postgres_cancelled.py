@@ -9,10 +9,10 @@ import psycopg
 
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import CONNECTIONS_MAX, Connection
+from tests.stopwatch import PATIENCE
 
 ROUNDS = 10
 ASKING = 3 * CONNECTIONS_MAX
-SECONDS_MAX = 30.0
 
 
 async def ask_for_ever(store: PostgresStore) -> None:
@@ -29,7 +29,7 @@ async def cancel_many(store: PostgresStore, dice: random.Random) -> None:
         task.cancel()
         for _ in range(dice.randrange(3)):
             await asyncio.sleep(0)
-    _, left = await asyncio.wait(tasks, timeout=SECONDS_MAX)
+    _, left = await asyncio.wait(tasks, timeout=PATIENCE)
     assert not left, "a cancelled task goes on"
 
 
@@ -44,7 +44,7 @@ def test_cancelling_whoever_waits_costs_no_connection(database_url: str):
         async def meet(db: Connection) -> None:
             await all_at_once.wait()
 
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(store._database.run(meet) for _ in range(CONNECTIONS_MAX)))
         await store.close()
 

@@ -10,9 +10,8 @@ import pytest
 
 from noetl.store.postgres import PostgresStore
 from noetl.store.queue import NewCommand
+from tests.stopwatch import PATIENCE
 from tests.store.making import NOON, ONE, TWO, born_leased, command, event, more, start
-
-SECONDS_MAX = 60.0
 
 
 async def backends(url: str) -> set[int]:
@@ -73,7 +72,7 @@ async def test_whoever_is_cancelled_while_committing_leaves_the_log_whole(databa
         task.cancel()
         await asyncio.wait([task])
         # Either it was not sent, or it goes on to its end, whoever waits.
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE):
             moved = await store.log.commit([more(seq)])
         assert moved in ([], [ONE])
         seq = len(await store.log.events(ONE))

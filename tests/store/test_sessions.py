@@ -23,6 +23,7 @@ from noetl.store.nats.seal import Seal
 from noetl.store.nats.sessions import CopiedSessions, NatsSessions
 from noetl.store.postgres import PostgresStore
 from noetl.store.sqlite import SqliteStore
+from tests.stopwatch import PATIENCE
 from tests.tools.services import free_port
 
 NOON = 1_800_000_000.0
@@ -35,7 +36,7 @@ OURS = Seal(lambda: [b"1" * 32], "sessions")
 async def connected(url: str) -> AsyncIterator[NatsConnection]:
     line = NatsConnection([url])
     running = asyncio.create_task(line.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not line.is_connected:
             await asyncio.sleep(0.01)
     try:
@@ -231,7 +232,7 @@ async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
         place = NatsSessions(line, f"short_{uuid4().hex}", OURS, seconds=1.0)
         await place.put(session("1", "1"))
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while await place.get("1" * 64) is not None:
                 await asyncio.sleep(0.05)
 
@@ -318,7 +319,7 @@ async def test_s18_keys_are_rotated_while_servers_use_nats(nats_url):
 
 async def test_s18_only_what_servers_signed_is_heard_over_nats(nats_url):
     subject = f"noetl.{uuid4().hex}.news"
-    async with connected(nats_url) as line, asyncio.timeout(60):
+    async with connected(nats_url) as line, asyncio.timeout(PATIENCE):
         channel = NatsChannel(line, subject, OURS)
         heard: list[str] = []
 

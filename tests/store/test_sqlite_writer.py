@@ -8,6 +8,7 @@ import threading
 
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.database import Writer
+from tests.stopwatch import PATIENCE
 
 
 def thread_of(db: sqlite3.Connection) -> int:
@@ -16,7 +17,7 @@ def thread_of(db: sqlite3.Connection) -> int:
 
 async def write_on_the_spot(writer: Writer) -> None:
     """One write may take long by chance, and sends the next to the thread."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while await writer.run(thread_of) != threading.get_ident():
             await asyncio.sleep(0)
 

@@ -16,7 +16,8 @@ from noetl.tools.base import TaskLog
 from noetl.tools.resources import ToolResources
 from noetl.tools.testing import CANARY, ToolContract, Trial, Trials
 from tests.canaries import assert_clean
-from tests.examples.system import PATIENCE, Bench, Run, on_bench, playbook, running
+from tests.examples.system import Bench, Run, on_bench, playbook, running
+from tests.stopwatch import PATIENCE
 
 CHILDREN = {
     "greets": "- { step: start, tool: { kind: noop, result: hello } }",

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, web
 
 from noetl.tools.egress import EgressPolicy, Gateway
+from tests.stopwatch import PATIENCE
 from tests.tools.running import failure, ran
 from tests.tools.services import answering
 
@@ -22,7 +23,7 @@ def through(work: Any, policy: EgressPolicy | None = None) -> Any:
     async def all_of_it() -> Any:
         gateway = Gateway(policy or EgressPolicy())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 return await work(await gateway.url())
         finally:
             await gateway.close()

@@ -9,6 +9,7 @@ from typing import Any
 import nats
 import pytest
 
+from tests.stopwatch import PATIENCE
 from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import free_port, nats_server
 
@@ -91,7 +92,7 @@ def test_a_key_may_expire(server):
         put = {"op": "kv_put", **BUCKET, "key": "soon", "value": "x", "ttl": "1s", "url": server}
         kept = await bench.run("nats", put)
         get = {"op": "kv_get", "bucket": "trial", "key": "soon", "url": server}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (found := await bench.run("nats", get)).is_ok:
                 pass
         return [kept, found]
@@ -114,7 +115,7 @@ def test_a_message_reaches_who_listens_and_a_request_is_answered(server):
         await connection.flush()
         said = {"op": "publish", "subject": "news", "value": "hello", "headers": {"X": "1"}}
         published = await bench.run("nats", {"url": server, **said})
-        message = await heard.next_msg(timeout=10)
+        message = await heard.next_msg(timeout=PATIENCE)
         asked = await bench.run("nats", {"url": server, "op": "request", "subject": "question"})
         await connection.close()
         return published, message, asked

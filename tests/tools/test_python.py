@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from noetl.tools.rules import Rules
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import failure, on_bench, ran
 
 
@@ -364,7 +364,7 @@ subprocess.run(["echo", "child"])
 print("end", end="")
 """
         task = asyncio.create_task(bench.run("python", {"code": code}, log=log))
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), PATIENCE)
         assert not task.done()
         (tmp_path / "read").touch()
         assert (await task).is_ok

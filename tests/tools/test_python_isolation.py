@@ -17,12 +17,12 @@ from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
 from tests.examples.system import on_bench, playbook
+from tests.stopwatch import PATIENCE
 from tests.tools.running import Bench as ToolBench
 from tests.tools.test_python_sandbox import PID, called, in_pool, is_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux keeps this")
 
-PATIENCE = 30
 MEBI = 1024 * 1024
 LARGE = "head -c 2000000 /dev/zero > large"
 

@@ -19,10 +19,9 @@ from noetl.tools.limits import time_limit, waiting
 from noetl.tools.python import sandbox
 from noetl.tools.python.sandbox import processes_for
 from tests.examples.system import on_bench, playbook
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.test_python_sandbox import PID, called, in_pool, is_alive
 
-PATIENCE = 60
 SLEEP = "import time; time.sleep(seconds)"
 SLEEPERS = """
 - step: start

@@ -10,6 +10,7 @@ import pytest
 
 from noetl.tools.quantum.run import Jobs
 from noetl.tools.rules import Rules
+from tests.stopwatch import PATIENCE
 from tests.tools.running import Bench, failure, on_bench, ran
 
 BELL = """
@@ -114,7 +115,7 @@ def test_a_simulation_that_takes_too_long_is_killed():
 async def done(bench: Bench, job_id: str) -> list[str]:
     """Ask until the job is over; the states on the way."""
     states = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not states or states[-1] not in ("DONE", "ERROR"):
             outcome = await bench.run("quantum", {"op": "status", "job_id": job_id})
             states.append(outcome.result["state"])

@@ -12,6 +12,7 @@ from noetl.tools.testing import CANARY, Trial, Trials
 from tests import forked
 from tests.canaries import assert_clean
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.stopwatch import PATIENCE
 from tests.tools.canary_system import Guarded, played, search_embedded
 from tests.tools.services import answering
 
@@ -121,7 +122,11 @@ def test_s06_no_command_says_a_secret(canary_system: Guarded, repeating: str, tm
     for words in COMMANDS:
         command = [execution_id if word == "ID" else word for word in words]
         ran = forked.run(
-            [*COMMAND, *command], cwd=tmp_path, env=environment, capture_output=True, timeout=60
+            [*COMMAND, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            timeout=PATIENCE,
         )
         assert_clean(canary_system.secrets, ran.stdout, ran.stderr)
         assert ran.returncode in (0, 1), (words, ran.stderr)

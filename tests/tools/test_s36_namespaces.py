@@ -24,6 +24,7 @@ from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.rules import Rules
 from noetl.wiring import tool_rules
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.stopwatch import PATIENCE
 from tests.tools.running import Bench, failure
 from tests.tools.running import on_bench as with_tools
 from tests.tools.test_python_sandbox import called, in_pool
@@ -32,7 +33,6 @@ REFUSED = refusal(str(Path(noetl.__file__).parents[1]))
 pytestmark = pytest.mark.skipif(
     REFUSED is not None, reason=f"this kernel lets nobody here make namespaces: {REFUSED}"
 )
-PATIENCE = 30
 MEBI = 1024 * 1024
 NETWORK = {"sandbox": {"network": True}}
 

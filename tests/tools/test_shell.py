@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noetl.tools.rules import Rules
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import failure, on_bench, ran
 
 
@@ -231,7 +231,7 @@ def test_output_reaches_the_log_while_the_command_runs():
                 seen.set()
 
         task = asyncio.create_task(bench.run("shell", {"cmd": "echo early; sleep 30"}, log=log))
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -68,6 +68,7 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=SECONDS)
     with playwright.sync_playwright() as running:
         found = running.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]

@@ -18,7 +18,8 @@ from playwright.sync_api import expect
 
 from tests.canaries import assert_clean
 from tests.server.processes import Process, Server, serving
-from tests.ui.conftest import Stage, Tab
+from tests.stopwatch import PATIENCE
+from tests.ui.conftest import SECONDS, Stage, Tab
 from tests.ui.pictures import NIGHTLY
 from tests.ui.seed import SLOW, XSS, register, start
 
@@ -116,7 +117,7 @@ def test_the_slider_shows_another_moment_in_every_pane(tab: Tab, stage: Stage):
     page.get_by_role("button", name="end", exact=True).click()
 
     page.locator(".timeline .line").nth(2).wait_for()
-    assert "done" in (collect.text_content() or "")
+    expect(collect).to_contain_text("done")
 
 
 def test_the_tree_of_steps_is_walked_by_arrows(tab: Tab, stage: Stage):
@@ -980,16 +981,18 @@ def test_dialogs_are_accessible(browser, stage: Stage, theme):
 def test_the_page_survives_a_server_that_is_killed(browser, tmp_path):
     server = Server(tmp_path, kind="dev")
     try:
-        register(server, "ops/slow", SHORT)
+        go_on = tmp_path / "go_on"
+        register(server, "ops/slow", HELD.replace("FILE", str(go_on)))
         running = start(server, "ops/slow")
         server.wait_for(running, "task.started")
         tab = Tab(browser, server.url)
         page = tab.go(f"/executions/{running}")
         page.locator(".title .status", has_text="running").wait_for()
         server.kill()
-        page.locator(".banner").wait_for(timeout=30_000)
+        page.locator(".banner").wait_for()
+        go_on.touch()
         server = Server(tmp_path, kind="dev", port=server.port)
-        page.locator(".title .status", has_text="done").wait_for(timeout=45_000)
+        page.locator(".title .status", has_text="done").wait_for()
         tab.close()
     finally:
         server.end()
@@ -1000,11 +1003,17 @@ workflow:
   - step: start
     tool: { kind: shell, command: sleep 2 }
 """
+HELD = """
+workflow:
+  - step: start
+    tool: { kind: shell, command: "until test -e FILE; do sleep 0.1; done" }
+"""
 
 
 def test_eight_tabs_follow_over_one_stream(browser, stage: Stage):
     """A browser opens six connections to one server: eight streams would block all else."""
     context = browser.new_context(viewport={"width": 800, "height": 600})
+    context.set_default_timeout(SECONDS)
     running = [start(stage.server, "ops/slow") for _ in range(8)]
     pages = []
     reading: set[object] = set()
@@ -1014,19 +1023,19 @@ def test_eight_tabs_follow_over_one_stream(browser, stage: Stage):
     for execution_id in running:
         page = context.new_page()
         page.goto(f"{stage.server.url}/executions/{execution_id}")
-        page.locator(".title .status", has_text="running").wait_for(timeout=20_000)
+        page.locator(".title .status", has_text="running").wait_for()
         pages.append(page)
     for execution_id in running:
         stage.server.post(f"/api/executions/{execution_id}/cancel")
     for page in pages:
-        page.locator(".title .status", has_text="cancelled").wait_for(timeout=20_000)
+        page.locator(".title .status", has_text="cancelled").wait_for()
     assert len(reading) == 1
     pages[0].close()  # the one that read for all
     waiting = start(stage.server, "ops/slow")
     pages[1].goto(f"{stage.server.url}/executions/{waiting}")
-    pages[1].locator(".title .status", has_text="running").wait_for(timeout=20_000)
+    pages[1].locator(".title .status", has_text="running").wait_for()
     stage.server.post(f"/api/executions/{waiting}/cancel")
-    pages[1].locator(".title .status", has_text="cancelled").wait_for(timeout=20_000)
+    pages[1].locator(".title .status", has_text="cancelled").wait_for()
     context.close()
 
 
@@ -1050,7 +1059,7 @@ def test_people_sign_in_and_are_offered_what_they_may_do(browser, tmp_path):
             page.get_by_label("Password").fill("correct horse")
             page.get_by_role("button", name="Sign in").click()
             page.get_by_role("heading", name="ops/slow").wait_for()
-            assert page.get_by_role("button", name="Start", exact=True).count() == offered
+            expect(page.get_by_role("button", name="Start", exact=True)).to_have_count(offered)
             page.get_by_role("button", name=name, exact=True).click()
             page.get_by_role("button", name="Sign in").wait_for()
             tab.go("/playbooks/ops/slow")
@@ -1144,7 +1153,7 @@ def proxy_of(server: Server) -> type[BaseHTTPRequestHandler]:
 
     class Proxy(BaseHTTPRequestHandler):
         def forward(self) -> None:
-            line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=2)
+            line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
             size = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(size) if size else None
             line.request(
@@ -1156,7 +1165,7 @@ def proxy_of(server: Server) -> type[BaseHTTPRequestHandler]:
                     if name.lower() not in ("transfer-encoding", "connection"):
                         self.send_header(name, value)
                 self.end_headers()
-                # A stream ends when it says nothing for a while, or when nobody reads it.
+                # A stream ends with its server, or when nobody reads it.
                 with contextlib.suppress(OSError):
                     while piece := answer.read1(65536):
                         self.wfile.write(piece)

@@ -16,8 +16,9 @@ from noetl.secrets.masking import Mask
 from noetl.store.log import EventRow
 from noetl.tools.base import TaskLog
 from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
-from tests.examples.system import PATIENCE, on_bench, playbook
-from tests.server.processes import SECONDS_MAX, serving, working
+from tests.examples.system import on_bench, playbook
+from tests.server.processes import serving, working
+from tests.stopwatch import PATIENCE
 
 SHELL = """
 - step: start
@@ -102,7 +103,7 @@ def test_lines_of_a_worker_elsewhere_reach_the_stream_before_its_task_ends(tmp_p
     os.mkfifo(gate)
     with serving(tmp_path) as server, working(tmp_path, server.url):
         execution_id = server.start(playbook(SHELL), {"gate": str(gate)})
-        connection = HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         connection.request("GET", f"/api/executions/{execution_id}/stream")
         stream = connection.getresponse()
         said = []

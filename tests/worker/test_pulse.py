@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from noetl.worker.reporter import BEAT_SECONDS, Pulse
+from tests.stopwatch import PATIENCE
 
 
 class Speaker:
@@ -31,7 +32,7 @@ def test_everybody_speaks_once_also_those_who_come_between_two_beats():
         await asyncio.sleep(BEAT_SECONDS / 2)
         pulse.add(late)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await early.has_spoken.wait()
             assert late.spoke == 0, "what has just begun may be over at once"
             await late.has_spoken.wait()

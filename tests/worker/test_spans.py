@@ -18,6 +18,7 @@ from noetl.worker.spans import Spans, is_sampled
 from tests.canaries import forms
 from tests.examples.system import Run, playbook, ran, temporary_folder
 from tests.server.processes import serving, working
+from tests.stopwatch import PATIENCE
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="noetl[otel] is missing")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -281,7 +282,7 @@ def test_servers_and_workers_write_one_trace_with_one_root_and_the_envelope_name
             events = server.events(execution_id)
             for ending in (one, two, server, other):
                 ending.process.terminate()
-                ending.process.wait(timeout=30)
+                ending.process.wait(timeout=PATIENCE)
     spans = [span for span in collector.spans() if span["trace"] == trace_of(execution_id)]
     called = [span for span in collector.spans() if span not in spans]
 
@@ -338,7 +339,7 @@ def test_an_execution_that_is_cancelled_has_its_span():
         server.post(f"/api/executions/{execution_id}/cancel")
         server.ended(execution_id)
         server.process.terminate()
-        server.process.wait(timeout=30)
+        server.process.wait(timeout=PATIENCE)
 
     [root] = collector.spans()
     assert (root["noetl.outcome"], root["noetl.status"]) == ("cancelled", "CANCELLED")
