@@ -26,11 +26,10 @@ from typing import ClassVar, assert_never
 
 import msgspec
 
-from noetl.control import bodies
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
 from noetl.control.leases import Dispatch, Waiter
-from noetl.control.live import Live, Memory
+from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
 from noetl.engine.advance import advance
@@ -372,8 +371,8 @@ class CommitLoop:
         if entry.waiter is not None and entry.has_voice and not entry.waiter.given:
             self._dispatch.wait_in_front(entry.waiter, batch.now)
         batch.decided.append(entry)
-        if live.has_references or bodies.may_bring_references(given):
-            await bodies.bring(self._store.bodies, live, given, write)
+        if live.has_references or may_bring_references(given):
+            await fetch_bodies(self._store.bodies, live, given, write)
         if batch.full and (names := batch.full.get(given.execution_id)):
             if type(given) is Start:
                 given = msgspec.structs.replace(given, full=names)

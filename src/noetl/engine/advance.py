@@ -15,11 +15,8 @@ from typing import Any, Literal, assert_never
 from msgspec import convert, to_builtins
 
 from noetl.engine import concurrency, forks, loops, signals
-from noetl.engine.entry import start_handling, start_undoing
-from noetl.engine.event_rules import fail_run
+from noetl.engine.entry import fire_ready, start_handling, start_undoing
 from noetl.engine.evolve import CHILD_TIMEOUT, evolve
-from noetl.engine.failures import error_from
-from noetl.engine.joins import fire_ready
 from noetl.engine.program import Program
 from noetl.engine.reports import (
     absorb_report,
@@ -30,8 +27,17 @@ from noetl.engine.reports import (
     run_of,
 )
 from noetl.engine.routing import route
-from noetl.engine.runs import command_for, issue
-from noetl.engine.turn import NOTHING, CancelChild, Decision, Issue, TellParent, Turn
+from noetl.engine.runs import command_for, end_run, fail_run, issue
+from noetl.engine.turn import (
+    NOTHING,
+    CancelChild,
+    Close,
+    Decision,
+    Effect,
+    Issue,
+    TellParent,
+    Turn,
+)
 from noetl.errors import EvaluationFailed, Finished
 from noetl.model import refs
 from noetl.model.events import (
@@ -61,7 +67,7 @@ from noetl.model.events import (
     WorkflowFinished,
     WorkflowStarted,
 )
-from noetl.model.ids import derive
+from noetl.model.ids import CommandId, derive
 from noetl.model.inputs import (
     Admitted,
     Cancelled,
@@ -80,7 +86,7 @@ from noetl.model.inputs import (
     TimerDue,
     VarsChanged,
 )
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import TaskError, error_from
 from noetl.model.state import TERMINAL, ExecutionState, Run, TimerState
 
 Ended = tuple[tuple[StepDone | StepFailed, Run], ...]
@@ -108,7 +114,24 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
     turn = Turn(state, program=program, execution_id=given.execution_id, at=given.at)
     _take_in(turn, given)
     _settle(turn)
-    return turn.decision()
+    if Close in map(type, turn.effects):
+        _forget_what_was_asked_for_and_stopped(turn)
+    return Decision(tuple(turn.events), tuple(turn.effects))
+
+
+def _forget_what_was_asked_for_and_stopped(turn: Turn) -> None:
+    """A command that was asked for and stopped in one turn never was."""
+    closed = {one.command_id for one in turn.effects if isinstance(one, Close)}
+    issued = {one.command.command_id for one in turn.effects if isinstance(one, Issue)}
+    never = closed & issued
+    if never:
+        turn.effects = [one for one in turn.effects if _command_of(one) not in never]
+
+
+def _command_of(effect: Effect) -> CommandId | None:
+    if isinstance(effect, Issue):
+        return effect.command.command_id
+    return effect.command_id if isinstance(effect, Close) else None
 
 
 def _take_in(turn: Turn, given: Input) -> None:
@@ -597,4 +620,4 @@ def stop_everything(turn: Turn, reason: str) -> None:
         cancelled = StepCancelled(
             at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason
         )
-        turn.end(run, cancelled, reason)
+        end_run(turn, run, cancelled, reason)

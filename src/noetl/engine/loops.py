@@ -24,9 +24,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.event_rules import complete_run, fail_run
-from noetl.engine.failures import error_from
-from noetl.engine.runs import command_for
+from noetl.engine.runs import command_for, complete_run, fail_run
 from noetl.engine.scope import server_scope
 from noetl.engine.turn import EndLoop, Issue, Keep, Turn
 from noetl.errors import EvaluationFailed
@@ -35,7 +33,7 @@ from noetl.model.commands import Chunk
 from noetl.model.events import CommandIssued, CtxPatched, LoopDone, LoopStarted, ResultsKept
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Loop, Reducer, Values
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import TaskError, error_from
 from noetl.model.state import LoopState, Partitions, Run
 from noetl.templates import Compiled, Scope
 

@@ -1,7 +1,18 @@
-"""What a worker's report means for the run it is about."""
+"""What a worker's report means for the run it is about, and what it says of quotas.
+
+A quota bounds what the calls of a run, or of an execution, use together. What a report tells of
+calls is added up and recorded beside it (`quota.used`), so it is counted once, whichever workers
+made the calls and whatever was restarted meanwhile. Bytes and seconds are known when a call has
+ended; calls are counted when they begin, and a worker that counts them waits until that is
+recorded, so that no call is made beyond a quota.
+
+What undoes an execution, or runs because it failed, does not count for the execution: it must be
+possible although a quota is used up.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
@@ -9,17 +20,17 @@ import msgspec
 from noetl.engine import loops
 from noetl.engine.concurrency import held_below
 from noetl.engine.entry import begin_body
-from noetl.engine.event_rules import (
+from noetl.engine.runs import (
     complete_run,
     decide_next,
     end_by_rule,
     fail_run,
     followed,
     leave,
+    record_skipped,
 )
-from noetl.engine.quotas import meter
-from noetl.engine.runs import record_skipped
 from noetl.engine.turn import Close, StartChild, Turn
+from noetl.model import refs
 from noetl.model.chains import Chain
 from noetl.model.commands import ChildRequest, Ending, Report, Suspension
 from noetl.model.events import (
@@ -32,14 +43,18 @@ from noetl.model.events import (
     IterationFailed,
     IterationsKeyed,
     Parent,
+    QuotaUsed,
     Reported,
     StepWaiting,
     TaskDone,
+    TaskStarted,
     TimerSet,
 )
 from noetl.model.ids import CommandId, derive
-from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, Run
+from noetl.model.net import Quotas
+from noetl.model.outcome import Outcome, TaskError
+from noetl.model.rule_events import SinkProcessed, SinkStarted
+from noetl.model.state import ExecutionState, Run, Used
 
 TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, Reported)) - {StepWaiting}
 """Facts that workers may tell. That a run waits follows from what else they say."""
@@ -80,7 +95,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
             _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
             mark = {}
     if turn.program.is_metered:
-        astray = meter(turn, run, turn.events[begins:]) or astray
+        astray = _meter(turn, run, turn.events[begins:]) or astray
     if astray is not None:
         fail_run(turn, run.step_run_id, astray)
     elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
@@ -325,3 +340,57 @@ def lost_for_good(deliveries: int) -> TaskError:
         message=f"given up after {deliveries} deliveries: {LOST}. Something in this step may kill"
         " its worker; look at the workers' logs.",
     )
+
+
+# --- Quotas ---------------------------------------------------------------------------------------
+
+
+def _meter(turn: Turn, run: Run, told: Iterable[Event]) -> TaskError | None:
+    """Record what these facts say of calls; why the run must end, if it used too much."""
+    calls, size, seconds = 0, 0, 0.0
+    for fact in told:
+        if isinstance(fact, TaskStarted | SinkStarted | ChildStarted):
+            calls += 1
+        elif isinstance(fact, TaskDone | SinkProcessed):
+            size += _size(fact.outcome, turn.state.seal)
+            seconds += fact.outcome.meta.duration
+    if not (calls or size or seconds):
+        return None
+    turn.record(
+        QuotaUsed(
+            at=turn.at,
+            step_run_id=run.step_run_id,
+            step=run.step,
+            calls=calls,
+            bytes=size,
+            seconds=seconds,
+        )
+    )
+    step = turn.program.steps[run.step].step
+    over = _exceeded(f'step "{run.step}"', step.quotas, run.used)
+    if over is None and not (run.handles_failure or run.compensates):
+        over = _exceeded("the execution", turn.program.quotas, turn.state.used)
+    return over
+
+
+def _size(outcome: Outcome, seal: str) -> int:
+    about = refs.about(outcome.result, seal)
+    if about is not None:
+        return about.size
+    return 0 if outcome.result is None else refs.weight(outcome.result)
+
+
+def _exceeded(who: str, quotas: Quotas, used: Used) -> TaskError | None:
+    for name, bound, amount, what in (
+        ("max_calls", quotas.max_calls, used.calls, "calls"),
+        ("max_bytes", quotas.max_bytes, used.bytes, "bytes of results"),
+        ("max_seconds", quotas.max_seconds, used.seconds, "seconds of calls"),
+    ):
+        if bound is not None and amount > bound:
+            return TaskError(
+                kind="quota",
+                code=name,
+                message=f"{who} needs {round(amount, 3)} {what}, and its quota is {bound}"
+                f" (`quotas.{name}`).",
+            )
+    return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from noetl.engine.durations import duration
-from noetl.engine.failures import error_from
 from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
     NOTHING,
@@ -32,7 +31,7 @@ from noetl.model.events import (
 from noetl.model.facts import Undefined, sentence
 from noetl.model.ids import derive
 from noetl.model.net import Values
-from noetl.model.outcome import TaskError, error_value
+from noetl.model.outcome import TaskError, error_from, error_value
 from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import Run, StepResult

@@ -12,10 +12,10 @@ import re
 
 import msgspec
 
-from noetl.engine.event_rules import end_by_rule, hear
 from noetl.engine.evolve import KEPT_MAX
 from noetl.engine.pipeline.rules import outside
 from noetl.engine.program import Program
+from noetl.engine.runs import end_by_rule, hear
 from noetl.engine.scope import ALIASES, server_scope
 from noetl.engine.turn import Turn
 from noetl.engine.waits import OWN_PREFIXES

@@ -102,34 +102,3 @@ class Turn(Recording, eq=False, kw_only=True):
 
     def effect(self, effect: Effect) -> None:
         self.effects.append(effect)
-
-    def decision(self) -> Decision:
-        """What it came to. A command that was asked for and stopped in one turn never was."""
-        if Close in map(type, self.effects):
-            self._forget_what_was_asked_for_and_stopped()
-        return Decision(tuple(self.events), tuple(self.effects))
-
-    def _forget_what_was_asked_for_and_stopped(self) -> None:
-        closed = {effect.command_id for effect in self.effects if isinstance(effect, Close)}
-        issued = {_command_of(effect) for effect in self.effects if isinstance(effect, Issue)}
-        never = closed & issued
-        if never:
-            self.effects = [one for one in self.effects if _command_of(one) not in never]
-
-    def end(
-        self, run: Run, fact: Event, reason: str = "the step that waited for it has ended"
-    ) -> None:
-        """The run ends with this: whatever works on it must stop."""
-        self.ended[run.step_run_id] = run
-        for command_id in run.commands:
-            if command_id != self.last_word:
-                self.effects.append(Close(command_id))
-        for child in run.children:
-            self.effects.append(CancelChild(child, reason))
-        self.record(fact)
-
-
-def _command_of(effect: Effect) -> CommandId | None:
-    if isinstance(effect, Issue):
-        return effect.command.command_id
-    return effect.command_id if isinstance(effect, Close) else None

@@ -13,9 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.durations import duration
-from noetl.engine.failures import error_from
 from noetl.engine.program import StepProgram
-from noetl.engine.runs import let_go
 from noetl.engine.scope import server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
@@ -23,7 +21,6 @@ from noetl.model.events import StepWaiting, TimerSet
 from noetl.model.fields import options
 from noetl.model.ids import derive
 from noetl.model.net import EventRule, FormField
-from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY, Listening
 from noetl.model.state import Run
 from noetl.templates import Compiled, Scope
@@ -44,8 +41,11 @@ def is_to_wait(run: Run) -> bool:
     return run.listens is None and run.next is None and run.compensates is None
 
 
-def begin_waiting(turn: Turn, run: Run, result: Any) -> TaskError | None:
-    """Let the run wait, its body having come to this; or the reason why it cannot."""
+def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | TimerSet]:
+    """With these facts the run begins to wait, its body having come to `result`.
+
+    Raises EvaluationFailed if a timer or the form cannot be made.
+    """
     program = turn.program.steps[run.step]
     scope = server_scope(
         turn.program,
@@ -56,39 +56,30 @@ def begin_waiting(turn: Turn, run: Run, result: Any) -> TaskError | None:
         seed=run.step_run_id,
         args=run.args,
     )
-    try:
-        timers = [
-            (name, _moment(run, name, after, at, scope)) for name, after, at in program.timers
-        ]
-        listens = Listening(
-            events=listened(program.step.rules),
-            form=_form(program, scope),
-            role=program.step.form_role,
-        )
-    except EvaluationFailed as error:
-        return error_from(error)
-    let_go(turn, run)
-    turn.record(
-        StepWaiting(
+    timers = [
+        TimerSet(
             at=turn.at,
+            timer_id=derive(run.step_run_id, "timer", index),
+            fires_at=_moment(run, name, after, at, scope),
+            purpose="listener",
             step_run_id=run.step_run_id,
-            step=run.step,
-            listens=listens,
-            yields=(result,) if program.step.tasks else (),
+            name=name,
         )
+        for index, (name, after, at) in enumerate(program.timers)
+    ]
+    listens = Listening(
+        events=listened(program.step.rules),
+        form=_form(program, scope),
+        role=program.step.form_role,
     )
-    for index, (name, fires_at) in enumerate(timers):
-        turn.record(
-            TimerSet(
-                at=turn.at,
-                timer_id=derive(run.step_run_id, "timer", index),
-                fires_at=fires_at,
-                purpose="listener",
-                step_run_id=run.step_run_id,
-                name=name,
-            )
-        )
-    return None
+    waiting = StepWaiting(
+        at=turn.at,
+        step_run_id=run.step_run_id,
+        step=run.step,
+        listens=listens,
+        yields=(result,) if program.step.tasks else (),
+    )
+    return [waiting, *timers]
 
 
 def listened(rules: tuple[EventRule, ...]) -> tuple[str, ...]:

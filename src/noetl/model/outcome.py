@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl.errors import EvaluationFailed
+
 ErrorKind = Literal[
     "timeout",
     "connection",
@@ -40,6 +42,11 @@ class TaskError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     """HTTP status, where there is one: `error.status` in event rules."""
     details: Any = None
+
+
+def error_from(error: EvaluationFailed) -> TaskError:
+    """A template that could not be evaluated, as the error of its step."""
+    return TaskError(kind="schema", code=error.code, message=str(error))
 
 
 def error_value(error: TaskError | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.engine.pipeline.results import Body
+from noetl.engine.pipeline.frame import Body
 from noetl.model import refs
 from noetl.model.commands import Chunk, Command
 from noetl.worker.control import Control

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Container
 from functools import cached_property
 from typing import Any
 
-from noetl.engine.failures import error_from
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import (
     Asked,
@@ -43,6 +42,7 @@ from noetl.model.chains import Progress
 from noetl.model.commands import Command, Ending, Suspension
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import WORKBOOK
+from noetl.model.outcome import error_from
 from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.worker.bodies import Bodies
 from noetl.worker.calls import Caller

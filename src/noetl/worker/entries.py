@@ -14,8 +14,7 @@ import msgspec
 
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.calls import overridden, timeout_of, total_seconds, unmet
-from noetl.engine.pipeline.frame import Frame
-from noetl.engine.pipeline.results import recorded
+from noetl.engine.pipeline.frame import Frame, recorded
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.program import BlockProgram
 from noetl.errors import EvaluationFailed

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from noetl.engine.failures import error_from
 from noetl.engine.loops import element
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.frame import Frame
@@ -36,7 +35,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import derive
 from noetl.model.net import FRAME_ROWS, NOOP, Cursor, Loop, Task, Values
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import Outcome, TaskError, error_from, failed
 from noetl.templates import Scope, compile_value
 
 if TYPE_CHECKING:

@@ -50,7 +50,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from noetl.engine.failures import error_from
 from noetl.engine.pipeline.actions import (
     RetryProgram,
     advanced,
@@ -58,8 +57,7 @@ from noetl.engine.pipeline.actions import (
     winner,
 )
 from noetl.engine.pipeline.calls import asserted, child_request, jumps_of
-from noetl.engine.pipeline.frame import FRESH, Frame
-from noetl.engine.pipeline.results import Body, large_names, recorded
+from noetl.engine.pipeline.frame import FRESH, Body, Frame, large_names, recorded
 from noetl.engine.pipeline.rules import (
     GO_ON,
     SINK,
@@ -86,7 +84,7 @@ from noetl.model.events import Event, PolicyUnmatched, RetryStarted, TaskDone, T
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
 from noetl.model.net import NOOP
-from noetl.model.outcome import Outcome, TaskError, error_value, failed, ok
+from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
 from noetl.model.rule_events import (
     CaseEvaluated,
     CaseUnmatched,
