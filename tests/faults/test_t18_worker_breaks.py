@@ -75,25 +75,29 @@ async def fine(config: Any, context: ToolContext) -> Outcome:
     return ok(LARGE if context.task == "two" else 1)
 
 
-async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionState, list[Any], int]:
+async def played(
+    folder: Path,
+    tool: Tool,
+    workflow: str = WORKFLOW,
+    control: type[Breaking] = Breaking,
+    **breaks: Any,
+) -> tuple[ExecutionState, list[Any], int]:
     """Run the workflow with a worker that breaks; its state, its events, calls of the method."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
     clock = SystemClock()
     orchestrator = Orchestrator(store, clock, lease_seconds=0.6)
     kinds = {**tools(), "broken": tool}
 
-    compiled = compile_text(playbook(WORKFLOW), tools=kinds)
+    compiled = compile_text(playbook(workflow), tools=kinds)
     net = compiled.unwrap()
     await orchestrator.programs.keep(net, compiled.digest)
 
     async def no_credentials(name: str) -> None:
         return None
 
-    control = Breaking(orchestrator, store.bodies, store.credentials, no_credentials, **breaks)
+    way = control(orchestrator, store.bodies, store.credentials, no_credentials, **breaks)
     resources = ToolResources(SandboxPool)
-    worker = Worker(
-        control, kinds, resources, worker_id="w", slots=2, renew_every=0.1, now=clock.now
-    )
+    worker = Worker(way, kinds, resources, worker_id="w", slots=2, renew_every=0.1, now=clock.now)
     jobs = [
         asyncio.create_task(job)
         for job in (
@@ -112,7 +116,7 @@ async def played(folder: Path, tool: Tool, **breaks: Any) -> tuple[ExecutionStat
         state = await orchestrator.state("77")
         rows = await store.log.events("77", limit=10_000)
         assert await store.queue.open_commands() == []
-        return state, [decode(row.body) for row in rows], control.calls
+        return state, [decode(row.body) for row in rows], way.calls
     finally:
         for job in jobs:
             job.cancel()
@@ -159,6 +163,47 @@ def test_reports_that_are_not_taken_for_long_are_given_up_and_the_work_is_done_a
     check_ends(events)
     assert state.status == "COMPLETED"
     assert calls > max(numbers)
+
+
+@pytest.mark.parametrize(
+    ("loop", "error"),
+    [
+        ("", LeaseLost("taken over")),
+        ("", StoreError("no disk")),
+        ("loop: {in: [1, 2], iterator: n, spec: {mode: parallel}}", LeaseLost("taken over")),
+    ],
+    ids=["a lost lease", "no store", "in a loop"],
+)
+def test_no_call_is_made_that_could_not_be_counted(tmp_path, loop, error):
+    workflow = f"- step: start\n  {loop}\n  spec: {{policy: {{quotas: {{max_calls: 3}}}}}}\n"
+    workflow += "  tool: {kind: broken}"
+    counted: list[bool] = []
+    is_taken = False
+
+    async def call(config: Any, context: ToolContext) -> Outcome:
+        counted.append(is_taken)
+        return ok()
+
+    class Lost(Breaking):
+        """The first reports, which say that a call begins, are not taken."""
+
+        async def report(self, *arguments: Any, **named: Any) -> Any:
+            nonlocal is_taken
+            self.calls += 1
+            if self.calls <= (1 if isinstance(error, LeaseLost) else 5):
+                raise error
+            is_taken = True
+            return await super().report(*arguments, **named)
+
+    breaks = {"method": "none", "numbers": set(), "error": error}
+    state, events, _ = asyncio.run(
+        played(tmp_path, broken_tool(call), workflow, control=Lost, **breaks)
+    )
+
+    check_ends(events)
+    assert state.status == "COMPLETED"
+    assert counted
+    assert all(counted)
 
 
 async def _raises(error: BaseException) -> Outcome:

@@ -80,7 +80,7 @@ class Reporter:
         self._number = 0
         self._pulse = pulse
         self._stop = stop
-        """Interrupts the run: it is over, says the answer to a report."""
+        """Interrupts the run: the answer to a report says that it is over, or none was taken."""
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
         """What is said until the report under way is taken goes with the next one."""
@@ -139,7 +139,12 @@ class Reporter:
     async def _send_gathered(self) -> None:
         while self._flush_wanted and self._has_news():
             self._flush_wanted = False
-            answer = await self._send(self._next_report())
+            try:
+                answer = await self._send(self._next_report())
+            except NoetlError:
+                # What the run does from here on could not be recorded, and its lease may be lost.
+                self._stop()
+                raise
             if answer.cancelled:
                 self._stop()
         self._flush_wanted = False
@@ -205,8 +210,8 @@ class Reporter:
     def abandon(self) -> None:
         """The lease is over: send nothing more."""
         self._pulse.remove(self)
-        if self._flush is not None:
-            self._flush.cancel()
+        if self._flush is not None and not self._flush.cancel():
+            _error_of(self._flush)  # It counts as seen: nobody waits for it any more.
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

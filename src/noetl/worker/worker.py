@@ -299,5 +299,6 @@ class Worker:
     def _interrupt(self, command_ids: set[CommandId]) -> None:
         for command_id in command_ids:
             found = self._running.get(command_id)
-            if found is not None and command_id not in self._closing:
+            # Once: a second time would cut short its cleaning up.
+            if found is not None and command_id not in self._closing and not found[1].cancelling():
                 found[1].cancel()
